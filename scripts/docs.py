@@ -5,6 +5,7 @@ Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when a pa
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pybroker.apis import APIS
@@ -38,9 +39,12 @@ def bench_table() -> str:
     """The short table of what the benchmark wrote last."""
     if not BENCH_RESULTS.exists():
         return "Run `scripts/bench` to measure both on your machine."
-    _, _, rest = BENCH_RESULTS.read_text().partition("## At a glance")
+    head, _, rest = BENCH_RESULTS.read_text().partition("## At a glance")
     table = rest.partition("\n## ")[0].strip()
-    return f"{PICTURE}\n\n{table}\n\nEvery load, its bar and the circumstances: [bench/RESULTS.md](bench/RESULTS.md)."
+    day = re.search(r"^- Command: .*?, (\d{4}-\d\d-\d\d) ", head, re.MULTILINE)
+    measured = "" if day is None else f"Measured on {day[1]}. "
+    where = "Every load, its bar and the circumstances: [bench/RESULTS.md](bench/RESULTS.md)."
+    return f"{PICTURE}\n\n{table}\n\n{measured}{where}"
 
 
 # Which page has which generated parts.

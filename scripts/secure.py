@@ -1,7 +1,7 @@
 """``scripts/run --secure``: a broker with TLS, logins and ACLs, and what clients are told to get in.
 
-Owns: the keys, the passwords and the settings beside the data, made once, and what is printed of them: never a
-password, but the file that has it.  Then it becomes ``pybroker serve``.
+Owns: the keys, the passwords and the settings beside the data, made once (certificates anew when they have ended), and
+what is printed of them: never a password, but the file that has it.  Then it becomes ``pybroker serve``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import argparse
 import os
 import secrets
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pybroker.security.certificate_authority import CA_FILE, write_certificates
+from cryptography import x509
+
+from pybroker.security.certificate_authority import CA_FILE, CA_KEY_FILE, write_certificates
 from pybroker.security.client_access import ClientAccess
 from pybroker.security.scram import SHA_512
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
@@ -36,9 +39,20 @@ def properties(settings: dict[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
+def has_ended(authority: Path) -> bool:
+    """Whether there is an authority, which all certificates end with, whose time is over."""
+    if not authority.exists():
+        return False
+    return x509.load_pem_x509_certificate(authority.read_bytes()).not_valid_after_utc <= datetime.now(UTC)
+
+
 def prepare(keys: Path, hosts: list[str]) -> None:
-    """Make keys and the password; what was made by an earlier start stays."""
+    """Make keys and the password; what was made by an earlier start stays, unless its certificates have ended."""
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if has_ended(keys / CA_FILE):
+        print(f"The certificates in {keys} have ended, and are made anew: clients need the new {CA_FILE}.")
+        for name in (CA_FILE, CA_KEY_FILE, "broker.pem", f"{ADMIN}.pem"):
+            (keys / name).unlink(missing_ok=True)
     if not (keys / CA_FILE).exists():
         write_certificates(keys, servers={"broker": hosts}, clients=[ADMIN], for_java=False)
     password = keys / f"{ADMIN}.password"

@@ -1,7 +1,7 @@
 """The records inside of a batch: decoding, encoding, and building whole batches.
 
-Owns: the varint encoding of records and their headers, batches made from scratch (by coordinators, tools and tests)
-and the cleaner's rewriting of a batch with fewer records, and control records.
+Owns: the varint encoding of records and their headers, batches made from scratch (by coordinators, tools and tests),
+and control records.  Owns no rewriting of a batch (``storage/cleaner``).
 
 Invariant: decoding never reads or allocates beyond what the batch's bytes can hold; damaged bytes are a
 ``ProtocolError``.  Timestamps are milliseconds, offsets absolute.
@@ -30,7 +30,6 @@ from pybroker_protocol.records import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
     read_batch_header,
 )
 from pybroker_protocol.schema import Buffer
@@ -221,32 +220,6 @@ def build_batch(
             len(section),
         ),
     )
-
-
-def rebuild_batch(header: BatchHeader, records: Sequence[Record]) -> bytes:
-    """Write a batch again with only these of its records, as compaction does.
-
-    Offsets, sequence numbers, timestamps and attributes stay as they were: the result covers the same range of
-    offsets.  ``records`` may be empty; such a batch keeps a producer's last sequence number.
-    """
-    times = [record.timestamp_ms for record in records]
-    section = b"".join(
-        [
-            _encode_record(
-                record.offset - header.base_offset,
-                # Under LogAppendTime the records' own deltas say nothing: all share the batch's time.
-                0 if header.is_log_append_time else record.timestamp_ms - header.base_timestamp,
-                record.key,
-                record.value,
-                record.headers,
-            )
-            for record in records
-        ]
-    )
-    max_timestamp = header.max_timestamp if header.is_log_append_time else max(times, default=NO_TIMESTAMP)
-    payload = compress(header.compression, section) if header.compression else section
-    covered = header._replace(max_timestamp=max_timestamp, records_count=len(records))[5:]
-    return _assemble(header.base_offset, header.partition_leader_epoch, payload, _COVERED.pack(*covered))
 
 
 def _assemble(base_offset: int, partition_leader_epoch: int, payload: bytes, covered: bytes) -> bytes:

@@ -14,7 +14,7 @@ import typer
 
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json, repeated
-from pybroker.cli.output import Output
+from pybroker.cli.output import Output, remark
 from pybroker.config.listeners import canonical_host_name
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +34,12 @@ def certs(
     clients: Annotated[
         list[str], repeated("--client", metavar="NAME", help="A client that shows a certificate; repeatable.")
     ],
-    days: Annotated[int, typer.Option("--days", min=1, max=_DAYS_MAX, help="For how long they hold.")] = 365,
+    days: Annotated[
+        int,
+        typer.Option(
+            "--days", min=1, max=_DAYS_MAX, help="For how long they hold, at most for as long as their authority."
+        ),
+    ] = 365,
     for_java: Annotated[bool, typer.Option("--java/--no-java", help="PKCS#12 stores beside PEM.")] = True,
     replace: Annotated[
         bool, typer.Option("--replace", help="Write files anew that are there, but no authority.")
@@ -47,7 +52,12 @@ def certs(
     Keys lie in the clear, in files that only their owner may read.
     """
     try:
-        from pybroker.security.certificate_authority import CA_KEY_FILE, CertificatesRefused, write_certificates
+        from pybroker.security.certificate_authority import (
+            CA_KEY_FILE,
+            CertificatesRefused,
+            shorter_than_asked_for,
+            write_certificates,
+        )
     except ModuleNotFoundError:
         raise CommandFailed("certificates need the extra: pip install 'pybroker[tls]'") from None
     if only_clients and not clients:
@@ -64,7 +74,10 @@ def certs(
             for_java=for_java,
             replace=replace,
         )
+        early = shorter_than_asked_for(directory, days)
     except CertificatesRefused as error:
         raise CommandFailed(str(error)) from error
     document = [{"file": str(file.path), "what": file.what} for file in written]
     Output(as_json=as_json).result(document, ("FILE", "WHAT"), [tuple(each.values()) for each in document])
+    if early is not None:
+        remark(f"they end with their authority, on {early:%Y-%m-%d}, and not in {days} days")

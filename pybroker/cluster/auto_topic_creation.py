@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from pybroker import limits
+from pybroker.cluster.decisions.topics import partition_count
 from pybroker.cluster.image import INTERNAL_TOPICS
 from pybroker.cluster.internal_topics import FACTOR_SETTINGS, creatable_topic
 from pybroker.cluster.isolation import run_each
@@ -48,7 +49,7 @@ class AutoTopicCreation:
         self._cache = cache
         self._create_topics = create_topics
         self._in_flight: dict[str, list[TopicDone]] = {}
-        self._not_begun: deque[str] = deque()
+        self._not_begun: deque[NewTopic] = deque()
         self._told_refusals: set[str] = set()
         self._folded_log = FoldedLog(log, env.timers)
 
@@ -67,10 +68,11 @@ class AutoTopicCreation:
             if len(self._in_flight) >= limits.AUTO_CREATIONS_IN_FLIGHT_MAX:
                 break
             if name not in self._in_flight:
-                if not allows(self._partitions_of(name)):
+                topic = creatable_topic(name, self._config)
+                if not allows(partition_count(topic, self._config)):
                     break
                 self._in_flight[name] = []
-                self._not_begun.append(name)
+                self._not_begun.append(topic)
                 if len(self._not_begun) == 1:
                     self._env.timers.call_soon(self._begin_some)
 
@@ -83,7 +85,7 @@ class AutoTopicCreation:
             self._env.timers.call_soon(done, 0)
         else:
             self._in_flight[name] = [done]
-            self._create(name)
+            self._create(creatable_topic(name, self._config))
 
     def _begin_some(self) -> None:
         for _ in range(min(len(self._not_begun), limits.AUTO_CREATIONS_PER_TURN)):
@@ -91,13 +93,8 @@ class AutoTopicCreation:
         if self._not_begun:
             self._env.timers.call_soon(self._begin_some)
 
-    def _partitions_of(self, name: str) -> int:
-        asked = creatable_topic(name, self._config).num_partitions
-        return self._config.get_int("num.partitions") if asked < 0 else asked
-
-    def _create(self, name: str) -> None:
-        topic = creatable_topic(name, self._config)
-        self._create_topics([topic], lambda results: self._created(name, results[0]))
+    def _create(self, topic: NewTopic) -> None:
+        self._create_topics([topic], lambda results: self._created(topic.name, results[0]))
 
     def _created(self, name: str, result: TopicCreation) -> None:
         error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code

@@ -316,14 +316,14 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "kafka.metrics.polling.interval.secs": "Pause between two reports of the older kind of metrics.",
     "telemetry.max.bytes": "Most bytes of metrics that a client may push at once.",
     # --- Quotas ----------------------------------------------------------------------------------------------------
-    "quota.window.num": "Samples kept to measure clients against quotas.",
+    "quota.window.num": "A quiet client may use its quota for so many windows, less one, at once.",
     "replication.quota.window.num": "Samples kept to measure throttled replication.",
     "alter.log.dirs.replication.quota.window.num": "Samples kept to measure moves between log directories.",
-    "controller.quota.window.num": "Samples kept to measure changes of metadata.",
-    "quota.window.size.seconds": "Length of one sample of a client's rate.",
+    "controller.quota.window.num": "A quiet client may change metadata by its quota for so many windows at once.",
+    "quota.window.size.seconds": "Length of a window that quota.window.num counts.",
     "replication.quota.window.size.seconds": "Length of one sample of throttled replication.",
     "alter.log.dirs.replication.quota.window.size.seconds": "Length of one sample of moves between log directories.",
-    "controller.quota.window.size.seconds": "Length of one sample of changes of metadata.",
+    "controller.quota.window.size.seconds": "Length of a window that controller.quota.window.num counts.",
     "client.quota.callback.class": "Class that computes the quotas of clients.",
     **SECURITY_DOCUMENTATION,
     # --- Dynamic only ----------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ _NAME: Final = re.compile(r"[\w@][\w.@-]{0,60}")
 _TAKEN: Final = frozenset({"ca", "truststore", "store"})
 # Clocks of two machines differ.
 _BEGINS_EARLIER: Final = timedelta(hours=1)
+_A_DAY: Final = timedelta(days=1)
 # What may be used, of which an authority's key signs certificates and others signatures of handshakes.
 _USAGES: Final = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -85,7 +86,8 @@ def write_certificates(
     """Write certificates into ``directory``, which is made if it is missing, and tell the files.
 
     ``servers`` has for each name the host names and addresses by which clients connect; ``clients`` are names of
-    users.  The directory's authority signs them; without one a new one is made.  CertificatesRefused where a name
+    users.  The directory's authority signs them, and they end with it at the latest; without one a new one is made, for
+    as many days.  CertificatesRefused where a name
     cannot be, or a file is there and ``replace`` does not say to write it anew; OSError.
     """
     wanted = {**{name: tuple(hosts) for name, hosts in servers.items()}, **dict.fromkeys(clients, ())}
@@ -110,6 +112,16 @@ def write_certificates(
         raise CertificatesRefused(f"{directory} has {', '.join(present)} already")
     directory.mkdir(parents=True, exist_ok=True)
     return [_written(directory, file) for file in files]
+
+
+def shorter_than_asked_for(directory: Path, days: int) -> datetime | None:
+    """When the directory's authority ends, where what it signs now for so many days ends with it, a day or more early.
+
+    None where what it signs lasts as long as is asked for.  CertificatesRefused as for ``write_certificates``.
+    """
+    authority, _ = _authority(directory, days)
+    end = authority.certificate.not_valid_after_utc
+    return end if end + _A_DAY <= datetime.now(UTC) + timedelta(days=days) else None
 
 
 def _authority(directory: Path, days: int) -> tuple[_Identity, list[_NewFile]]:

@@ -130,6 +130,19 @@ def test_nothing_is_replaced_unless_that_is_asked_for_and_never_the_authority(di
     assert after["ca.pem"] == before["ca.pem"]
 
 
+def test_what_ends_with_its_authority_and_earlier_than_asked_for_is_told_so(tmp_path: Path) -> None:
+    first = certs("--dir", tmp_path, "--days", "10", "--no-java")
+    assert (first.returncode, first.stderr) == (0, "")
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes())
+    later = certs("--dir", tmp_path, "--only-clients", "--client", "alice", "--no-java", "--days", "30")
+    assert later.returncode == 0
+    end = authority.not_valid_after_utc
+    assert later.stderr == f"they end with their authority, on {end:%Y-%m-%d}, and not in 30 days\n"
+    assert x509.load_pem_x509_certificate((tmp_path / "alice.pem").read_bytes()).not_valid_after_utc == end
+    within = certs("--dir", tmp_path, "--only-clients", "--client", "bob", "--no-java", "--days", "10")
+    assert (within.returncode, within.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -6,13 +6,16 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from harness.apache_kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPIC_COMMAND, run_kafka_tool
 from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
+from kafka import KafkaProducer
 
+from pybroker.security.certificate_authority import write_certificates
 from tests.docs.pages import Example, examples, pasted, without_echo
 from tests.secure_script import block_of, secure_broker
 from tests.source_tree import ROOT
@@ -87,6 +90,39 @@ def test_the_page_does_what_it_says_from_its_top_to_its_end(tmp_path: Path, monk
         assert told not in said, said
 
 
+def test_brokers_by_the_pages_example_replicate_between_listeners_with_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {block.code.splitlines()[0].removeprefix("# "): block.code for block in examples("properties", PAGE)}
+    for name in ("users", "admin.properties"):
+        Path(name).write_text(files[name])
+    with ExitStack() as stack:
+        for number in ("1", "2"):
+            run([str(COMMAND), "certs", "--broker", f"broker-{number}", "--no-java"])
+            text = files["broker-1.properties"].replace("broker-1.pem", f"broker-{number}.pem")
+            text = text.replace("node.id=1", f"node.id={number}").replace("log.dirs=data", f"log.dirs=data-{number}")
+            for port in ("9093", "9095"):
+                text = text.replace(f"one.example:{port}", f"127.0.0.1:{free_port()}")
+            Path(f"broker-{number}.properties").write_text(text)
+            command = [str(COMMAND), "serve", "--config", f"broker-{number}.properties", "--add-scram", "@users"]
+            served = stack.enter_context(serving([*command, "--metadata", f"sqlite://{tmp_path}/metadata.db"]))
+        client = ["-b", served.bootstrap, "--command-config", "admin.properties"]
+        create = ["topics", "create", "orders", "--replicas", "2", "-c", "min.insync.replicas=2"]
+        run([str(COMMAND), *create, *client])
+        producer = KafkaProducer(
+            bootstrap_servers=served.bootstrap,
+            acks="all",
+            security_protocol="SASL_SSL",
+            ssl_cafile="certificates/ca.pem",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_plain_username="admin",
+            sasl_plain_password="change-me",
+        )
+        assert producer.send("orders", b"one").get(timeout=30).offset == 0
+        producer.close()
+
+
 # --- scripts/run --secure --------------------------------------------------------------------------------------------
 
 
@@ -125,6 +161,17 @@ def check_what_is_told(served: Serving, topic: str) -> None:
     shown = "print(settings['security.protocol'], settings['sasl.jaas.config'].count(';'))"
     assert run([sys.executable, "-c", f"{read}\n{shown}"]) == "SASL_SSL 1\n"
     assert "--command-config" in block_of(printed, "Java, and Kafka's own tools")
+
+
+def test_certificates_that_have_ended_are_made_anew_and_the_password_stays(tmp_path: Path) -> None:
+    keys = tmp_path / "data-keys"
+    write_certificates(keys, servers={"broker": ["localhost"]}, clients=["admin"], days=0, for_java=False)
+    (keys / "admin.password").write_text("kept")
+    with secure_broker(tmp_path) as served:
+        check_what_is_told(served, "greetings")
+        assert "have ended, and are made anew" in served.before
+        assert served.stop() == 0
+    assert (keys / "admin.password").read_text() == "kept"
 
 
 @pytest.mark.jvm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pybroker.security.plain import LOGIN_MODULE
 from pybroker.testing import Broker
 from tests.certificates import Authority
 from tests.docs.consoles import check_console
@@ -16,20 +15,14 @@ PAGE = ROOT / "docs" / "tenants.md"
 
 def test_the_pages_commands_print_what_it_says(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    (properties,) = examples("properties", PAGE)
-    settings = dict(line.split("=", 1) for line in properties.code.splitlines())
+    of_broker, of_root = examples("properties", PAGE)
+    settings = dict(line.split("=", 1) for line in of_broker.code.splitlines())
     assert settings.pop("listeners") == "SASL_SSL://:9093"
     settings["ssl.keystore.location"] = str(authority.pem("broker"))
-    login = {
-        "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": f'{LOGIN_MODULE} required username="root" password="…";',
-    }
+    assert "/etc/pybroker/ca.pem" in of_root.code
     root = tmp_path / "root.properties"
     root.touch(0o600)
-    root.write_text("".join(f"{name}={text}\n" for name, text in login.items()))
+    root.write_text(of_root.code.replace("/etc/pybroker/ca.pem", str(authority.ca)))
     with Broker(settings, listen="SASL_SSL://127.0.0.1:0") as broker:
         assert check_console(PAGE, broker.bootstrap, {"PYBROKER_COMMAND_CONFIG": str(root)}) > 4
 

@@ -27,9 +27,8 @@ from pybroker_protocol.record_codec import (
     decode_records,
     end_transaction_batch,
     end_transaction_marker,
-    rebuild_batch,
 )
-from pybroker_protocol.records import HEADER_BYTES, is_intact, read_batch_header, set_log_append_time
+from pybroker_protocol.records import HEADER_BYTES, is_intact, read_batch_header
 
 CODECS = list(Compression)
 HEADERS = [("name", b"value"), ("none", None), ("name", b""), ("grüße", b"\x00\xff")]
@@ -93,38 +92,6 @@ def test_uncompressed_batch_is_the_same_as_kafka_pythons() -> None:
 def test_batch_without_records_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="needs a record"):
         build_batch([], timestamp_ms=1)
-
-
-def test_rebuilt_batch_keeps_what_identifies_its_records() -> None:
-    batch = build_batch(
-        [NewRecord(b"k%d" % i, b"v", HEADERS, 1000 + i) for i in range(5)],
-        timestamp_ms=0, base_offset=70, compression=Compression.LZ4, producer_id=3, producer_epoch=1, base_sequence=20,
-    )  # fmt: skip
-    header, all_records = read_batch_header(batch), list(decode_records(batch))
-    kept = [all_records[1], all_records[3]]
-    rebuilt = rebuild_batch(header, kept)
-    assert is_intact(rebuilt)
-    assert list(decode_records(rebuilt)) == kept
-    after = read_batch_header(rebuilt)
-    assert (after.base_offset, after.last_offset, after.last_sequence) == (70, 74, 24)
-    assert (after.base_timestamp, after.max_timestamp, after.records_count) == (1000, 1003, 2)
-    assert rebuild_batch(header, all_records) == batch
-
-
-def test_rebuilt_batch_may_be_empty() -> None:
-    batch = build_batch([(b"k", b"v")], timestamp_ms=1000, producer_id=3, producer_epoch=1, base_sequence=20)
-    rebuilt = rebuild_batch(read_batch_header(batch), [])
-    assert is_intact(rebuilt)
-    assert list(decode_records(rebuilt)) == []
-    assert read_batch_header(rebuilt).last_sequence == 20
-
-
-def test_rebuilt_batch_keeps_the_log_append_time() -> None:
-    batch = bytearray(build_batch([(b"k", b"v"), (b"l", b"w")], timestamp_ms=1000))
-    set_log_append_time(batch, 5000)
-    rebuilt = rebuild_batch(read_batch_header(batch), list(decode_records(batch))[1:])
-    assert read_batch_header(rebuilt).is_log_append_time
-    assert [(record.offset, record.timestamp_ms) for record in decode_records(rebuilt)] == [(1, 5000)]
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(True, ControlRecordType.COMMIT), (False, ControlRecordType.ABORT)])

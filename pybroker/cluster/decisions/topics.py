@@ -57,7 +57,7 @@ def create_topics(
 ) -> Generator[None, None, list[TopicCreation]]:
     """Create the valid ones; a name that comes twice is answered once, refused."""
     counts = Counter(topic.name for topic in topics)
-    wanted = sum(_partition_count(topic, rules) for topic in topics)
+    wanted = sum(partition_count(topic, rules.config) for topic in topics)
     results = {}
     for topic in topics:
         try:
@@ -72,10 +72,11 @@ def create_topics(
     return list(results.values())
 
 
-def _partition_count(topic: NewTopic, rules: TopicRules) -> int:
+def partition_count(topic: NewTopic, config: BrokerConfig) -> int:
+    """How many partitions a topic would have; 0 if it asks for a number that there cannot be."""
     if topic.assignments:
         return len(topic.assignments)
-    return rules.config.get_int("num.partitions") if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+    return config.get_int("num.partitions") if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
 def _create_topic(
