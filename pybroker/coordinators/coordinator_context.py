@@ -12,7 +12,8 @@ Invariants:
   lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
 - What a long timer sets off is done in its turn (``turns``) or not at all: where an append is on its way then, it waits
-  for another turn, so that no end of an append is followed by the slices of many groups.
+  for another turn, so that no end of an append is followed by the slices of many groups.  A chain of large batches
+  has a turn for each (``Result.in_later_turn``).
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
 so whoever is about to give up asks first whether the partition is still led here.
@@ -39,7 +40,7 @@ from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
-from pybroker.coordinators.timers import TimerTable
+from pybroker.coordinators.timers import Expiry, TimerTable
 from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 S = TypeVar("S", bound=CoordinatorShard)
 # What a timer could not write is tried again after this, as in Kafka (CoordinatorTimer's retry backoff).
 TIMER_RETRY_MS = 500
+LONG_WRITE = "write"  # a kind of work that takes turns
 # operation(state, now_ms) -> Result
 CoordinatorOperation = Callable[[S, int], Result]
 
@@ -112,6 +114,7 @@ class CoordinatorContext(Generic[S]):
         "_folded_log",
         "_queue",
         "_topic",
+        "_turns",
         "_uncommitted",
         "_write_timeout_ms",
         "_writer",
@@ -136,6 +139,7 @@ class CoordinatorContext(Generic[S]):
         write_timeout_ms: int,
     ) -> None:
         self._env = env
+        self._turns = turns
         self._folded_log = folded_log
         self._writer = writer
         self._topic = topic
@@ -189,18 +193,28 @@ class CoordinatorContext(Generic[S]):
                 result = self._next(result, waiter, now_ms)
                 continue
             append = _Append(self, result, waiter, now_ms)
-            try:
-                self._write(append)
-            except Exception:
-                logger.exception("could not write to %s-%d", self._topic, self.partition)
-                if append.outcome is None:
-                    append.outcome = (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+            if result.in_later_turn:
+                self._turns.add(LONG_WRITE, self._write_in_turn, append)
+            else:
+                self._try_to_write(append)
             if append.outcome is None:
                 append.pending = True
                 self._append = append
                 return False
             result = self._appended(append)
         return True
+
+    def _write_in_turn(self, append: _Append) -> None:
+        if not self.closed:
+            self._try_to_write(append)
+
+    def _try_to_write(self, append: _Append) -> None:
+        try:
+            self._write(append)
+        except Exception:
+            logger.exception("could not write to %s-%d", self._topic, self.partition)
+            if append.outcome is None:
+                append.done(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
     def _write(self, append: _Append) -> None:
         result, now_ms = append.result, append.now_ms
@@ -374,10 +388,12 @@ class CoordinatorContext(Generic[S]):
         for waiter in waiters:
             self._answer(waiter, waiter.error(ErrorCode.NOT_COORDINATOR))
 
-    def _on_timer(self, key: TimerKey) -> None:
+    def _on_timer(self, key: TimerKey, expiry: Expiry) -> None:
         is_its_turn = True
 
         def operation(state: S, now_ms: int) -> Result:
+            if not self.timers.take(key, expiry):
+                return Result()
             if not is_its_turn and key[0] in state.long_timers:
                 result = Result()
                 result.schedule(key, 0)

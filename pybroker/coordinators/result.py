@@ -72,10 +72,22 @@ class Result:
     ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
     mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
     there), that request is answered with the error.
+    ``in_later_turn``: there are so many records that they are written in a turn of the loop of their own (``turns``);
+    the other operations of the shard wait.
     Nothing of a result with records reaches a client before those records are committed.
     """
 
-    __slots__ = ("marker", "on_failure", "producer", "records", "replies", "response", "then", "timers")
+    __slots__ = (
+        "in_later_turn",
+        "marker",
+        "on_failure",
+        "producer",
+        "records",
+        "replies",
+        "response",
+        "then",
+        "timers",
+    )
 
     def __init__(self, response: Any = None, records: list[Record] | None = None) -> None:
         self.response = response
@@ -85,6 +97,7 @@ class Result:
         self.replies: list[tuple[Waiter, Any]] = []
         self.timers: list[TimerChange] = []
         self.then: Continuation | None = None
+        self.in_later_turn = False
         self.on_failure: Callable[[int, int], Result] | None = None
 
     def reply(self, waiter: Waiter | None, response: Any) -> None:

@@ -8,6 +8,9 @@ writes a number; the loop's timer runs at the old time, sees the new deadline an
 What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group: when
 such a timer is due it waits for its turn (``turns``), and is set until it has it.
 
+What a timer sets off may have to wait once more, behind an append that is on its way.  Until it begins the timer can
+be set anew or cancelled: a heartbeat that came before the end of the session, and waited longer, keeps its member.
+
 Counterpart in Kafka: ``CoordinatorTimerImpl``.
 """
 
@@ -29,22 +32,32 @@ class _Timer:
         self.handle = handle
 
 
+class Expiry:
+    """One expiry of a timer: tells it from a later one of the same key."""
+
+    __slots__ = ()
+
+
 class TimerTable:
-    """``expired(key)`` is called on the loop, once for each timer that was neither replaced nor cancelled.
+    """``expired(key, expiry)`` is called on the loop, once for each timer that was neither replaced nor cancelled.
+
+    What it sets off has to ask ``take(key, expiry)`` when it begins, and to do nothing if that is False.
 
     ``long_kinds``: the kinds (first of a key) of those that wait for their turn.
     """
 
-    __slots__ = ("_env", "_expired", "_long_kinds", "_timers", "_turns")
+    __slots__ = ("_env", "_expired", "_long_kinds", "_timers", "_turns", "_untaken")
 
     def __init__(
-        self, env: Env, turns: SharedTurns, long_kinds: frozenset[str], expired: Callable[[TimerKey], None]
+        self, env: Env, turns: SharedTurns, long_kinds: frozenset[str], expired: Callable[[TimerKey, Expiry], None]
     ) -> None:
         self._env = env
         self._turns = turns
         self._long_kinds = long_kinds
         self._expired = expired
         self._timers: dict[TimerKey, _Timer] = {}
+        # Those that have expired and not begun yet; a key is in one of both.
+        self._untaken: dict[TimerKey, Expiry] = {}
 
     def __contains__(self, key: TimerKey) -> bool:
         return key in self._timers
@@ -54,6 +67,7 @@ class TimerTable:
 
     def schedule(self, key: TimerKey, delay_ms: int) -> None:
         """Let ``key`` expire ``delay_ms`` from now, whatever it was set to before."""
+        self._untaken.pop(key, None)
         deadline_ms = self._env.clock.monotonic_ms() + delay_ms
         timer = self._timers.get(key)
         if timer is not None:
@@ -64,6 +78,7 @@ class TimerTable:
         self._timers[key] = _Timer(deadline_ms, self._arm(key, delay_ms))
 
     def cancel(self, key: TimerKey) -> None:
+        self._untaken.pop(key, None)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.handle.cancel()
@@ -73,6 +88,14 @@ class TimerTable:
         for timer in self._timers.values():
             timer.handle.cancel()
         self._timers.clear()
+        self._untaken.clear()
+
+    def take(self, key: TimerKey, expiry: Expiry) -> bool:
+        """Begin what the timer set off: False if it was set anew or cancelled after it had expired."""
+        if self._untaken.get(key) is not expiry:
+            return False
+        del self._untaken[key]
+        return True
 
     def _fire(self, key: TimerKey) -> None:
         timer = self._timers[key]
@@ -92,4 +115,5 @@ class TimerTable:
 
     def _expire(self, key: TimerKey) -> None:
         del self._timers[key]
-        self._expired(key)
+        expiry = self._untaken[key] = Expiry()
+        self._expired(key, expiry)

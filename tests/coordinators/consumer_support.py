@@ -8,6 +8,8 @@ from typing import Any
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer_member import MemberState
+from pybroker.coordinators.group.consumer_records import current_assignment_record
 from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.settings import GroupSettings
@@ -16,7 +18,7 @@ from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
-from pybroker_protocol.record_codec import decode_records
+from pybroker_protocol.record_codec import build_batch, decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, batches
 from tests.coordinators.support import START_MS, Cluster, Reply, config
 
@@ -134,6 +136,15 @@ class ConsumerCluster(Cluster):
         reply = Reply()
         self.groups.describe_consumer_groups([group], reply.done)
         return reply.response[0]
+
+    def with_unknown_state(self, member_id: str) -> ConsumerCluster:
+        """Another coordinator, for which a later version has left a member in a state that is not known here."""
+        member = self.group().members[member_id]._replace(state=MemberState.UNKNOWN)
+        self.world.write(0, build_batch([current_assignment_record("g", member)], timestamp_ms=START_MS))
+        self.groups.close()
+        after = ConsumerCluster(self.world)
+        after.metadata.apply(self.metadata.image, ImageDelta())
+        return after
 
     def group(self, group: str = "g") -> ConsumerGroup:
         """The state behind the requests."""

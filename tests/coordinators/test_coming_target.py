@@ -90,6 +90,17 @@ def test_slices_make_no_other_assignment_than_one_piece_does(seed: int, monkeypa
     assert owned[0] == owned[1]
 
 
+def test_a_refused_heartbeat_keeps_no_target_from_coming(cluster: ConsumerCluster, slow: pytest.MonkeyPatch) -> None:
+    a = Member(cluster, "a", "t")
+    settle(cluster, a)
+    cluster = a.cluster = cluster.with_unknown_state("a")
+    assert a.beat(topics=["u"]).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert cluster.group().coming_target is None
+    a.topics = ["u"]
+    settle(cluster, a)
+    assert a.owned == {"u": set(range(4))}
+
+
 def test_who_leaves_meanwhile_gets_no_share_and_the_rest_is_of_its_epoch(
     cluster: ConsumerCluster, slow: pytest.MonkeyPatch
 ) -> None:

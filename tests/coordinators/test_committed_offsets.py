@@ -108,6 +108,7 @@ def test_many_offsets_of_a_deleted_topic_are_removed_a_batch_at_a_time(cluster: 
         cluster.commit(1, group=f"g{number}")
     before = cluster.world.appends
     cluster.delete_topics("t")
+    cluster.world.advance()
     assert cluster.world.appends - before == 3
     assert cluster.committed("g5000") == {}
 

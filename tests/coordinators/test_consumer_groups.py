@@ -274,6 +274,17 @@ def test_last_member_takes_its_regular_expression_along(cluster: ConsumerCluster
     assert cluster.group().metadata_hash == 0
 
 
+def test_refused_heartbeat_does_not_keep_its_regular_expression_from_being_resolved(cluster: ConsumerCluster) -> None:
+    member = Member(cluster, "a", regex="t")
+    settle(cluster, member)
+    cluster = member.cluster = cluster.with_unknown_state("a")
+    cluster.world.advance(10_001)  # the group's expressions are not resolved again sooner
+    assert member.beat(regex="u").error == ErrorCode.FENCED_MEMBER_EPOCH
+    member.how["regex"] = "u"
+    settle(cluster, member)
+    assert member.owned == {"u": {0, 1}}
+
+
 # --- fencing ---------------------------------------------------------------------------------------------------------
 
 

@@ -503,6 +503,15 @@ def test_classic_requests_are_refused_with_classic_errors(cluster: ConsumerClust
     assert set(cluster.group().members) == {"new"}
 
 
+def test_protocol_that_a_classic_member_names_twice_is_of_one_member(cluster: ConsumerCluster) -> None:
+    assert cluster.enter("m", "t").error == 0
+    in_common, other = PROTOCOLS
+    assert cluster.new_member(protocols=(other, other, in_common))[1].error == 0
+    assert cluster.new_member(protocols=(in_common,))[1].error == 0
+    assert cluster.join(protocols=(other,)).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert cluster.join(protocols=(in_common,)).error == ErrorCode.MEMBER_ID_REQUIRED
+
+
 def test_member_may_go_on_with_the_consumer_protocol_under_its_instance_id(cluster: ConsumerCluster) -> None:
     cluster.enter("a", "t", instance="other")
     old = Classic(cluster, instance="i")

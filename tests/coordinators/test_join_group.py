@@ -73,6 +73,14 @@ def test_join_without_a_protocol_that_all_members_have_is_inconsistent(cluster: 
     assert cluster.join(protocols=(ROUND_ROBIN,)).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_protocol_that_a_member_names_twice_is_of_one_member(cluster: Cluster) -> None:
+    first, _ = cluster.stable_group(protocols=(RANGE, RANGE, ROUND_ROBIN))
+    cluster.new_member(protocols=(ROUND_ROBIN,))
+    assert cluster.join(protocols=(RANGE,)).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    rejoined = cluster.join(first[0], protocols=(RANGE, RANGE, ROUND_ROBIN))
+    assert (rejoined.error, rejoined.response.protocol_name) == (0, "roundrobin")
+
+
 def test_full_group_takes_no_new_member_and_keeps_the_old_ones() -> None:
     cluster = Cluster(group_max_size=2)
     (leader, follower), _ = cluster.stable_group(2)

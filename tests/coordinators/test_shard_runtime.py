@@ -13,6 +13,8 @@ from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, 
 from pybroker.coordinators.loader import RECORDS_PER_CLOCK_READ
 from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.runtime import LOAD_RETRY_MAX_MS, LOAD_RETRY_MS
+from pybroker.coordinators.timers import Expiry, TimerTable
+from pybroker.coordinators.turns import SharedTurns
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
@@ -152,6 +154,55 @@ def test_parked_request_that_an_append_sets_free_is_answered_when_the_partition_
     cluster.groups.on_leadership(set(), {0})
     cluster.world.finish_appends()
     assert [reply.error for reply in (parked, left)] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+def test_heartbeat_that_waits_behind_an_append_keeps_its_member(cluster: Cluster) -> None:
+    (member,), generation = cluster.stable_group(session_ms=10_000)
+    cluster.world.advance(9_999)
+    cluster.world.hold_appends = True
+    cluster.commit(1, group="simple")
+    heartbeat = cluster.heartbeat(member, generation)
+    cluster.world.advance(10)
+    cluster.world.hold_appends = False
+    cluster.world.finish_appends()
+    assert heartbeat.error == 0
+    assert cluster.heartbeat(member, generation).error == 0
+    cluster.world.advance(9_999)
+    assert cluster.heartbeat(member, generation).error == 0
+    cluster.world.advance(10_000)
+    assert cluster.state() == "Empty"
+
+
+def test_session_that_ends_behind_an_append_without_a_heartbeat_is_over(cluster: Cluster) -> None:
+    cluster.stable_group(session_ms=10_000)
+    cluster.world.advance(9_999)
+    cluster.world.hold_appends = True
+    cluster.commit(1, group="simple")
+    cluster.world.advance(10)
+    cluster.world.hold_appends = False
+    cluster.world.finish_appends()
+    assert cluster.state() == "Empty"
+
+
+def test_timer_that_expired_can_be_set_anew_or_cancelled_until_what_it_set_off_begins() -> None:
+    world, key, expiries = World(), ("session", "g", "m"), list[Expiry]()
+    timers = TimerTable(world.env, SharedTurns(world), frozenset(), lambda _key, expiry: expiries.append(expiry))
+
+    def expire() -> Expiry:
+        timers.schedule(key, 10)
+        world.advance(10)
+        return expiries.pop()
+
+    expiry = expire()
+    assert [timers.take(key, expiry), timers.take(key, expiry)] == [True, False], "once"
+    cancelled = expire()
+    timers.cancel(key)
+    assert not timers.take(key, cancelled)
+    replaced, latest = expire(), expire()
+    assert [timers.take(key, replaced), timers.take(key, latest)] == [False, True]
+    cleared = expire()
+    timers.clear()
+    assert not timers.take(key, cleared)
 
 
 # --- commits that wait for the high watermark ------------------------------------------------------------------------

@@ -536,6 +536,59 @@ def test_a_partition_that_is_led_on_in_a_new_leader_epoch_ends_its_transactions(
     assert [partition for partition, _ in cluster.markers.written] == [T0]
 
 
+def test_a_marker_of_an_earlier_leader_epoch_completes_nothing() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, T0)
+    cluster.markers.hold = True
+    cluster.end(producer, version=V1)
+    cluster.lead_on_in_a_new_epoch()
+    assert cluster.markers.waiting == 2
+    cluster.markers.finish_one(0)
+    assert cluster.state() == "PrepareCommit", "the marker of the new leader epoch is on its way yet"
+    cluster.markers.finish_one(0)
+    assert cluster.state() == "CompleteCommit"
+    assert [marker.coordinator_epoch for _, marker in cluster.markers.written] == [3, 4]
+
+
+def test_a_marker_of_an_earlier_leader_epoch_does_not_complete_the_next_transaction() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, T0)
+    cluster.markers.hold = True
+    cluster.end(producer, version=V1)
+    cluster.lead_on_in_a_new_epoch()
+    cluster.markers.finish_one(1)
+    assert cluster.state() == "CompleteCommit"
+    assert cluster.add(producer, T0) == {T0: 0}
+    assert ended(cluster.end(producer, version=V1)) == producer
+    cluster.markers.finish_one(0)
+    assert cluster.state() == "PrepareCommit", "its own marker is on its way yet"
+    cluster.markers.finish()
+    assert cluster.state() == "CompleteCommit"
+
+
+def test_a_completion_that_is_tried_again_late_does_not_complete_the_next_transaction() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, T0)
+    cluster.markers.hold = True
+    cluster.end(producer, version=V1)
+    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.markers.finish()
+    cluster.world.append_error = 0
+    cluster.lead_on_in_a_new_epoch()
+    cluster.markers.finish()
+    assert cluster.state() == "CompleteCommit"
+    cluster.world.advance(1)
+    assert cluster.add(producer, T0) == {T0: 0}
+    assert ended(cluster.end(producer, version=V1)) == producer
+    cluster.world.advance(RETRY_MS)
+    assert cluster.state() == "PrepareCommit", "its own marker is on its way yet"
+    cluster.markers.finish()
+    assert cluster.state() == "CompleteCommit"
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 

@@ -206,9 +206,41 @@ def test_offsets_of_a_deleted_topic_are_not_brought_back_by_the_end_of_a_transac
     for partition in range(3):
         commit_inside(cluster, 7, partition=partition)
     cluster.delete_topics("t")
+    cluster.world.advance()
     assert not unstable(cluster)
     end(cluster, True)
     assert cluster.committed() == cluster.restart().committed() == {}
+
+
+def test_many_offsets_of_a_deleted_topic_go_a_batch_in_each_turn(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", 1)
+    for number in range(4):
+        cluster.commit(5, group=f"g{number}")
+    cluster.delete_topics("t")
+    fetch = cluster.fetch("g3")
+    before = cluster.world.appends
+    for appends in range(1, 5):
+        assert fetch.parked, "nobody sees some gone and others not"
+        cluster.world.turn()
+        assert cluster.world.appends == before + appends
+    assert fetch.response.topics == []
+    assert not cluster.world.is_due
+
+
+def test_offsets_of_a_deleted_topic_take_no_more_turns_when_the_partition_is_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", 1)
+    cluster.commit(5)
+    cluster.delete_topics("t")
+    fetch = cluster.fetch()
+    before = cluster.world.appends
+    cluster.groups.on_leadership(set(), {0})
+    assert fetch.error == ErrorCode.NOT_COORDINATOR
+    cluster.world.advance()
+    assert cluster.world.appends == before
 
 
 def test_offset_with_an_open_transaction_does_not_expire(cluster: Cluster) -> None:

@@ -109,6 +109,15 @@ class Markers:
         for finish in held:
             finish()
 
+    def finish_one(self, index: int) -> None:
+        """Let one of the writes through that wait, by their order."""
+        self._held.pop(index)()
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait."""
+        return len(self._held)
+
     def drop(self) -> None:
         """Forget what waits, as the death of the process does."""
         self._held.clear()
@@ -179,6 +188,20 @@ class Cluster:
         self.markers.drop()
         changed = {**self.settings, **settings}
         return Cluster(self.world, markers=self.markers, producer_ids=self.producer_ids, settled=settled, **changed)
+
+    def lead_on_in_a_new_epoch(self) -> None:
+        """The image, then the coordinator, hear of the next leader epoch of this leader."""
+        before = self.metadata.image
+        topic = before.topics_by_name[TRANSACTION_STATE_TOPIC]
+        states = tuple(state._replace(leader_epoch=state.leader_epoch + 1) for state in topic.partitions)
+        after = topic._replace(partitions=states)
+        topics = {**before.topics_by_name, topic.name: after}
+        self.metadata.apply(
+            ClusterImage(epoch=before.epoch + 1, features=before.features, topics_by_name=topics), ImageDelta()
+        )
+        led = set(range(len(states)))
+        self.coordinator.on_leadership(led, led)
+        self.world.advance()
 
     def delete_topic(self, name: str) -> None:
         before = self.metadata.image

@@ -203,7 +203,7 @@ class ClassicGroup(Group):
 
     def _count(self, protocols: Protocols, by: int) -> None:
         counts = self.protocol_counts
-        for name, _ in protocols:
+        for name in dict(protocols):  # a client may name one twice
             count = counts.get(name, 0) + by
             if count:
                 counts[name] = count

@@ -302,7 +302,7 @@ class ConsumerGroup(Group):
         _count(self.regex_counts, _regex(member), by)
         _count(self.assignor_counts, _assignor(member), by)
         if member.classic is not None:
-            _count(self.protocol_counts, (name for name, _ in member.classic.protocols), by)
+            _count(self.protocol_counts, dict(member.classic.protocols), by)  # a client may name one twice
             self.classic_members += by
 
     # --- records --------------------------------------------------------------------------------------------------

@@ -69,12 +69,15 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
     after = _updated(before, beat)
     names_changed = write_member(group, before, after, records)
     regex_change = update_regex(group, before, after, records)
+    regexes: list[str] = []
     if after.subscribed_topic_regex or group.regex_counts:
         regexes = regexes_to_resolve(group, settings, context.topics, before, after, now_ms)
-        context.resolve(group.group_id, regexes, beat.may_describe, result)
     bump = names_changed or regex_change is RegexChange.UPDATED_AND_RESOLVED
     changed = names_changed or regex_change is not RegexChange.NONE
     after = move_on(group, after, bump, changed, owned, context, result, now_ms)
+    if regexes:
+        # Not before: nobody would go on with what a heartbeat began that is refused.
+        context.resolve(group.group_id, regexes, beat.may_describe, result)
     result.schedule((SESSION_TIMER, group.group_id, member_id), settings.session_timeout_ms(group.group_id))
     result.response = ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0,
@@ -195,9 +198,12 @@ def move_on(
     result: Result,
     now_ms: int,
 ) -> ConsumerMember:
-    """Bring the group's epoch and target up to date, then the member a step nearer to the target."""
+    """Bring the group's epoch and target up to date, then the member a step nearer to the target.
+
+    Raises GroupFailure; a target that was begun is given up then.
+    """
     settings, topics = context.settings, context.topics
-    epoch = group.group_epoch
+    epoch, coming_target = group.group_epoch, group.coming_target
     if bump or group.is_metadata_due(topics.version):
         epoch = update_group_epoch(group, topics, bump, member, result.records)
     assignment_epoch, target = update_target(group, settings, topics, epoch, member, now_ms, result)
@@ -205,7 +211,11 @@ def move_on(
         return member
     subscribed = topics.ids_of(group.subscription(member))
     situation = Situation(assignment_epoch, target, subscribed, subscription_changed, owned, group.owners.of)
-    return step(group, member, situation, result)
+    try:
+        return step(group, member, situation, result)
+    except GroupFailure:
+        group.coming_target = coming_target
+        raise
 
 
 def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, result: Result) -> ConsumerMember:

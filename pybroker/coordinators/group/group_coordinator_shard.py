@@ -286,19 +286,24 @@ class GroupCoordinatorShard:
         return offset_operations.delete_offsets(self.groups.get(request.group_id), self.offsets, request)
 
     def forget_topics(self, topics: Iterable[str]) -> Result:
-        """Topics were deleted: so are all offsets for them, committed or not, a batch of tombstones at a time."""
+        """Topics were deleted: so are all offsets for them, committed or not, a batch of tombstones at a time.
+
+        Each full batch has a turn of the loop: there may be hundreds of groups with a thousand partitions each.
+        """
         result = Result()
         names = list(topics)
         for name in names:
             for offsets in self.offsets.of_topic(name):
                 result.records += [offsets.tombstone(partition) for partition in offsets.values]
                 if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
+                    result.in_later_turn = True
                     result.then = lambda _now_ms: self.forget_topics(names)
                     return result
         tombstones = {key for key, _ in result.records}
         unstable = sorted(self.offsets.unstable_keys_of_topics(names) - tombstones)
         result.records += [(key, None) for key in unstable[: limits.TOMBSTONES_PER_BATCH]]
         if len(unstable) > limits.TOMBSTONES_PER_BATCH:
+            result.in_later_turn = True
             result.then = lambda _now_ms: self.forget_topics(names)
         return result
 

@@ -4,7 +4,7 @@ Owns: which partitions still need the marker of which transaction, and when they
 transaction: the shard says what to send, and is told when all is written.
 
 Invariant: ``completed`` is called once for each end that was handed over, unless the coordinator's partition is lost
-meanwhile; then whoever leads it sends the markers again.
+meanwhile, or led on in a new leader epoch; then whoever leads it sends the markers again.
 
 Counterpart in Kafka: ``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
 """
@@ -113,6 +113,10 @@ class MarkerSender:
         log_level: int,
         errors: PartitionErrors,
     ) -> None:
+        if self._cluster.coordinator_epoch(partition) != marker.coordinator_epoch:
+            # Markers of the new epoch are on their way to the same partitions: the id must wait for those, or they
+            # would end what its producer writes there next.
+            return
         failed = [target for target, error in errors.items() if error]
         missing = [target for target in failed if self._needs_another(target, errors[target])]
         hopeless = set(failed).difference(missing)

@@ -331,4 +331,14 @@ def _transaction(txn: TransactionMetadata) -> OpenTransaction:
 
 
 def _same_end(txn: TransactionMetadata, prepared: TransactionMetadata) -> bool:
-    return txn.state == prepared.state and _transaction(txn) == _transaction(prepared)
+    """Whether it is the same end of the same transaction.
+
+    In the first protocol a producer's transactions have one epoch: their times, which a reload brings back, tell them
+    apart.
+    """
+    return (
+        txn.state == prepared.state
+        and _transaction(txn) == _transaction(prepared)
+        and txn.start_timestamp_ms == prepared.start_timestamp_ms
+        and txn.last_update_ms == prepared.last_update_ms
+    )
