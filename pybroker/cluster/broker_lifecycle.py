@@ -11,6 +11,9 @@ The states::
         |                               +-- fenced by the controller, or forgotten +  |
         +------------------------------------------ session lost --------------------+
 
+Whenever the image has another process's registration under this broker's id, which came after this process's own, that
+is its successor: this one registers no more, and has to end.
+
 Invariants: a registration follows the live key of the same process; the first image is published only once it has this
 broker's own registration, because a broker that acted on an earlier one would lead what it led before it died, and has
 each replica in the log dir in which it was found (KIP-858), because another one would be made elsewhere.
@@ -55,7 +58,8 @@ class BrokerLifecycle:
     """See the module's docstring.
 
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
-    registered this broker: others may know of it from then on.
+    registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
+    broker, after the start.
     """
 
     def __init__(
@@ -70,8 +74,9 @@ class BrokerLifecycle:
         found: FoundReplicas,
         on_entered: Callable[[], None],
         on_registered: Callable[[], None],
+        on_superseded: Callable[[], None],
     ) -> None:
-        self._answered_epoch = -1  # as the controller said last
+        self._answered_epoch = -1  # as the controller said last, or the image
         self._env = env
         self._live = live
         self._follower = follower
@@ -83,6 +88,7 @@ class BrokerLifecycle:
         self._assigning = False
         self._on_entered = on_entered
         self._tell_registered = on_registered
+        self._tell_superseded = on_superseded
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
@@ -97,6 +103,7 @@ class BrokerLifecycle:
         self._folded_log = FoldedLog(log, env.timers)
         self._timeout: Cancellable | None = None
         self._closed = False
+        self._superseded = False
 
     @property
     def broker_epoch(self) -> int:
@@ -135,6 +142,8 @@ class BrokerLifecycle:
         """The store has forgotten this process: everybody takes it for dead."""
         if self._finish_leaving is not None:
             self._finish_leaving()  # others lead in its place now
+            return
+        if self._superseded:
             return
         log.warning("the session with the metadata store is lost; the broker registers anew")
         self._entered = self._registering = False
@@ -211,6 +220,10 @@ class BrokerLifecycle:
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
+        if own is not None and own.incarnation_id == self._registration.incarnation_id:
+            self._answered_epoch = max(self._answered_epoch, own.epoch)
+        elif own is not None and own.epoch > self._answered_epoch >= 0:
+            self._on_superseded()
         if not self._entered or self._registering or self._leaving:
             return
         if own is None and self._is_known:
@@ -227,6 +240,23 @@ class BrokerLifecycle:
         elif self._started is not None and not self._is_to_be_told():
             self._follower.publish()
             self._finish_start(None)
+
+    def _on_superseded(self) -> None:
+        """Another process is this broker: what this one does from now on would be done in its name."""
+        if self._superseded or self._closed:
+            return
+        self._superseded = True
+        self._entered = False
+        why = f"another process has registered as broker {self._registration.broker_id} since; this one has to stop"
+        log.error(why)
+        if self._finish_leaving is not None:
+            self._finish_leaving()
+            return
+        self._turn += 1
+        if self._started is not None:
+            self._finish_start(why)
+        else:
+            self._tell_superseded()
 
     def _is_to_be_told(self) -> bool:
         """Whether the image has a replica elsewhere than it was found; then the controller is told."""
@@ -269,6 +299,9 @@ class BrokerLifecycle:
 
         From now on a lost session is not begun anew.
         """
+        if self._superseded:
+            self._env.timers.call_soon(done)
+            return
         turn = self._turn = self._turn + 1
         self._leaving = True
         deadline_ms = self._env.clock.monotonic_ms() + timeout_ms

@@ -96,11 +96,11 @@ class ControllerElection:
             return
         holder = self._follower.image.controller_id
         if self._controller.is_active:
-            if holder != self._broker_id:
+            if holder != self._broker_id or not self._live.has_own:  # another process may have the id by now
                 self.step_down()
             else:
                 self._fence_the_dead()
-        elif self._broker_id in self._live.brokers and (holder == self._broker_id or self._is_gone(holder)):
+        elif self._live.has_own and (holder == self._broker_id or self._is_gone(holder)):
             self._take()
         else:
             self._wanted_ms = None

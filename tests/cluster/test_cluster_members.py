@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.cluster_member import ClusterMember
 from pybroker.cluster.image import NO_LEADER, PartitionImage
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_store import Entry, Transaction
@@ -432,6 +433,84 @@ def test_a_broker_of_another_epoch_gets_no_in_sync_replicas_at_all(members: Memb
     epoch = members.image(1).brokers[2].epoch
     results = members.ask(lambda done: members.by_id[active].controller.alter_partitions(2, epoch - 1, [], done))
     assert results == InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
+
+
+# --- another process with the broker's id -----------------------------------------------------------------------------
+
+
+def freeze_beyond_its_session(members: Members, broker_id: int) -> ClusterMember:
+    """The broker's process stands still, its session ends, and another process with its id joins meanwhile."""
+    member, store = members.by_id[broker_id], members.stores[broker_id]
+    store.is_slow_to_follow = store.is_slow_to_watch = True
+    members.shared.end_session(store)
+    members.settle()
+    ended = members.join(broker_id, directory=1)
+    members.settle()
+    assert ended == [None]
+    return member
+
+
+def wake(members: Members, store: MemoryStore) -> None:
+    """The process goes on where it stood, and learns everything as if it had just happened."""
+    store.is_slow_to_follow = store.is_slow_to_watch = False
+    for follower in [each for each in members.shared.followers if each.store is store]:
+        for changes in members.shared.history:
+            members.loop.call_soon(follower.tell, changes)
+    members.shared.tell_watchers()
+    members.loop.call_soon(store.on_session_lost)
+
+
+@pytest.mark.parametrize("is_told_late", [True, False], ids=["before it knows", "when it knows"])
+def test_a_process_whose_broker_id_another_one_has_taken_over_speaks_for_itself_alone(
+    members: Members, is_told_late: bool
+) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    taken = next(each for each in (3, 2) if each != active)
+    members.create_topic("t", (taken, active))
+    store, former_epoch = members.stores[taken], members.by_id[taken].broker_epoch
+    former = freeze_beyond_its_session(members, taken)
+    told: list[int] = []
+    former.on_superseded = lambda: told.append(taken)
+    if not is_told_late:
+        wake(members, store)
+        members.settle()
+        assert told == [taken]
+    newest = members.image(active).brokers[taken]
+    assert former.broker_epoch == former_epoch < newest.epoch
+    heartbeat = members.ask(lambda done: former.channel.heartbeat(done, wants_shutdown=True))
+    assert heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
+    results = members.ask(lambda done: former.channel.alter_partitions([], done))
+    assert results.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert members.ask(former.channel.allocate_producer_ids) is None
+    assert members.image(active).brokers[taken] == newest
+    assert not newest.in_controlled_shutdown
+    if is_told_late:
+        wake(members, store)
+        members.settle()
+    assert told == [taken]
+    left: list[bool] = []
+    former.leave(60_000, lambda: left.append(True))
+    members.settle()
+    assert left == [True]
+    store.close()
+    members.settle()
+    assert members.image(active).brokers[taken] == newest
+    former.close()
+
+
+def test_of_two_processes_with_one_broker_id_one_is_the_controller(members: Members) -> None:
+    members.start(1)
+    store = members.stores[1]
+    former = freeze_beyond_its_session(members, 1)
+    wake(members, store)
+    for _ in range(30):
+        key = members.shared.entries[store_codec.CONTROLLER]
+        members.settle(100)
+        assert members.active() == [1]
+        assert not former.controller.is_active
+        assert members.shared.entries[store_codec.CONTROLLER] == key
+    former.close()
 
 
 # --- coming back ------------------------------------------------------------------------------------------------------
