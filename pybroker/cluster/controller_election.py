@@ -66,14 +66,17 @@ class ControllerElection:
         self._taking = False
         self._wanted_ms: int | None = None  # since when, while the key is to be taken
         self._fencing: dict[int, int] = {}  # broker epochs by broker id
+        self._takes_part = False
         self._closed = False
 
     def start(self) -> None:
-        """Take part; called once this broker's own live key is there."""
-        self._live.listeners.append(self._look)
-        self._follower.listeners.append(self._look)
-        if self._liveness is not None:
-            self._liveness.listeners.append(self._look)
+        """Take part; called whenever this broker's own live key is there, after a lost session again."""
+        if not self._takes_part:
+            self._takes_part = True
+            self._live.listeners.append(self._look)
+            self._follower.listeners.append(self._look)
+            if self._liveness is not None:
+                self._liveness.listeners.append(self._look)
         self._look()
 
     def close(self) -> None:

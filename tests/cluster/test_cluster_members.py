@@ -196,6 +196,18 @@ def test_a_controller_whose_session_is_lost_decides_nothing_more(members: Member
     assert not members.image(first).brokers[first].fenced, "it registers anew"
 
 
+def test_lost_sessions_leave_nobody_to_be_told_twice(members: Members) -> None:
+    members.start(1, 2)
+    closers: list[Any] = list(members.by_id[2]._closers)
+    live = next(close.__self__ for close in closers if isinstance(close.__self__, LiveBrokers))
+    follower = members.by_id[2].follower
+    before = len(live.listeners), len(follower.listeners)
+    for _ in range(10):
+        members.stores[2].expire()
+        members.settle()
+    assert (len(live.listeners), len(follower.listeners)) == before
+
+
 def test_a_deposed_controller_changes_nothing_whatever_it_believes(members: Members) -> None:
     members.start(1, 2)
     (first,) = members.active()
