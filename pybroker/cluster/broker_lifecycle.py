@@ -270,24 +270,25 @@ class BrokerLifecycle:
             and topic.partitions[index].directory(broker_id) != directory
         }
         if self._found and not self._assigning:
-            self._assign(self._turn)
+            self._assign()
         return bool(self._found)
 
-    def _assign(self, turn: int) -> None:
+    def _assign(self) -> None:
         self._assigning = True
         some = dict(islice(self._found.items(), GATHERED_PARTITIONS_MAX))
-        self._channel.assign_replicas(some, lambda error_code: self._on_assigned(turn, error_code))
+        self._channel.assign_replicas(some, self._on_assigned)
 
-    def _on_assigned(self, turn: int, error_code: int) -> None:
+    def _on_assigned(self, error_code: int) -> None:
         if error_code:
             name = ErrorCode(error_code).name
             self._note_obstacle(f"where its replicas lie cannot be told, the controller's answer is {name}")
         # What is done the image shows, soon; what is not, by then, is told again.
-        self._env.timers.call_later(STORE_RETRY_MS, self._assigned, turn)
+        self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 
-    def _assigned(self, turn: int) -> None:
+    def _assigned(self) -> None:
         self._assigning = False
-        self._retry(turn, self._look)
+        if not self._closed:
+            self._look()  # also where the session was lost meanwhile: nobody else would look again
 
     def _finish_start(self, why: str | None) -> None:
         started, self._started = self._started, None
