@@ -206,7 +206,7 @@ class ControllerElection:
         self._fencing = dead
         term = self._term
         log.info("fencing brokers that are gone: %s", ", ".join(map(self._obituary, sorted(dead))))
-        self._controller.fence_brokers(dead, lambda _: self._on_fenced(term))
+        self._controller.fence_brokers(dead, lambda fenced: self._on_fenced(term, fenced))
 
     def _obituary(self, broker_id: int) -> str:
         """A broker, and how it is known to be dead."""
@@ -214,10 +214,16 @@ class ControllerElection:
             return f"{broker_id} ({self._liveness.reason(broker_id)})"
         return f"{broker_id} (the session of its process is over)"
 
-    def _on_fenced(self, term: int) -> None:
+    def _on_fenced(self, term: int, fenced: list[int]) -> None:
+        if fenced:
+            self._env.timers.call_soon(self._fence_again, term)
+        else:  # it failed, or they have registered anew: the same again would come to the same
+            self._env.timers.call_later(STORE_RETRY_MS, self._fence_again, term)
+
+    def _fence_again(self, term: int) -> None:
         if term == self._term:
             self._fencing = {}
-            self._env.timers.call_soon(self._look)
+            self._look()
 
 
 def _version(entry: Entry | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pybroker.cluster.image import NO_LEADER, PartitionImage
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_store import Entry, Transaction
 from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
+from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import CLUSTER_ID
@@ -206,6 +207,26 @@ def test_lost_sessions_leave_nobody_to_be_told_twice(members: Members) -> None:
         members.stores[2].expire()
         members.settle()
     assert (len(live.listeners), len(follower.listeners)) == before
+
+
+def test_a_fencing_that_fails_is_tried_again_after_a_pause(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    controller, other = members.by_id[active].controller, 3 - active
+    asked: list[Mapping[int, int]] = []
+
+    def fail(dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
+        asked.append(dead)
+        assert len(asked) < 100, "without a pause"
+        members.loop.call_soon(done, [])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(controller, "fence_brokers", fail)
+        members.vanish(other).close()
+        members.settle(1_000)
+        assert 1 <= len(asked) <= 1 + 1_000 // STORE_RETRY_MS
+    members.settle()
+    assert members.image(active).brokers[other].fenced
 
 
 def test_a_deposed_controller_changes_nothing_whatever_it_believes(members: Members) -> None:
