@@ -92,6 +92,7 @@ class BrokerLifecycle:
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
+        self._unanswered = 0  # registrations, also of former turns
         self._leaving = False
         self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
@@ -179,6 +180,7 @@ class BrokerLifecycle:
 
     def _register(self) -> None:
         self._registering = True
+        self._unanswered += 1
         turn = self._turn
         self._channel.register(
             self._registration,
@@ -188,6 +190,9 @@ class BrokerLifecycle:
         )
 
     def _on_registered(self, turn: int, answer: Registration) -> None:
+        self._unanswered -= 1
+        if not answer.error_code:  # so it is, whether anybody waits for it or not
+            self._answered_epoch = max(self._answered_epoch, answer.broker_epoch)
         if turn != self._turn:
             return
         fatal = _FATAL.get(ErrorCode(answer.error_code)) if answer.error_code else None
@@ -198,7 +203,6 @@ class BrokerLifecycle:
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
-            self._answered_epoch = answer.broker_epoch
             self._registering = False
             self._pause_ms = REGISTRATION_RETRY_MS
             self._refused_since_ms = None
@@ -295,6 +299,12 @@ class BrokerLifecycle:
         if started is not None:
             started(why)
 
+    def _is_gone(self) -> bool:
+        """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
+        own = self._follower.image.brokers.get(self._registration.broker_id)
+        is_own = own is not None and own.incarnation_id == self._registration.incarnation_id
+        return not is_own and not self._unanswered
+
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.
 
@@ -318,7 +328,8 @@ class BrokerLifecycle:
                 self._channel.heartbeat(answered, wants_shutdown=True)
 
         def answered(heartbeat: Heartbeat) -> None:
-            if heartbeat.should_shut_down or heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            is_stale = heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
+            if heartbeat.should_shut_down or (is_stale and self._is_gone()):
                 finish()
             elif self._env.clock.monotonic_ms() < deadline_ms:
                 self._env.timers.call_later(STORE_RETRY_MS, ask)

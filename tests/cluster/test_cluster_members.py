@@ -12,7 +12,7 @@ from pybroker.cluster.cluster_member import ClusterMember
 from pybroker.cluster.image import NO_LEADER, PartitionImage
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_store import Entry, Transaction
-from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
+from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic, Registration
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 
@@ -357,6 +357,39 @@ def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Membe
     members.settle(10_000)
     assert left == [True]
     assert members.image(1).brokers[2].fenced, "it does not come back"
+
+
+def test_a_broker_that_leaves_while_it_registers_anew_hands_its_leaderships_over(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    leaving = next(each for each in (2, 3) if each != active)
+    controller, epoch = members.by_id[active].controller, members.by_id[leaving].broker_epoch
+    register = controller.register_broker
+
+    def answer_late(registration: Any, cluster_id: str, previous: int, done: Callable[[Registration], None]) -> None:
+        def answer(result: Registration) -> None:
+            members.loop.call_later(500, done, result)
+
+        register(registration, cluster_id, previous, answer)
+
+    monkeypatch.setattr(controller, "register_broker", answer_late)
+    fenced: list[list[int]] = []
+    controller.fence_brokers({leaving: epoch}, fenced.append)
+    for _ in range(1_000):
+        members.loop._ready.popleft().run()
+        if members.by_id[leaving].follower.image.brokers[leaving].fenced:
+            break
+    members.stores[leaving].is_slow_to_follow = True
+    members.settle(200)
+    assert fenced == [[leaving]]
+    assert members.image(active).brokers[leaving].epoch > epoch
+    left: list[bool] = []
+    members.by_id[leaving].leave(5_000, lambda: left.append(True))
+    members.settle()
+    assert left == [True]
+    assert members.image(active).brokers[leaving].in_controlled_shutdown
 
 
 def test_a_broker_whose_key_is_still_that_of_its_former_session_puts_it_anew(members: Members) -> None:
