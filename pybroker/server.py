@@ -46,7 +46,6 @@ from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
-    from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.cluster.delegation_tokens import DelegationTokens
     from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
@@ -72,7 +71,8 @@ class AdvertisedListener(NamedTuple):
 class BrokerServer:
     """One broker on the running loop.  ``start`` and ``stop`` are each called once.
 
-    ``on_failure()`` is called when no log dir is left: then the process must end with exit code 1.
+    ``on_failure()`` is called when no log dir is left, or another process is this broker: then the process must end
+    with exit code 1.
     ``own_process``: the process is there for the broker alone.  Then logs are cleaned by a process beside it, else on
     a thread with a small budget; and the loop may keep a processor awake for a client (``net/busy_poll``).
     ``first_users`` are those of SCRAM that a cluster begins with which this broker founds.
@@ -151,7 +151,7 @@ class BrokerServer:
         self._follow_settings(services.configs, doors, sockets)
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
         if not membership.is_alone:
-            self._replicate(env, self._replicas, membership.channel)
+            self._replicate(env, self._replicas, membership)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         moved = MovedReplicas(env.timers, channel.assign_replicas)
         self._close_what_was_built.append(moved.close)
@@ -303,6 +303,8 @@ class BrokerServer:
         found: FoundReplicas,
         on_registered: Callable[[], None],
     ) -> None:
+        member.on_superseded = self._on_failure
+
         def begin(done: Callable[[str | None], None]) -> None:
             member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
 
@@ -366,13 +368,14 @@ class BrokerServer:
         self.services.cluster_secret = secret
         return peers
 
-    def _replicate(self, env: Env, replicas: ReplicaManager, channel: ControllerChannel) -> None:
+    def _replicate(self, env: Env, replicas: ReplicaManager, member: ClusterMember) -> None:
         """Have replicated partitions followed, and who is in sync asked of the controller."""
         from pybroker.replication.isr_changes import IsrChanges
 
-        changes = IsrChanges(env.timers, channel)
+        changes = IsrChanges(env.timers, member.channel)
         self._close_what_was_built.append(changes.close)
         replicas.peers, replicas.isr_changer = self._peers, changes
+        replicas.own_epoch = lambda: member.broker_epoch
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped.

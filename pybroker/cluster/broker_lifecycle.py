@@ -11,6 +11,9 @@ The states::
         |                               +-- fenced by the controller, or forgotten +  |
         +------------------------------------------ session lost --------------------+
 
+Whenever the image has another process's registration under this broker's id, which came after this process's own, that
+is its successor: this one registers no more, and has to end.
+
 Invariants: a registration follows the live key of the same process; the first image is published only once it has this
 broker's own registration, because a broker that acted on an earlier one would lead what it led before it died, and has
 each replica in the log dir in which it was found (KIP-858), because another one would be made elsewhere.
@@ -55,7 +58,8 @@ class BrokerLifecycle:
     """See the module's docstring.
 
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
-    registered this broker: others may know of it from then on.
+    registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
+    broker, after the start.
     """
 
     def __init__(
@@ -70,8 +74,9 @@ class BrokerLifecycle:
         found: FoundReplicas,
         on_entered: Callable[[], None],
         on_registered: Callable[[], None],
+        on_superseded: Callable[[], None],
     ) -> None:
-        self._answered_epoch = -1  # as the controller said last
+        self._answered_epoch = -1  # as the controller said last, or the image
         self._env = env
         self._live = live
         self._follower = follower
@@ -83,9 +88,11 @@ class BrokerLifecycle:
         self._assigning = False
         self._on_entered = on_entered
         self._tell_registered = on_registered
+        self._tell_superseded = on_superseded
         self._turn = 0  # grows when whatever is under way is to come to nothing
         self._entered = False
         self._registering = False
+        self._unanswered = 0  # registrations, also of former turns
         self._leaving = False
         self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
@@ -97,6 +104,7 @@ class BrokerLifecycle:
         self._folded_log = FoldedLog(log, env.timers)
         self._timeout: Cancellable | None = None
         self._closed = False
+        self._superseded = False
 
     @property
     def broker_epoch(self) -> int:
@@ -136,6 +144,8 @@ class BrokerLifecycle:
         if self._finish_leaving is not None:
             self._finish_leaving()  # others lead in its place now
             return
+        if self._superseded:
+            return
         log.warning("the session with the metadata store is lost; the broker registers anew")
         self._entered = self._registering = False
         self._turn += 1
@@ -170,6 +180,7 @@ class BrokerLifecycle:
 
     def _register(self) -> None:
         self._registering = True
+        self._unanswered += 1
         turn = self._turn
         self._channel.register(
             self._registration,
@@ -179,6 +190,9 @@ class BrokerLifecycle:
         )
 
     def _on_registered(self, turn: int, answer: Registration) -> None:
+        self._unanswered -= 1
+        if not answer.error_code:  # so it is, whether anybody waits for it or not
+            self._answered_epoch = max(self._answered_epoch, answer.broker_epoch)
         if turn != self._turn:
             return
         fatal = _FATAL.get(ErrorCode(answer.error_code)) if answer.error_code else None
@@ -189,7 +203,6 @@ class BrokerLifecycle:
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
-            self._answered_epoch = answer.broker_epoch
             self._registering = False
             self._pause_ms = REGISTRATION_RETRY_MS
             self._refused_since_ms = None
@@ -211,6 +224,10 @@ class BrokerLifecycle:
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
+        if own is not None and own.incarnation_id == self._registration.incarnation_id:
+            self._answered_epoch = max(self._answered_epoch, own.epoch)
+        elif own is not None and own.epoch > self._answered_epoch >= 0:
+            self._on_superseded()
         if not self._entered or self._registering or self._leaving:
             return
         if own is None and self._is_known:
@@ -228,6 +245,23 @@ class BrokerLifecycle:
             self._follower.publish()
             self._finish_start(None)
 
+    def _on_superseded(self) -> None:
+        """Another process is this broker: what this one does from now on would be done in its name."""
+        if self._superseded or self._closed:
+            return
+        self._superseded = True
+        self._entered = False
+        why = f"another process has registered as broker {self._registration.broker_id} since; this one has to stop"
+        log.error(why)
+        if self._finish_leaving is not None:
+            self._finish_leaving()
+            return
+        self._turn += 1
+        if self._started is not None:
+            self._finish_start(why)
+        else:
+            self._tell_superseded()
+
     def _is_to_be_told(self) -> bool:
         """Whether the image has a replica elsewhere than it was found; then the controller is told."""
         image, broker_id = self._follower.image, self._registration.broker_id
@@ -240,35 +274,45 @@ class BrokerLifecycle:
             and topic.partitions[index].directory(broker_id) != directory
         }
         if self._found and not self._assigning:
-            self._assign(self._turn)
+            self._assign()
         return bool(self._found)
 
-    def _assign(self, turn: int) -> None:
+    def _assign(self) -> None:
         self._assigning = True
         some = dict(islice(self._found.items(), GATHERED_PARTITIONS_MAX))
-        self._channel.assign_replicas(some, lambda error_code: self._on_assigned(turn, error_code))
+        self._channel.assign_replicas(some, self._on_assigned)
 
-    def _on_assigned(self, turn: int, error_code: int) -> None:
+    def _on_assigned(self, error_code: int) -> None:
         if error_code:
             name = ErrorCode(error_code).name
             self._note_obstacle(f"where its replicas lie cannot be told, the controller's answer is {name}")
         # What is done the image shows, soon; what is not, by then, is told again.
-        self._env.timers.call_later(STORE_RETRY_MS, self._assigned, turn)
+        self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 
-    def _assigned(self, turn: int) -> None:
+    def _assigned(self) -> None:
         self._assigning = False
-        self._retry(turn, self._look)
+        if not self._closed:
+            self._look()  # also where the session was lost meanwhile: nobody else would look again
 
     def _finish_start(self, why: str | None) -> None:
         started, self._started = self._started, None
         if started is not None:
             started(why)
 
+    def _is_gone(self) -> bool:
+        """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
+        own = self._follower.image.brokers.get(self._registration.broker_id)
+        is_own = own is not None and own.incarnation_id == self._registration.incarnation_id
+        return not is_own and not self._unanswered
+
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.
 
         From now on a lost session is not begun anew.
         """
+        if self._superseded:
+            self._env.timers.call_soon(done)
+            return
         turn = self._turn = self._turn + 1
         self._leaving = True
         deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
@@ -284,7 +328,8 @@ class BrokerLifecycle:
                 self._channel.heartbeat(answered, wants_shutdown=True)
 
         def answered(heartbeat: Heartbeat) -> None:
-            if heartbeat.should_shut_down or heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            is_stale = heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
+            if heartbeat.should_shut_down or (is_stale and self._is_gone()):
                 finish()
             elif self._env.clock.monotonic_ms() < deadline_ms:
                 self._env.timers.call_later(STORE_RETRY_MS, ask)

@@ -83,6 +83,8 @@ class ClusterMember:
         self.loaded_revision = 0  # the store's, at ``load``
         self.doubts: Doubts | None = None  # this and the next: from ``join`` on, where other brokers are heard
         self.liveness: Liveness | None = None
+        self.on_superseded: Callable[[], None] = lambda: None  # another process is this broker: this one has to end
+        self._lifecycle: BrokerLifecycle | None = None  # from ``join`` on
         self._env = env
         self._config = config
         self._cache = cache
@@ -142,7 +144,9 @@ class ClusterMember:
         self.peers = self._connect(self.follower, self.secret)
         self.controller = Controller(env, self._config, self.node_id, store, self.follower)
         balancing = LeaderBalancing(env, self._config, self.controller)
-        self.channel = ControllerChannel(env, self.node_id, self.controller, self.follower, self.peers)
+        self.channel = ControllerChannel(
+            env, self.node_id, lambda: self.broker_epoch, self.controller, self.follower, self.peers
+        )
         self._closers += [self.follower.close, self.controller.close, balancing.close, self.peers.close]
 
     @property
@@ -189,6 +193,7 @@ class ClusterMember:
             found,
             election.start,
             on_registered,
+            self._tell_superseded,
         )
 
         def on_session_lost() -> None:
@@ -219,6 +224,7 @@ class ClusterMember:
         liveness = Liveness(
             self._env,
             self.node_id,
+            lambda: self.broker_epoch,
             image,
             self.secret,
             hearing.datagrams,
@@ -244,16 +250,24 @@ class ClusterMember:
 
     @property
     def broker_epoch(self) -> int:
-        """Under which this process is registered; it grows whenever the broker registers anew."""
-        return self._lifecycle.broker_epoch
+        """Under which this process is registered, -1 while it is not; it grows whenever the broker registers anew.
+
+        It stays what it was when another process registers as this broker, so that all that asks under it is refused.
+        """
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+
+    def _tell_superseded(self) -> None:
+        self.on_superseded()
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed: the controller is told, now and when the broker registers anew."""
+        assert self._lifecycle is not None
         self._lifecycle.lose_directory(directory)
         self.channel.take_directory_offline(directory)
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""
+        assert self._lifecycle is not None
         self._lifecycle.leave(timeout_ms, done)
 
     def close(self) -> None:

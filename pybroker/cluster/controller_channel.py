@@ -69,20 +69,23 @@ Answer = Callable[[Any | None, int], None]
 
 
 class ControllerChannel:
-    """See the module's docstring."""
+    """See the module's docstring.  ``broker_epoch()`` is this process's own, whoever else has its broker id."""
 
     def __init__(
-        self, env: Env, broker_id: int, controller: Controller, follower: MetadataFollower, peers: Peers
+        self,
+        env: Env,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        controller: Controller,
+        follower: MetadataFollower,
+        peers: Peers,
     ) -> None:
         self._env = env
+        self._broker_epoch = broker_epoch
         self._broker_id = broker_id
         self._controller = controller
         self._follower = follower
         self._peers = peers
-
-    def _broker_epoch(self) -> int:
-        registered = self._follower.image.brokers.get(self._broker_id)
-        return -1 if registered is None else registered.epoch
 
     def _ask(self, request: Request, version: int, answer: Answer) -> None:
         """Send to the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""

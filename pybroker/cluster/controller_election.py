@@ -66,14 +66,17 @@ class ControllerElection:
         self._taking = False
         self._wanted_ms: int | None = None  # since when, while the key is to be taken
         self._fencing: dict[int, int] = {}  # broker epochs by broker id
+        self._takes_part = False
         self._closed = False
 
     def start(self) -> None:
-        """Take part; called once this broker's own live key is there."""
-        self._live.listeners.append(self._look)
-        self._follower.listeners.append(self._look)
-        if self._liveness is not None:
-            self._liveness.listeners.append(self._look)
+        """Take part; called whenever this broker's own live key is there, after a lost session again."""
+        if not self._takes_part:
+            self._takes_part = True
+            self._live.listeners.append(self._look)
+            self._follower.listeners.append(self._look)
+            if self._liveness is not None:
+                self._liveness.listeners.append(self._look)
         self._look()
 
     def close(self) -> None:
@@ -96,11 +99,11 @@ class ControllerElection:
             return
         holder = self._follower.image.controller_id
         if self._controller.is_active:
-            if holder != self._broker_id:
+            if holder != self._broker_id or not self._live.has_own:  # another process may have the id by now
                 self.step_down()
             else:
                 self._fence_the_dead()
-        elif self._broker_id in self._live.brokers and (holder == self._broker_id or self._is_gone(holder)):
+        elif self._live.has_own and (holder == self._broker_id or self._is_gone(holder)):
             self._take()
         else:
             self._wanted_ms = None
@@ -203,7 +206,7 @@ class ControllerElection:
         self._fencing = dead
         term = self._term
         log.info("fencing brokers that are gone: %s", ", ".join(map(self._obituary, sorted(dead))))
-        self._controller.fence_brokers(dead, lambda _: self._on_fenced(term))
+        self._controller.fence_brokers(dead, lambda fenced: self._on_fenced(term, fenced))
 
     def _obituary(self, broker_id: int) -> str:
         """A broker, and how it is known to be dead."""
@@ -211,10 +214,16 @@ class ControllerElection:
             return f"{broker_id} ({self._liveness.reason(broker_id)})"
         return f"{broker_id} (the session of its process is over)"
 
-    def _on_fenced(self, term: int) -> None:
+    def _on_fenced(self, term: int, fenced: list[int]) -> None:
+        if fenced:
+            self._env.timers.call_soon(self._fence_again, term)
+        else:  # it failed, or they have registered anew: the same again would come to the same
+            self._env.timers.call_later(STORE_RETRY_MS, self._fence_again, term)
+
+    def _fence_again(self, term: int) -> None:
         if term == self._term:
             self._fencing = {}
-            self._env.timers.call_soon(self._look)
+            self._look()
 
 
 def _version(entry: Entry | None) -> int:

@@ -42,6 +42,11 @@ class LiveBrokers:
         self._unwatch()
         self.listeners.clear()
 
+    @property
+    def has_own(self) -> bool:
+        """Whether this process itself has a session, and no other with its broker id, as far as is known here."""
+        return self.is_live(self._broker_id, self._own.incarnation_id)
+
     def is_live(self, broker_id: int, incarnation_id: bytes) -> bool:
         """Whether that process of the broker has a session, as far as is known here."""
         live = self.brokers.get(broker_id)

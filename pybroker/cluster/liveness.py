@@ -191,7 +191,8 @@ class _Heard:
 
 
 class Liveness:
-    """See the module's docstring.  ``image()`` is the newest image; ``listener`` is the inter-broker listener's name.
+    """See the module's docstring.  ``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
+    image; ``listener`` is the inter-broker listener's name.
 
     ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
     ``LIVENESS_INTERVAL_MS`` while anybody is silent; ``on_behind()`` when somebody's metadata is newer than this
@@ -202,6 +203,7 @@ class Liveness:
         self,
         env: Env,
         broker_id: int,
+        broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
         secret: bytes,
         datagrams: Datagrams,
@@ -214,6 +216,7 @@ class Liveness:
         self.on_behind: Callable[[], None] = lambda: None
         self._env = env
         self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
         self._image = image
         self._secret = secret
         self._datagrams = datagrams
@@ -387,12 +390,11 @@ class Liveness:
 
     def _speak(self) -> None:
         image = self._image()
-        brokers = image.brokers
-        own = brokers.get(self._broker_id)
-        if own is None:
+        brokers, broker_epoch = image.brokers, self._broker_epoch()
+        if broker_epoch < 0 or self._broker_id not in brokers:
             return
         self._number += 1
-        data = encode(Report(self._broker_id, own.epoch, self._number, image.epoch, self._silent), self._secret)
+        data = encode(Report(self._broker_id, broker_epoch, self._number, image.epoch, self._silent), self._secret)
         for host, port in self._addresses(broker_id for broker_id in brokers if broker_id != self._broker_id):
             self._datagrams.send(host, port, data)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from pybroker.replication.in_sync_replicas import InSyncReplicas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pybroker.cluster.image import BrokerRegistration, ClusterImage, PartitionImage
     from pybroker.env import Env
@@ -102,6 +102,7 @@ class LeaderBroker(Protocol):
     broker_id: int
     lag_time_max_ms: int
     isr_changer: IsrChanger | None
+    own_epoch: Callable[[], int]
 
     @property
     def env(self) -> Env: ...
@@ -346,5 +347,4 @@ class Followers:
         follower = self._by_id.get(broker_id)
         if follower is not None:
             return follower.broker_epoch
-        own = self._broker.image.brokers.get(broker_id) if broker_id == self._broker.broker_id else None
-        return UNKNOWN_EPOCH if own is None else own.epoch
+        return self._broker.own_epoch() if broker_id == self._broker.broker_id else UNKNOWN_EPOCH

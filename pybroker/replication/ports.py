@@ -27,6 +27,7 @@ class ReplicatingBroker(Protocol):
     """A broker whose replicas are copied, and that copies others': ``ReplicaManager``."""
 
     broker_id: int
+    own_epoch: Callable[[], int]
 
     @property
     def env(self) -> Env: ...

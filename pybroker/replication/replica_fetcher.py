@@ -153,8 +153,7 @@ class ReplicaFetcher:
         self._peers.ask(self._leader, request, version, answered, timeout_ms=timeout_ms, channel=channel)
 
     def _replica_state(self) -> ReplicaState:
-        own = self._follower.image.brokers.get(self._follower.broker_id)
-        return ReplicaState(replica_id=self._follower.broker_id, replica_epoch=-1 if own is None else own.epoch)
+        return ReplicaState(replica_id=self._follower.broker_id, replica_epoch=self._follower.own_epoch())
 
     def _end_parked_fetch(self) -> None:
         """Have the leader answer the fetch that it has parked: there is more to ask for."""

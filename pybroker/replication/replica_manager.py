@@ -17,7 +17,7 @@ Kafka counterpart: kafka.server.ReplicaManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
@@ -73,6 +73,7 @@ class ReplicaManager:
         # Given before the first image to a broker that has others beside it.
         self.peers: Peers | None = None
         self.isr_changer: IsrChanger | None = None
+        self.own_epoch: Callable[[], int] = lambda: -1  # the broker epoch of this process
         self.folded_log = FoldedLog(logger, env.timers)
         self.lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
         self._roles: ReplicaRoles | None = None  # there are none before the first replicated partition

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.cluster_member import ClusterMember
 from pybroker.cluster.image import NO_LEADER, PartitionImage
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_store import Entry, Transaction
-from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic
+from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic, Registration
+from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import CLUSTER_ID
@@ -195,6 +197,38 @@ def test_a_controller_whose_session_is_lost_decides_nothing_more(members: Member
     assert not members.image(first).brokers[first].fenced, "it registers anew"
 
 
+def test_lost_sessions_leave_nobody_to_be_told_twice(members: Members) -> None:
+    members.start(1, 2)
+    closers: list[Any] = list(members.by_id[2]._closers)
+    live = next(close.__self__ for close in closers if isinstance(close.__self__, LiveBrokers))
+    follower = members.by_id[2].follower
+    before = len(live.listeners), len(follower.listeners)
+    for _ in range(10):
+        members.stores[2].expire()
+        members.settle()
+    assert (len(live.listeners), len(follower.listeners)) == before
+
+
+def test_a_fencing_that_fails_is_tried_again_after_a_pause(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    controller, other = members.by_id[active].controller, 3 - active
+    asked: list[Mapping[int, int]] = []
+
+    def fail(dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
+        asked.append(dead)
+        assert len(asked) < 100, "without a pause"
+        members.loop.call_soon(done, [])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(controller, "fence_brokers", fail)
+        members.vanish(other).close()
+        members.settle(1_000)
+        assert 1 <= len(asked) <= 1 + 1_000 // STORE_RETRY_MS
+    members.settle()
+    assert members.image(active).brokers[other].fenced
+
+
 def test_a_deposed_controller_changes_nothing_whatever_it_believes(members: Members) -> None:
     members.start(1, 2)
     (first,) = members.active()
@@ -325,6 +359,39 @@ def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Membe
     assert members.image(1).brokers[2].fenced, "it does not come back"
 
 
+def test_a_broker_that_leaves_while_it_registers_anew_hands_its_leaderships_over(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    leaving = next(each for each in (2, 3) if each != active)
+    controller, epoch = members.by_id[active].controller, members.by_id[leaving].broker_epoch
+    register = controller.register_broker
+
+    def answer_late(registration: Any, cluster_id: str, previous: int, done: Callable[[Registration], None]) -> None:
+        def answer(result: Registration) -> None:
+            members.loop.call_later(500, done, result)
+
+        register(registration, cluster_id, previous, answer)
+
+    monkeypatch.setattr(controller, "register_broker", answer_late)
+    fenced: list[list[int]] = []
+    controller.fence_brokers({leaving: epoch}, fenced.append)
+    for _ in range(1_000):
+        members.loop._ready.popleft().run()
+        if members.by_id[leaving].follower.image.brokers[leaving].fenced:
+            break
+    members.stores[leaving].is_slow_to_follow = True
+    members.settle(200)
+    assert fenced == [[leaving]]
+    assert members.image(active).brokers[leaving].epoch > epoch
+    left: list[bool] = []
+    members.by_id[leaving].leave(5_000, lambda: left.append(True))
+    members.settle()
+    assert left == [True]
+    assert members.image(active).brokers[leaving].in_controlled_shutdown
+
+
 def test_a_broker_whose_key_is_still_that_of_its_former_session_puts_it_anew(members: Members) -> None:
     members.start(1, 2)
     # As in a store whose data was away for a while: it does not know yet that the session is over.
@@ -432,6 +499,84 @@ def test_a_broker_of_another_epoch_gets_no_in_sync_replicas_at_all(members: Memb
     epoch = members.image(1).brokers[2].epoch
     results = members.ask(lambda done: members.by_id[active].controller.alter_partitions(2, epoch - 1, [], done))
     assert results == InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
+
+
+# --- another process with the broker's id -----------------------------------------------------------------------------
+
+
+def freeze_beyond_its_session(members: Members, broker_id: int) -> ClusterMember:
+    """The broker's process stands still, its session ends, and another process with its id joins meanwhile."""
+    member, store = members.by_id[broker_id], members.stores[broker_id]
+    store.is_slow_to_follow = store.is_slow_to_watch = True
+    members.shared.end_session(store)
+    members.settle()
+    ended = members.join(broker_id, directory=1)
+    members.settle()
+    assert ended == [None]
+    return member
+
+
+def wake(members: Members, store: MemoryStore) -> None:
+    """The process goes on where it stood, and learns everything as if it had just happened."""
+    store.is_slow_to_follow = store.is_slow_to_watch = False
+    for follower in [each for each in members.shared.followers if each.store is store]:
+        for changes in members.shared.history:
+            members.loop.call_soon(follower.tell, changes)
+    members.shared.tell_watchers()
+    members.loop.call_soon(store.on_session_lost)
+
+
+@pytest.mark.parametrize("is_told_late", [True, False], ids=["before it knows", "when it knows"])
+def test_a_process_whose_broker_id_another_one_has_taken_over_speaks_for_itself_alone(
+    members: Members, is_told_late: bool
+) -> None:
+    members.start(1, 2, 3)
+    (active,) = members.active()
+    taken = next(each for each in (3, 2) if each != active)
+    members.create_topic("t", (taken, active))
+    store, former_epoch = members.stores[taken], members.by_id[taken].broker_epoch
+    former = freeze_beyond_its_session(members, taken)
+    told: list[int] = []
+    former.on_superseded = lambda: told.append(taken)
+    if not is_told_late:
+        wake(members, store)
+        members.settle()
+        assert told == [taken]
+    newest = members.image(active).brokers[taken]
+    assert former.broker_epoch == former_epoch < newest.epoch
+    heartbeat = members.ask(lambda done: former.channel.heartbeat(done, wants_shutdown=True))
+    assert heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
+    results = members.ask(lambda done: former.channel.alter_partitions([], done))
+    assert results.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert members.ask(former.channel.allocate_producer_ids) is None
+    assert members.image(active).brokers[taken] == newest
+    assert not newest.in_controlled_shutdown
+    if is_told_late:
+        wake(members, store)
+        members.settle()
+    assert told == [taken]
+    left: list[bool] = []
+    former.leave(60_000, lambda: left.append(True))
+    members.settle()
+    assert left == [True]
+    store.close()
+    members.settle()
+    assert members.image(active).brokers[taken] == newest
+    former.close()
+
+
+def test_of_two_processes_with_one_broker_id_one_is_the_controller(members: Members) -> None:
+    members.start(1)
+    store = members.stores[1]
+    former = freeze_beyond_its_session(members, 1)
+    wake(members, store)
+    for _ in range(30):
+        key = members.shared.entries[store_codec.CONTROLLER]
+        members.settle(100)
+        assert members.active() == [1]
+        assert not former.controller.is_active
+        assert members.shared.entries[store_codec.CONTROLLER] == key
+    former.close()
 
 
 # --- coming back ------------------------------------------------------------------------------------------------------

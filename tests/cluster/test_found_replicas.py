@@ -152,6 +152,36 @@ def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, mon
     assert ended == [None]
 
 
+def test_a_broker_that_loses_its_session_while_it_tells_of_its_replicas_tells_again(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members.start(1, 2)
+    (active,) = members.active()
+    other = 3 - active
+    members.create_topic("t", (other, active))
+    topic_id = members.image(active).topics_by_name["t"].topic_id
+    members.kill(other)
+    ended = members.join(other, found={(topic_id, 0): log_dir(other, 1)})
+    controller = members.by_id[active].controller
+    assign = controller.assign_replicas
+    told: list[int] = []
+
+    def lose_session_once(
+        broker_id: int, epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
+    ) -> None:
+        told.append(broker_id)
+        if len(told) == 1:
+            members.stores[other].expire()
+            members.loop.call_later(1_000, done, Assignments({}, ErrorCode.STALE_BROKER_EPOCH))
+        else:
+            assign(broker_id, epoch, found, done)
+
+    monkeypatch.setattr(controller, "assign_replicas", lose_session_once)
+    members.settle()
+    assert told == [other, other]
+    assert ended == [None]
+
+
 def test_a_broker_whose_replicas_are_refused_gives_up_with_the_reason_and_tells_of_it_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -122,6 +122,7 @@ class Brokers:
         liveness = Liveness(
             fake_env(self.loop),
             broker_id,
+            lambda: self.image.brokers[broker_id].epoch if broker_id in self.image.brokers else -1,
             lambda: self.image,
             SECRET,
             Antenna(self.air, broker_id),

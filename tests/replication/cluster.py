@@ -57,6 +57,7 @@ class Broker:
         self.replicas = ReplicaManager(cluster.world.env, broker_id, self.metadata, self.storage.manager, config)
         self.replicas.peers = cast(Any, self)
         self.replicas.isr_changer = self
+        self.replicas.own_epoch = lambda: epoch
         self.services = SimpleNamespace(
             authorizer=None,
             replicas=self.replicas,
