@@ -336,13 +336,28 @@ def test_nothing_begins_while_markers_are_being_written() -> None:
     # Whoever asks: as Apache Kafka 4.3.1, which looks at ids and epochs when the step before is done.
     for commit in (True, False):
         for asking in ((producer_id, epoch), after, (producer_id, epoch + 9), (producer_id + 9, epoch)):
-            for version in (V1, 5):
-                assert cluster.end(asking, commit, version=version).error_code == concurrent
+            assert cluster.end(asking, commit, version=5).error_code == concurrent
     assert cluster.add_for((producer_id, epoch + 9), T1) == {T1: concurrent}
     assert cluster.add_for((producer_id, epoch + 9), T1, verify_only=True) == {T1: ErrorCode.PRODUCER_FENCED}
     cluster.markers.finish()
     assert cluster.state() == "CompleteCommit"
     assert cluster.add_for(after, T1) == {T1: 0}
+
+
+def test_older_client_that_is_fenced_is_told_so_also_while_markers_are_being_written() -> None:
+    """It would try CONCURRENT_TRANSACTIONS again for as long as a marker finds no leader."""
+    cluster = Cluster()
+    producer_id, epoch = producer = cluster.producer()
+    cluster.add_for(producer, T0)
+    cluster.markers.hold = True
+    cluster.end(producer, version=V1)
+    assert cluster.state() == "PrepareCommit"
+    for commit in (True, False):
+        assert cluster.end(producer, commit, version=V1).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        for other in (epoch - 1, epoch + 1):
+            assert cluster.end((producer_id, other), commit, version=V1).error_code == ErrorCode.PRODUCER_FENCED
+        strange = cluster.end((producer_id + 9, epoch), commit, version=V1)
+        assert strange.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 # --- markers ---------------------------------------------------------------------------------------------------------

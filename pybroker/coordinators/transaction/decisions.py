@@ -172,18 +172,17 @@ def end(
     """Commit or abort the producer's transaction."""
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if txn.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
     if client_version < EPOCH_BUMP_VERSION:
         return _end_v1(txn, producer_id, epoch, commit, now_ms)
+    if txn.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # before ids and epochs are looked at, unlike for older clients
     return _end_v2(txn, producer_id, epoch, commit, client_version, new_producer_id, now_ms)
 
 
 def _end_v1(txn: TransactionMetadata, producer_id: int, epoch: int, commit: bool, now_ms: int) -> Decision:
-    if txn.producer_id != producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if txn.producer_epoch != epoch:
-        return ErrorCode.PRODUCER_FENCED
+    error = _refused(txn, producer_id, epoch)
+    if error:
+        return error
     if txn.state == TransactionState.ONGOING:
         return prepared(txn, commit, 0, NO_PRODUCER_ID, now_ms)
     # The epoch does not tell a repeated request from a new one, so what was asked before is granted again.
