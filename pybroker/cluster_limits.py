@@ -116,9 +116,9 @@ STORE_HISTORY_KEYS_MAX = 20_000
 # ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
 STORE_CHANGE_BYTES_MAX = 900_000
 
-# The UTF-8 of a name that a client chooses and a key of the store has (a group's, a user's): quoted it is up to three
-# times as long, a quota's key has two of them, and a key in ZooKeeper has 65,535 bytes at most.
-STORE_NAME_BYTES_MAX = 10_000
+# Names that clients choose and a key of the store has (a group's, a user's), percent-encoded: a key in ZooKeeper has
+# 65,535 bytes at most.  A single name of letters, which is 32,767 bytes at most in a request, always fits.
+STORE_NAMES_BYTES_MAX = 65_000
 
 # Revisions from one snapshot in ZooKeeper to the next, and bytes of changes that bring one about earlier; the changes
 # of as many revisions before it are kept for those who follow.

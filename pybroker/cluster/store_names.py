@@ -13,6 +13,7 @@ from pybroker import cluster_limits
 from pybroker.cluster.client_quotas import QuotaEntity, entity_of
 
 QUOTAS: Final = "/quotas/"
+_QUOTED_MAX: Final = 12  # bytes of one character: four of UTF-8, each as three
 
 
 def quota_key(entity: QuotaEntity) -> str:
@@ -31,12 +32,13 @@ def quoted(name: str) -> str:
     return quote(name, safe="").replace("~", "%7E") or "%"
 
 
-def refusal_of_length(name: str) -> str | None:
-    """Why ``name`` cannot stand in a key; None when it can.  Of what is there already nobody asks."""
-    longest = cluster_limits.STORE_NAME_BYTES_MAX
-    if len(name.encode(errors="surrogatepass")) <= longest:
+def refusal_of_length(*names: str) -> str | None:
+    """Why ``names`` cannot stand in one key; None when they can.  Of what is there already nobody asks."""
+    if sum(map(len, names)) * _QUOTED_MAX <= cluster_limits.STORE_NAMES_BYTES_MAX:
         return None
-    return f"The name is longer than {longest} bytes"
+    if sum(len(quoted(name)) for name in names) <= cluster_limits.STORE_NAMES_BYTES_MAX:
+        return None
+    return f"The name, percent-encoded, is longer than {cluster_limits.STORE_NAMES_BYTES_MAX} bytes"
 
 
 def unquoted(text: str) -> str:

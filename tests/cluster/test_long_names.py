@@ -23,9 +23,10 @@ from pybroker_protocol.errors import ErrorCode
 
 from .fakes import ManualLoop, fake_env
 
-LONGEST = "/" * cluster_limits.STORE_NAME_BYTES_MAX
+LONGEST = "/" * (cluster_limits.STORE_NAMES_BYTES_MAX // 3)
 TOO_LONG = LONGEST[:-1] + "\u00e4"
-SAYS = "The name is longer than 10000 bytes"
+LONGEST_OF_LETTERS = "x" * 32_767
+SAYS = "The name, percent-encoded, is longer than 65000 bytes"
 QUOTA = (("request_percentage", 1.0),)
 MECHANISM = next(iter(BY_TYPE))
 
@@ -53,12 +54,24 @@ def written(builder: ImageBuilder) -> bytes:
 def test_keys_of_the_longest_names_fit_in_zookeeper() -> None:
     builder = ImageBuilder(ClusterImage())
     assert {result.error_code for result in alter_configs(builder, settings(LONGEST))} == {0}
-    assert [result.error_code for result in alter_client_quotas(builder, [QuotaAlteration(both(LONGEST), QUOTA)])] == [
-        0
-    ]
+    assert [
+        result.error_code
+        for result in alter_client_quotas(builder, [QuotaAlteration(both(LONGEST[: len(LONGEST) // 2]), QUOTA)])
+    ] == [0]
     assert [result.error_code for result in alter_scram_credentials(builder, [], [upsertion(LONGEST)])] == [0]
     puts, _ = zookeeper_codec.decode_writes(written(builder))
     assert len(puts) == 4
+
+
+def test_longest_name_of_letters_that_a_request_can_have_is_taken() -> None:
+    builder = ImageBuilder(ClusterImage())
+    assert {result.error_code for result in alter_configs(builder, settings(LONGEST_OF_LETTERS))} == {0}
+    entity = (("user", LONGEST_OF_LETTERS),)
+    assert [result.error_code for result in alter_client_quotas(builder, [QuotaAlteration(entity, QUOTA)])] == [0]
+    assert [result.error_code for result in alter_scram_credentials(builder, [], [upsertion(LONGEST_OF_LETTERS)])] == [
+        0
+    ]
+    assert len(zookeeper_codec.decode_writes(written(builder))[0]) == 4
 
 
 def test_longer_names_are_refused_and_others_of_the_request_are_not() -> None:

@@ -61,9 +61,9 @@ def _alter(builder: ImageBuilder, entity: QuotaEntity, wanted: Mapping[str, floa
     """Set, and for None remove; why nothing was changed, or None."""
     types = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     before = builder.view().quotas.get(entity, {})
-    too_long = [refusal for _, name in entity if name is not None and (refusal := refusal_of_length(name))]
-    if too_long and not before:
-        return too_long[0]
+    too_long = None if before else refusal_of_length(*(name for _, name in entity if name is not None))
+    if too_long is not None:
+        return too_long
     after = dict(before)
     for name, value in wanted.items():
         if value is None:
