@@ -109,10 +109,14 @@ class BrokerLifecycle:
     @property
     def broker_epoch(self) -> int:
         """Under which this process is registered, -1 while it is not."""
+        own = self._registered
+        return self._answered_epoch if own is None else max(own.epoch, self._answered_epoch)  # an answer may be lost
+
+    @property
+    def _registered(self) -> BrokerRegistration | None:
+        """This process's own registration, as the newest image has it; None while it has another's, or none."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        if own is None or own.incarnation_id != self._registration.incarnation_id:
-            return self._answered_epoch
-        return max(own.epoch, self._answered_epoch)  # an answer may be lost
+        return own if own is not None and own.incarnation_id == self._registration.incarnation_id else None
 
     def start(self, patience_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
         """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.
@@ -224,8 +228,8 @@ class BrokerLifecycle:
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        if own is not None and own.incarnation_id == self._registration.incarnation_id:
-            self._answered_epoch = max(self._answered_epoch, own.epoch)
+        if own is self._registered:
+            self._answered_epoch = self.broker_epoch
         elif own is not None and own.epoch > self._answered_epoch >= 0:
             self._on_superseded()
         if not self._entered or self._registering or self._leaving:
@@ -301,9 +305,7 @@ class BrokerLifecycle:
 
     def _is_gone(self) -> bool:
         """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
-        own = self._follower.image.brokers.get(self._registration.broker_id)
-        is_own = own is not None and own.incarnation_id == self._registration.incarnation_id
-        return not is_own and not self._unanswered
+        return self._registered is None and not self._unanswered
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.

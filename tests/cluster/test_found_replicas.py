@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.cluster.controller import Controller
 from pybroker.cluster.decisions.brokers import assign_replicas
 from pybroker.cluster.image import (
     NO_LEADER,
@@ -127,7 +128,9 @@ def test_the_active_controllers_own_broker_does_so_too(members: Members) -> None
     assert (state.directory(1), state.leader) == (THERE, 1)
 
 
-def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+def joined_with_its_replica_elsewhere(members: Members) -> tuple[int, list[str | None], Controller]:
+    """A broker that is not the controller is killed, and joins again with its replica in another log dir: its id, how
+    its start ends, and the controller."""
     members.start(1, 2)
     (active,) = members.active()
     other = 3 - active
@@ -136,6 +139,11 @@ def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, mon
     members.kill(other)
     ended = members.join(other, found={(topic_id, 0): log_dir(other, 1)})
     controller = members.by_id[active].controller
+    return other, ended, controller
+
+
+def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, ended, controller = joined_with_its_replica_elsewhere(members)
     told: list[int] = []
     assign = controller.assign_replicas
 
@@ -155,14 +163,7 @@ def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, mon
 def test_a_broker_that_loses_its_session_while_it_tells_of_its_replicas_tells_again(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members.start(1, 2)
-    (active,) = members.active()
-    other = 3 - active
-    members.create_topic("t", (other, active))
-    topic_id = members.image(active).topics_by_name["t"].topic_id
-    members.kill(other)
-    ended = members.join(other, found={(topic_id, 0): log_dir(other, 1)})
-    controller = members.by_id[active].controller
+    other, ended, controller = joined_with_its_replica_elsewhere(members)
     assign = controller.assign_replicas
     told: list[int] = []
 

@@ -551,12 +551,18 @@ def test_a_partition_that_is_led_on_in_a_new_leader_epoch_ends_its_transactions(
     assert [partition for partition, _ in cluster.markers.written] == [T0]
 
 
-def test_a_marker_of_an_earlier_leader_epoch_completes_nothing() -> None:
+def ended_with_markers_held() -> tuple[Cluster, tuple[int, int]]:
+    """A client of the first protocol has ended a transaction, of which no marker is answered yet; and its producer."""
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add(producer, T0)
     cluster.markers.hold = True
     cluster.end(producer, version=V1)
+    return cluster, producer
+
+
+def test_a_marker_of_an_earlier_leader_epoch_completes_nothing() -> None:
+    cluster, _producer = ended_with_markers_held()
     cluster.lead_on_in_a_new_epoch()
     assert cluster.markers.waiting == 2
     cluster.markers.finish_one(0)
@@ -567,11 +573,7 @@ def test_a_marker_of_an_earlier_leader_epoch_completes_nothing() -> None:
 
 
 def test_a_marker_of_an_earlier_leader_epoch_does_not_complete_the_next_transaction() -> None:
-    cluster = Cluster()
-    producer = cluster.producer()
-    cluster.add(producer, T0)
-    cluster.markers.hold = True
-    cluster.end(producer, version=V1)
+    cluster, producer = ended_with_markers_held()
     cluster.lead_on_in_a_new_epoch()
     cluster.markers.finish_one(1)
     assert cluster.state() == "CompleteCommit"
@@ -584,11 +586,7 @@ def test_a_marker_of_an_earlier_leader_epoch_does_not_complete_the_next_transact
 
 
 def test_a_completion_that_is_tried_again_late_does_not_complete_the_next_transaction() -> None:
-    cluster = Cluster()
-    producer = cluster.producer()
-    cluster.add(producer, T0)
-    cluster.markers.hold = True
-    cluster.end(producer, version=V1)
+    cluster, producer = ended_with_markers_held()
     cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.markers.finish()
     cluster.world.append_error = 0
