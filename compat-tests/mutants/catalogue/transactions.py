@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "old-epoch-ends-transactions",
         "A fenced producer ends the transaction of the one that replaced it.",
-        (Edit("_end_v1", "txn.producer_epoch != epoch", "txn.producer_epoch < epoch"),),
+        (Edit("decisions._refused", "txn.producer_epoch != epoch", "txn.producer_epoch < epoch"),),
         (_FENCED_HEARS,),
     ),
     Mutant(
@@ -61,7 +61,7 @@ MUTANTS = (
         "A transaction is ended by whoever knows its id.",
         (
             Edit(
-                "_end_v1",
+                "decisions._refused",
                 """
                 if txn.producer_id != producer_id:
                     return ErrorCode.INVALID_PRODUCER_ID_MAPPING
