@@ -52,12 +52,7 @@ def certs(
     Keys lie in the clear, in files that only their owner may read.
     """
     try:
-        from pybroker.security.certificate_authority import (
-            CA_KEY_FILE,
-            CertificatesRefused,
-            shorter_than_asked_for,
-            write_certificates,
-        )
+        from pybroker.security.certificate_authority import CA_KEY_FILE, CertificatesRefused, write_certificates
     except ModuleNotFoundError:
         raise CommandFailed("certificates need the extra: pip install 'pybroker[tls]'") from None
     if only_clients and not clients:
@@ -74,10 +69,9 @@ def certs(
             for_java=for_java,
             replace=replace,
         )
-        early = shorter_than_asked_for(directory, days)
     except CertificatesRefused as error:
         raise CommandFailed(str(error)) from error
-    document = [{"file": str(file.path), "what": file.what} for file in written]
+    document = [{"file": str(file.path), "what": file.what} for file in written.files]
     Output(as_json=as_json).result(document, ("FILE", "WHAT"), [tuple(each.values()) for each in document])
-    if early is not None:
-        remark(f"they end with their authority, on {early:%Y-%m-%d}, and not in {days} days")
+    if written.ends_early is not None:
+        remark(f"they end with their authority, on {written.ends_early:%Y-%m-%d}, and not in {days} days")

@@ -56,6 +56,13 @@ class WrittenFile(NamedTuple):
     what: str
 
 
+class WrittenCertificates(NamedTuple):
+    """What ``write_certificates`` has written."""
+
+    files: list[WrittenFile]
+    ends_early: datetime | None  # with the authority, a day or more before what was asked for
+
+
 class _Identity(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -82,13 +89,13 @@ def write_certificates(
     days: int = 365,
     for_java: bool = True,
     replace: bool = False,
-) -> list[WrittenFile]:
+) -> WrittenCertificates:
     """Write certificates into ``directory``, which is made if it is missing, and tell the files.
 
     ``servers`` has for each name the host names and addresses by which clients connect; ``clients`` are names of
     users.  The directory's authority signs them, and they end with it at the latest; without one a new one is made, for
-    as many days.  CertificatesRefused where a name
-    cannot be, or a file is there and ``replace`` does not say to write it anew; OSError.
+    as many days.  CertificatesRefused where a name cannot be, or a file is there and ``replace`` does not say to write
+    it anew; OSError.
     """
     wanted = {**{name: tuple(hosts) for name, hosts in servers.items()}, **dict.fromkeys(clients, ())}
     for name in wanted:
@@ -111,17 +118,9 @@ def write_certificates(
     if present and not replace:
         raise CertificatesRefused(f"{directory} has {', '.join(present)} already")
     directory.mkdir(parents=True, exist_ok=True)
-    return [_written(directory, file) for file in files]
-
-
-def shorter_than_asked_for(directory: Path, days: int) -> datetime | None:
-    """When the directory's authority ends, where what it signs now for so many days ends with it, a day or more early.
-
-    None where what it signs lasts as long as is asked for.  CertificatesRefused as for ``write_certificates``.
-    """
-    authority, _ = _authority(directory, days)
-    end = authority.certificate.not_valid_after_utc
-    return end if end + _A_DAY <= datetime.now(UTC) + timedelta(days=days) else None
+    last = authority.certificate.not_valid_after_utc
+    early = last if last + _A_DAY <= datetime.now(UTC) + timedelta(days=days) else None
+    return WrittenCertificates([_written(directory, file) for file in files], early)
 
 
 def _authority(directory: Path, days: int) -> tuple[_Identity, list[_NewFile]]:
