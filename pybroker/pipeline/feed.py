@@ -18,6 +18,10 @@ TABLE_CONFIG = {"cleanup.policy": "compact"}
 TIMEOUT_S = 60.0
 POLL_EVERY_RECORDS = 2_000
 
+# librdkafka's notices and worse.  What is less goes to standard error, too: where an event comes just as its client is
+# let go of, it is said that it was not looked at.
+LOG_LEVEL = 5
+
 
 class ProduceFailed(RuntimeError):
     """A broker did not take all records."""
@@ -27,7 +31,7 @@ def create_topics(bootstrap: str, streams: Iterable[str], tables: Iterable[str])
     """Create topics; raises `ProduceFailed` where one is there already."""
     wanted = [NewTopic(name, STREAM_PARTITIONS, config=STREAM_CONFIG) for name in streams]
     wanted += [NewTopic(name, 1, config=TABLE_CONFIG) for name in tables]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL})
     for name, created in admin.create_topics(wanted).items():
         try:
             created.result(TIMEOUT_S)
