@@ -20,7 +20,7 @@ from harness.apache_cluster import ApacheCluster
 from harness.apache_kafka import SERVER_JVM_OPTIONS
 from harness.pybroker_cluster import PybrokerCluster
 
-from bench.contestants import KAFKA, PROPERTIES, print_log_tail
+from bench.contestants import KAFKA, PROPERTIES, print_log_tail, pybroker_command
 from bench.context import Context, settle
 from bench.process_stats import cpu_seconds, memory, proportional_mb
 from bench.wire import Client
@@ -52,7 +52,7 @@ def running(context: Context, name: str, properties: Mapping[str, str] | None = 
     if name == KAFKA:
         cluster = ApacheCluster(directory, settings, NODES, HEAP_MB, SERVER_JVM_OPTIONS)
     else:
-        cluster = PybrokerCluster(directory, settings, NODES)
+        cluster = PybrokerCluster(directory, settings, NODES, command=pybroker_command(name))
     try:
         yield cluster.start()
     except Exception:

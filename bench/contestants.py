@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka
 from harness.broker_process import BrokerProcess
-from harness.pybroker_process import PybrokerProcess
+from harness.pybroker_process import COMMAND, PybrokerProcess
 
 from bench.floor import Floor
 from bench.wire import Client
@@ -37,14 +37,17 @@ PROPERTIES: Mapping[str, str] = {
 }
 
 
+def pybroker_command(name: str) -> Path:
+    """The command of a contestant that is pybroker; a name with a slash in it is that of another commit."""
+    return Path(name) if os.sep in name else COMMAND
+
+
 def make(name: str, directory: Path, properties: Mapping[str, str] | None = None) -> Contestant:
-    """A contestant that is not started yet; a name with a slash in it is the command of another pybroker."""
+    """A contestant that is not started yet."""
     settings = {**PROPERTIES, **(properties or {})}
-    if os.sep in name:
-        return PybrokerProcess(directory, settings, command=Path(name))
     if name == KAFKA:
         return ApacheKafka(directory, settings, heap_mb=HEAP_MB, jvm_options=("-Xms1g", *SERVER_JVM_OPTIONS))
-    return PybrokerProcess(directory, settings)
+    return PybrokerProcess(directory, settings, command=pybroker_command(name))
 
 
 @contextmanager

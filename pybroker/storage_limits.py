@@ -91,6 +91,17 @@ CURSORS_MAX = 64
 # What was written this recently is taken to be in the page cache without asking the kernel.
 WARM_TAIL_BYTES = 4 << 20
 
+# Pages that were read through maps count as the broker's memory until it lets go of them; the page cache keeps them.
+# The broker looks this often whether they are more than so many bytes.  If so it lets go of what was appended since the
+# last look and, less often, of all segments that nobody has used since.  Whoever lets go of all at each look takes a
+# tenth from bulk readers, who map the same pages anew.
+MAPPED_CHECK_INTERVAL_MS = 100
+MAPPED_BYTES_MAX = 32 << 20
+UNREAD_CHECK_INTERVAL_MS = 2_000
+
+# To take so much out of the process's memory holds the loop for up to a millisecond.
+RELEASED_BYTES_PER_TURN = 32 << 20
+
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
 PARTITIONS_PER_TURN = 20
 

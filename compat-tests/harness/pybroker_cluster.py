@@ -10,14 +10,14 @@ from pathlib import Path
 
 from harness.broker_cluster import BrokerCluster
 from harness.broker_probe import free_port
-from harness.pybroker_process import PybrokerProcess
+from harness.pybroker_process import COMMAND, PybrokerProcess
 
 
 class PybrokerCluster(BrokerCluster[PybrokerProcess]):
     """Brokers 1 to ``nodes``; their metadata lies in a SQLite file below ``directory``, or where ``metadata`` says.
 
     ``properties`` overrides any setting of all of them; ``own`` is asked for those of one alone, by its id, and
-    ``more_listeners`` for the URLs of its listeners beside the first one.
+    ``more_listeners`` for the URLs of its listeners beside the first one.  ``command`` may be that of another pybroker.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class PybrokerCluster(BrokerCluster[PybrokerProcess]):
         environment: Mapping[str, str] | None = None,
         own: Callable[[int], Mapping[str, str]] = lambda _: {},
         more_listeners: Callable[[int], Sequence[str]] = lambda _: (),
+        command: Path = COMMAND,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         url = metadata or f"sqlite://{directory / 'metadata.db'}"
@@ -41,6 +42,7 @@ class PybrokerCluster(BrokerCluster[PybrokerProcess]):
                 # Chosen here and not by the broker, so that a restart comes back to the others' connections.
                 port=free_port(),
                 environment=environment,
+                command=command,
             )
 
         self._make = make

@@ -82,6 +82,7 @@ _OS_FILE_CALLS = {
     "fdatasync": "_fsync",
     "begin_write_back": "_begin_write_back",
     "is_resident": "_is_resident",
+    "resident_file_bytes": "_resident_file_bytes",
     "raise_open_files_limit": "_raise_open_files_limit",
     "can_sync_file_system": "_can_sync_file_system",
     "sync_file_system": "_sync_all",
@@ -239,6 +240,10 @@ class Disk:
 
     def _can_sync_file_system(self, _directory: Any) -> bool:
         return self.syncs_whole
+
+    def _resident_file_bytes(self) -> int:
+        """Memory is not simulated; to let go of pages changes nothing that anybody could see."""
+        return 0
 
     def _is_resident(self, address: int, start: int, end: int) -> bool:
         return self._random.random() >= self.cold_share

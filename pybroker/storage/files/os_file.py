@@ -1,7 +1,8 @@
 """The operating system's calls that the log is built on: the only place with Linux-only ones.
 
-Owns: positional writes and reads, read-only maps of growing files, residency probes, syncs of files and directories,
-atomic replacement of small files, POSIX locks.  Owns no state: everything takes a descriptor or a path.
+Owns: positional writes and reads, read-only maps of growing files, residency probes and releases, syncs of files
+and directories, atomic replacement of small files, POSIX locks.  Owns no state: everything takes a descriptor, a map or
+a path.
 
 Invariants: a data file ends where its data ends, except inside ``map_for_reading``, which leaves it as it found it.
 Tests inject faults by replacing the functions of this module, so callers reach them as ``os_file.pwrite(...)``.
@@ -21,6 +22,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,22 @@ def map_for_reading(fd: int, size: int, capacity: int) -> mmap.mmap:
         return mmap.mmap(fd, capacity, mmap.MAP_SHARED, mmap.PROT_READ)
     finally:
         ftruncate(fd, size)
+
+
+def release_pages(mapped: mmap.mmap, start: int, end: int) -> None:
+    """Take the pages of [start, end) out of this process's memory.  They stay in the page cache, one fault away."""
+    start -= start % mmap.PAGESIZE
+    with suppress(OSError):  # The kernel refuses where all of the process's memory is locked.
+        mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def resident_file_bytes() -> int:
+    """How much of mapped files counts as this process's memory, its libraries among them; 0 where nobody tells."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as statm:
+            return int(statm.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 @cache

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 
 class OpenSegment(Protocol):
     """What the cache knows of a segment."""
 
-    referenced: bool  # since the hand came by
+    referenced: bool  # since the hand came by, or its pages were looked at
     pins: int  # how many use its descriptor in a thread: meanwhile it stays open
 
     def close(self) -> None:
         """Let go of the descriptor and the map."""
+
+    def written_lately(self) -> tuple[int, int]:
+        """Which bytes were appended since the last time."""
+
+    def unread_lately(self) -> tuple[int, int]:
+        """Which bytes nobody has used since the last time."""
+
+    def release_pages(self, start: int, end: int) -> None:
+        """What was read of them through the map is no more this process's memory."""
 
 
 class SegmentCache:
@@ -32,6 +41,9 @@ class SegmentCache:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenSegment]:
+        return iter(self._open)
 
     def admit(self, segment: OpenSegment) -> None:
         """Called when a segment opens its file."""

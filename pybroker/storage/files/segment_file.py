@@ -51,6 +51,7 @@ class SegmentFile:
         "fd",
         "pins",
         "referenced",
+        "released_to",
         "retired",
         "room_end",
         "sealed",
@@ -82,6 +83,7 @@ class SegmentFile:
         self.writes_in_flight = 0
         self._replaced_fds: list[int] = []
         self.referenced = True
+        self.released_to = size  # up to here it was told of as written lately
         self.retired = False
         self.sealed = True
 
@@ -179,6 +181,27 @@ class SegmentFile:
             return False
         self.exposed_end = 0
         return True
+
+    def release_pages(self, start: int, end: int) -> None:
+        """What was read of [start, end) is no more this process's memory; it stays in the page cache."""
+        held = self._map
+        end = min(end, self.size, 0 if held is None else len(held))
+        if held is not None and start < end:
+            os_file.release_pages(held, start, end)
+
+    def written_lately(self) -> tuple[int, int]:
+        """What was appended since the last time, but for the end, which readers are about to ask for."""
+        start, end = self.released_to, self.size - WARM_TAIL_BYTES
+        if end - start < WARM_TAIL_BYTES:
+            return 0, 0
+        self.released_to = end
+        return start, end
+
+    def unread_lately(self) -> tuple[int, int]:
+        """All of it, if nobody has used it since the last time."""
+        end = 0 if self.referenced else self.size
+        self.referenced = False
+        return 0, end
 
     def close(self) -> None:
         """Let go of the descriptor and the map; the segment opens itself again when it is used."""
@@ -283,6 +306,7 @@ class SegmentFile:
         self.synced_bytes = min(self.synced_bytes, position)
         self.write_back_at = min(self.write_back_at, position + WRITE_BACK_BYTES)
         self.warm_from = min(self.warm_from, position)
+        self.released_to = min(self.released_to, position)
 
     def _replace_by_prefix(self, length: int) -> None:
         """Put a copy of the first ``length`` bytes in the file's place; the views that are out keep the former file."""

@@ -1,4 +1,4 @@
-"""What is done to all logs of a broker from time to time: retention, flushes that are due, checkpoints, old producers.
+"""What is done to all logs of a broker from time to time: retention, flushes, checkpoints, old producers, maps.
 
 Owns when each of these comes, and that ten thousand partitions are looked at a few per turn of the loop.  Owns no log
 and no rule: what expires, and what is flushed, a log says itself.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pybroker import storage_limits
 from pybroker.storage.log.partition_log import open_logs
 from pybroker.storage.manager.log_dir_state import online
+from pybroker.storage.manager.map_release import MapRelease
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable
@@ -53,6 +54,7 @@ class Housekeeping:
         self._states = states
         self._open_unused = open_unused
         self._look_for_metadata = look_for_metadata
+        self._maps = MapRelease(environment.env, environment.segments)
         self._timers: dict[str, Cancellable] = {}
         self._stopped = False
 
@@ -61,6 +63,8 @@ class Housekeeping:
         settings = self._environment.settings
         self._every("retention", settings.log_retention_check_interval_ms, self.check_retention)
         self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
+        self._maps.start()
+        self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
         self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_offsets)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self.checkpoint_high_watermarks)
@@ -71,6 +75,7 @@ class Housekeeping:
         self._stopped = True
         for timer in self._timers.values():
             timer.cancel()
+        self._maps.stop()
 
     def _every(self, name: str, interval_ms: int, task: Callable[[], None]) -> None:
         def run() -> None:

@@ -1,0 +1,72 @@
+"""What was read through the maps of logs is not to count as the broker's memory for good.
+
+Owns when pages are let go of: once ``MAPPED_BYTES_MAX`` are mapped beside what the process had mapped at its start, its
+libraries.  What is appended and read on the way goes soon, and what is read of old segments when nobody goes on with
+it.  Owns no map (``segment_file``).
+
+Invariants: the page cache keeps what is let go of, so a reader pays for a fault and never for the disk; of many
+segments a few are looked at in one turn of the loop.
+
+Kafka: none; it has the kernel send from the page cache, and maps its indexes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pybroker import storage_limits
+from pybroker.storage.files import os_file
+
+if TYPE_CHECKING:
+    from pybroker.env import Cancellable, Env
+    from pybroker.storage.files.segment_cache import OpenSegment, SegmentCache
+
+
+class MapRelease:
+    """Keeps the resident part of the maps of a broker's open segments small."""
+
+    def __init__(self, env: Env, segments: SegmentCache) -> None:
+        self._env = env
+        self._segments = segments
+        self._allowed_bytes = 0
+        self._unread_at_ms = 0
+        self._rest: Cancellable | None = None
+
+    def start(self) -> None:
+        """What is mapped now is not the logs'."""
+        self._allowed_bytes = os_file.resident_file_bytes() + storage_limits.MAPPED_BYTES_MAX
+
+    def stop(self) -> None:
+        """Let go of nothing more."""
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def look(self) -> None:
+        """Let go of what was read, if it is much."""
+        if self._rest is not None or os_file.resident_file_bytes() <= self._allowed_bytes:
+            return
+        now_ms = self._env.clock.monotonic_ms()
+        of_unread = now_ms >= self._unread_at_ms
+        if of_unread:
+            self._unread_at_ms = now_ms + storage_limits.UNREAD_CHECK_INTERVAL_MS
+        self._release(_pieces(list(self._segments), of_unread))
+
+    def _release(self, pieces: Iterator[tuple[OpenSegment, int, int]]) -> None:
+        self._rest = None
+        for count, (segment, start, end) in enumerate(pieces, 1):
+            segment.release_pages(start, end)
+            if count == storage_limits.PARTITIONS_PER_TURN or end - start == storage_limits.RELEASED_BYTES_PER_TURN:
+                self._rest = self._env.timers.call_soon(self._release, pieces)
+                return
+
+
+def _pieces(segments: list[OpenSegment], of_unread: bool) -> Iterator[tuple[OpenSegment, int, int]]:
+    """What to let go of, in pieces for a turn; an empty one for a segment that keeps all, because it was looked at."""
+    most = storage_limits.RELEASED_BYTES_PER_TURN
+    for segment in segments:
+        start, end = segment.written_lately()
+        if of_unread and (unread := segment.unread_lately())[1]:
+            start, end = unread
+        for at in range(start, end, most) if start < end else (start,):
+            yield segment, at, min(at + most, end)
