@@ -242,7 +242,7 @@ class Disk:
         return self.syncs_whole
 
     def _resident_file_bytes(self) -> int:
-        """Memory is not simulated; to let go of pages changes nothing that anybody could see."""
+        """Nobody tells: memory is not simulated, and to let go of pages changes nothing that anybody could see."""
         return 0
 
     def _is_resident(self, address: int, start: int, end: int) -> bool:

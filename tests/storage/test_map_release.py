@@ -166,3 +166,12 @@ def test_a_closed_storage_lets_go_of_nothing_more(
     storage.close()
     monkeypatch.delattr(SegmentFile, "release_pages")
     world.advance(3 * UNREAD_MS)
+
+
+def test_where_nobody_tells_what_is_mapped_nobody_looks(
+    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os_file, "resident_file_bytes", lambda: 0)
+    make_storage()
+    monkeypatch.delattr(os_file, "resident_file_bytes")
+    world.advance(3 * A_LOOK_MS)

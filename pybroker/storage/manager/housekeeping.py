@@ -63,8 +63,8 @@ class Housekeeping:
         settings = self._environment.settings
         self._every("retention", settings.log_retention_check_interval_ms, self.check_retention)
         self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
-        self._maps.start()
-        self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
+        if self._maps.start():
+            self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
         self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_offsets)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self.checkpoint_high_watermarks)

@@ -33,9 +33,11 @@ class MapRelease:
         self._unread_at_ms = 0
         self._rest: Cancellable | None = None
 
-    def start(self) -> None:
-        """What is mapped now is not the logs'."""
-        self._allowed_bytes = os_file.resident_file_bytes() + storage_limits.MAPPED_BYTES_MAX
+    def start(self) -> bool:
+        """What is mapped now is not the logs'.  Whether anybody tells how much that is; else there is nothing to do."""
+        resident_bytes = os_file.resident_file_bytes()
+        self._allowed_bytes = resident_bytes + storage_limits.MAPPED_BYTES_MAX
+        return resident_bytes > 0
 
     def stop(self) -> None:
         """Let go of nothing more."""
