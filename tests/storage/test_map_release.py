@@ -171,7 +171,13 @@ def test_a_closed_storage_lets_go_of_nothing_more(
 def test_where_nobody_tells_what_is_mapped_nobody_looks(
     make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os_file, "resident_file_bytes", lambda: 0)
+    asked: list[int] = []
+
+    def resident_file_bytes() -> int:
+        asked.append(world.clock.now)
+        return 0
+
+    monkeypatch.setattr(os_file, "resident_file_bytes", resident_file_bytes)
     make_storage()
-    monkeypatch.delattr(os_file, "resident_file_bytes")
     world.advance(3 * A_LOOK_MS)
+    assert len(asked) == 1  # at the start
