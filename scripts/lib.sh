@@ -80,10 +80,25 @@ copy_jars() {
     mv "$partial" "$directory"
 }
 
-# install_tools MODULE: what scripts/lock and scripts/audit run, by hash, unless the environment has that module.
+# need_uv: the program that installs and locks; pip brings it, by hash.
+need_uv() {
+    "$venv/bin/python" -c "import uv" 2>/dev/null ||
+        "$venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$root/requirements/uv.txt"
+}
+
+# install ARGUMENT...: `uv pip install` into the environment, which takes a tenth of pip's time; a lock comes by hash.
+# uv reads no configuration of pip's: an index of the machine's own is handed on.
+install() {
+    local index
+    need_uv
+    index="${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>/dev/null || true)}"
+    UV_SYSTEM_CERTS=1 ${index:+env UV_DEFAULT_INDEX="$index"} \
+        "$venv/bin/python" -m uv pip install -q --python "$venv/bin/python" "$@"
+}
+
+# install_tools MODULE: what scripts/audit runs, by hash, unless the environment has that module.
 install_tools() {
-    "$venv/bin/python" -c "import $1" 2>/dev/null ||
-        "$venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$root/requirements/tools.txt"
+    "$venv/bin/python" -c "import $1" 2>/dev/null || install --require-hashes -r "$root/requirements/tools.txt"
 }
 
 # checksum FILE...: one hash over the contents of all the files.

@@ -20,6 +20,7 @@ from pathlib import Path
 from harness import process_tree, results
 from harness.apache_kafka import ApacheKafka, missing_requirement
 from harness.broker_probe import bootstrap_argument, exit_unless_broker
+from harness.ci_share import share
 from harness.machine import now_text
 from harness.termination import exit_on_sigterm
 from report.parts import PARTS, RAN, Options, Run, Target, run_parts
@@ -156,6 +157,9 @@ def parser() -> argparse.ArgumentParser:
         help="a pybroker, started for the run, to which clients log in over TLS, as users of SCRAM or by certificates",
     )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
+    made.add_argument(
+        "--share", metavar="COMMIT", help="of these, or of all that are built, the half that this commit chooses"
+    )
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
     made.add_argument(
         "--report",
@@ -206,11 +210,16 @@ def pytest_command(for_pytest: Sequence[str]) -> list[str]:
 
 def scenarios(arguments: argparse.Namespace, for_pytest: Sequence[str]) -> int:
     """Build the clients and run the tests; pytest's exit code, but 1 when a client could not be built."""
-    failures = build(arguments.client or [*BUILT, *(application.name for application in all_applications())])
+    names = arguments.client or [*BUILT, *(application.name for application in all_applications())]
+    if arguments.share:
+        names = sorted(share(arguments.share, names))
+        say(f"of what commit {arguments.share} chooses: {', '.join(names)}")
+    failures = build(names)
     if arguments.build_only:
         return 1 if failures else 0
     with broker(arguments) as environment:
-        chosen = {CHOSEN: ",".join(arguments.client)} if arguments.client else {}
+        clients = [name for name in names if name in CLIENTS]
+        chosen = {CHOSEN: ",".join(clients)} if arguments.client or arguments.share else {}
         # The beginnings of long texts are cut where they are shown, too.
         told = {BUILDS_FAILED: json.dumps({name: text[-REASON_CHARACTERS_MAX:] for name, text in failures.items()})}
         variables = {**os.environ, **environment, **chosen, **told}
