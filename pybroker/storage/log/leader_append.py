@@ -18,6 +18,7 @@ from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.log.log_state import LogState
 from pybroker.storage.log.placing import place, verdict_on, write_failed
 from pybroker.storage.results import NONE, AppendResult
+from pybroker.storage.rules.maximum_timestamp import true_header
 from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
@@ -85,7 +86,10 @@ def append_as_leader(
     if rules.log_append_time:
         header = stamp_log_append_time(records, header, now_ms)
         return _append(log, records, header, leader_epoch, now_ms, on_complete)
-    return _append(log, records, header, leader_epoch, -1, on_complete)
+    its_header = true_header(records, header, rules, now_ms)
+    if its_header is None:
+        return _append_after_decoding(log, LeaderAppend(records, header, leader_epoch, -1, on_complete))
+    return _append(log, records, its_header, leader_epoch, -1, on_complete)
 
 
 def _append_after_decoding(log: LogState, append: LeaderAppend) -> AppendResult | None:
