@@ -22,8 +22,9 @@ from pybroker_protocol.schema import Buffer
 # Length, attributes and time of a record, as long as varints may be.
 _HEAD_BYTES_MAX = 5 + 1 + 10
 _TWICE_BODY_BYTES_MIN = 2 * (RECORD_BYTES_MIN - 1)
-# Fewer records than this are not worth being looked at together.  Where they are no more, so many are read one by one
-# before the next try, twice as many behind each further one.
+# Fewer records in all are not worth being looked at together, nor are fewer that are alike.  Where they are no more, so
+# many are read one by one before the next try, twice as many behind each further one.
+_ALIKE_WORTH = 200
 _ALIKE_MIN = 16
 _ONE_BY_ONE_MIN = 64
 _ONE_BY_ONE_MAX = 2_000  # in a few hundred microseconds
@@ -33,19 +34,26 @@ _WINDOW_BYTES = 64 * 1024  # bytes that are copied to be walked through, which i
 _LARGE_RECORD_BYTES = 500
 
 _NONE = -1 << 66  # less than any delta
+_NOWHERE = 1 << 66  # behind the end of any section
+# By the first byte of a record's length, how far the next record is; where a second byte follows, 64 times that more.
+_STEPS = tuple(
+    _NOWHERE if byte & 1 or byte < _TWICE_BODY_BYTES_MIN else 1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1)
+    for byte in range(256)
+)
 _NEGATIVE = bytes(range(1, 256, 2))  # first bytes of varints that stand for negative numbers
 
 
-def largest_delta(section: memoryview, count: int) -> int:
+def largest_delta(section: Buffer, count: int) -> int:
     """The largest timestamp delta (ms) of the ``count`` records of a section that is not compressed, all at once.
 
     Raises ProtocolError where these are not as many, or not as long, as is said.
     """
-    if count < _ALIKE_MIN and len(section) <= _WINDOW_BYTES:
-        data = bytes(section)
-        pos, left, twice = _walk(data, 0, len(data), count, _NONE)
-        _check_end(left, len(data) - pos)
-        return twice >> 1
+    if len(section) <= _WINDOW_BYTES:
+        section = bytes(section)
+        if count < _ALIKE_WORTH or not _begins_alike(section):
+            pos, left, twice = _walk(section, 0, len(section), count, _NONE)
+            _check_end(left, len(section) - pos)
+            return twice >> 1
     small = len(section) < _LARGE_RECORD_BYTES * count
     step = _WINDOW_BYTES if small else len(section)
     steps = walk_times((section[at : at + step] for at in range(0, len(section), step)), count)
@@ -96,6 +104,15 @@ def _check_end(records_left: int, bytes_left: int) -> None:
         raise ProtocolError(f"{bytes_left} bytes after the last record")
 
 
+def _begins_alike(data: bytes) -> bool:
+    """Whether the first three records are equally long, as far as the first byte of that tells."""
+    if len(data) < _ALIKE_MIN:
+        return False
+    first = data[0]
+    size = _STEPS[first] if first < 0x80 else _STEPS[first] + (data[1] << 6)
+    return 2 * size < len(data) and data[size] == data[2 * size] == first
+
+
 # All time goes here.  Varints of one and two bytes, nearly all, are read inline, and none is unfolded: even numbers
 # stand for twice their value, odd ones are negative.
 def _walk(data: bytes, pos: int, stop: int, count: int, largest: int) -> tuple[int, int, int]:
@@ -103,37 +120,37 @@ def _walk(data: bytes, pos: int, stop: int, count: int, largest: int) -> tuple[i
 
     ``largest`` is twice the largest delta so far.
     """
+    steps = _STEPS
+    limit = min(largest, 0x7F)  # first bytes of deltas up to it are of no interest
     try:
         for left in range(count, 0, -1):
             if pos >= stop:
                 return pos, left, largest
-            length = data[pos]
-            if length < 0x80:
+            first = data[pos]
+            if first < 0x80:
                 at = pos + 2
-                if length < _TWICE_BODY_BYTES_MIN:
-                    raise ProtocolError("a record of no such length")
-            elif data[pos + 1] < 0x80:
-                length = length & 0x7F | data[pos + 1] << 7
-                at = pos + 3
+                pos += steps[first]
             else:
-                length, at = read_varint(data, pos)
-                length *= 2
-                at += 1
-            if length & 1 or length < 0:
-                raise ProtocolError("a record of no such length")
-            pos = at - 1 + (length >> 1)
-            delta = data[at]
-            if delta > 0x7F:
-                if data[at + 1] < 0x80:
-                    delta = delta & 0x7F | data[at + 1] << 7
+                second = data[pos + 1]
+                if second < 0x80:
+                    at = pos + 3
+                    pos += steps[first] + (second << 6)
                 else:
-                    delta = 2 * read_varlong(data, at)[0]
-            if delta > largest:
+                    length, at = read_varint(data, pos)
+                    pos = at + length if length > 0 else _NOWHERE
+                    at += 1
+            delta = data[at]
+            if delta > limit:
+                if delta > 0x7F:
+                    if data[at + 1] < 0x80:
+                        delta = delta & 0x7F | data[at + 1] << 7
+                    else:
+                        delta = 2 * read_varlong(data, at)[0]
                 if delta & 1:
                     delta = -delta - 1
-                    if delta <= largest:
-                        continue
-                largest = delta
+                if delta > largest:
+                    largest = delta
+                    limit = delta if delta < 0x7F else 0x7F
     except IndexError as error:
         raise ProtocolError("the records end too early") from error
     return pos, 0, largest

@@ -2,7 +2,7 @@
 
 Owns: that the header of what is stored has the largest timestamp of its records, because retention, the time index, a
 search by time and followers go by it.  KafkaJS computes it over some of the records, and older versions of sarama not
-at all.  Judges no record: what is out of its range, damaged, compressed or long is ``record_validator``'s to look at.
+at all.  Judges no record: what is out of its range, damaged or long is ``record_validator``'s to look at.
 
 Invariant: a batch's bytes and checksum change only where its maximum does.
 
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.storage_limits import INLINE_TIMES_RECORDS_MAX
+from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_TIMES_RECORDS_MAX
+from pybroker_protocol.compression import decompress
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_times import largest_delta
 from pybroker_protocol.records import (
@@ -29,6 +30,7 @@ from pybroker_protocol.records import (
     HeaderFields,
     set_crc,
 )
+from pybroker_protocol.schema import Buffer
 
 if TYPE_CHECKING:
     from pybroker.storage.rules.validator import AppendRules
@@ -42,12 +44,11 @@ _INT64_END = 1 << 63
 def true_header(records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int) -> HeaderFields | None:
     """The header of a batch that ``validate`` takes, with its records' largest timestamp, as its bytes have it then.
 
-    ``None`` where that takes a longer look, or where the records are not as they should be.
+    ``None`` where that is too long a look for the loop, or where the records are not as they should be.
     """
     _, _, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count = header
-    if attributes & COMPRESSION_MASK or count > INLINE_TIMES_RECORDS_MAX:
-        return None
-    if count == 1 and base_timestamp == max_timestamp >= NO_TIMESTAMP:
+    codec = attributes & COMPRESSION_MASK
+    if count == 1 and not codec and base_timestamp == max_timestamp >= NO_TIMESTAMP:
         # A single record has the delta 0 as a rule: it is that if its length fills the section and its time is 0.
         body = len(records) - HEADER_BYTES - 1
         if body < _ONE_BYTE_LENGTH:
@@ -60,8 +61,13 @@ def true_header(records: memoryview, header: HeaderFields, rules: AppendRules, n
             and not records[HEADER_BYTES + 3]
         ):
             return header
+    if count > INLINE_TIMES_RECORDS_MAX or (codec and len(records) > INLINE_DECODE_BYTES_MAX):
+        return None
     try:
-        delta_ms = largest_delta(records[HEADER_BYTES:], count)
+        section: Buffer = records[HEADER_BYTES:]
+        if codec:
+            section = decompress(codec, section, INLINE_DECODE_BYTES_MAX)
+        delta_ms = largest_delta(section, count)
     except ProtocolError:
         return None
     return with_largest_delta(records, header, delta_ms, rules, now_ms)
