@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -340,14 +340,25 @@ class LogManager:
         """The logs that are in use."""
         return list(self._logs.values())
 
+    def has_place(self, key: TopicPartition) -> bool:
+        """Whether the partition lies in a log directory, or has been given one."""
+        return key in self._places
+
     def describe(
-        self, wanted: Iterable[TopicPartition] | None, done: Callable[[list[LogDirDescription]], None]
+        self,
+        wanted: Iterable[TopicPartition] | None,
+        unwritten: Mapping[TopicPartition, bytes | None],
+        done: Callable[[list[LogDirDescription]], None],
     ) -> LogDirsDescription:
-        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``."""
+        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``.
+
+        ``unwritten`` are partitions of this broker that have no place yet, each with the id of its directory (``None``
+        where none was chosen).
+        """
         from pybroker.storage.manager.log_dir_description import LogDirsDescription
 
         description = LogDirsDescription(self._logs, self.moves, done)
-        description.start(self._states, self._places, wanted)
+        description.start(self._states, self._places, wanted, unwritten)
         return description
 
     # Moves between directories ---------------------------------------------------------------------------------------

@@ -2,15 +2,16 @@
 
 Owns: that the records are what the header says, keys on compacted topics, the records' own timestamps, the change of
 codec that ``compression.type`` asks for, and which batches are too much for the loop: a few bytes may be a hundred
-megabytes once they are decompressed.  Loaded at first need: an ordinary topic never looks at a record.
+megabytes once they are decompressed.  Loaded at first need: of an ordinary topic's batches only those are looked at
+here that are large, or whose records are damaged or out of range (``maximum_timestamp`` sees that).
 
 Invariants: the records are looked at, and rewritten, piece by piece (``record_walk``), with a pause every few hundred
 microseconds: what that takes beside the batch is some pieces and what the topic lets a batch be, however much it is
 decompressed.  Records are copied as they are: their offsets are in order, or the batch is refused.
 
-``pybroker.validate.records`` is off unless it is set, because of what a look at each record costs in Python: for small
-records several times as much as all else that is done for their batch.  That the bytes leave room for the count is
-always asked (``validator``); it costs nothing.
+``pybroker.validate.records`` is off unless it is set, because of what a look at all of each record costs in Python: for
+small records several times as much as all else that is done for their batch.  What is looked at without it are the
+lengths and times of records, from which count and maximum follow.
 """
 
 from __future__ import annotations
@@ -185,8 +186,11 @@ def _judge(notes: WalkNotes, rules: AppendRules, now_ms: int) -> Rejection | Non
         )
         for index, timestamp in notes.faults
     ]
-    code = INVALID_TIMESTAMP if notes.any_untimely else INVALID_RECORD
-    return Rejection(code, f"{notes.faults_count} records of the batch were rejected", errors)
+    # Kafka's words: clients show them, and tests of clients compare them.
+    if notes.any_untimely:
+        return Rejection(INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", errors)
+    count = notes.faults_count
+    return Rejection(INVALID_RECORD, f"One or more records have been rejected due to {count} record errors", errors)
 
 
 def _timestamp_error(timestamp: int, rules: AppendRules, now_ms: int) -> str:
