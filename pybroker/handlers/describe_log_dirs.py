@@ -39,14 +39,14 @@ def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Steps:
         for topic in request.topics:
             wanted.update(dict.fromkeys((topic.topic, index) for index in topic.partitions))
             yield
-    unwritten: dict[tuple[str, int], bytes | None] = {}
-    for found in ctx.services.replicas.unwritten(wanted):
+    assigned: dict[tuple[str, int], bytes | None] = {}
+    for found in ctx.services.replicas.assigned(wanted):
         if found is not None:
             partition, directory_id = found
-            unwritten[partition] = directory_id
+            assigned[partition] = directory_id
         yield
     described = Parked()
-    description = ctx.services.logs.describe(wanted, unwritten, described.complete)
+    description = ctx.services.logs.describe(wanted, assigned, described.complete)
     if not described.completed:
         described.on_abandon = description.abandon
     results = []

@@ -278,12 +278,12 @@ class ReplicaManager:
         log = self._open_replica(topic, index, state)
         return ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode(moves.move(log, path))
 
-    def unwritten(
+    def assigned(
         self, wanted: Iterable[tuple[str, int]] | None
     ) -> Iterator[tuple[tuple[str, int], bytes | None] | None]:
-        """This broker's replicas, of those ``wanted`` (``None``: all), that have no place in a log dir yet.
+        """This broker's replicas by the image, of those ``wanted`` (``None``: all), each with the id of its log dir.
 
-        Each comes with the id of its log dir (``None`` where none was chosen); ``None`` for each that was passed over.
+        That is ``None`` where none was chosen; and ``None`` stands for each partition that has no replica here.
         """
         image = self._metadata.image
         place = image.replica_places(self.broker_id)
@@ -291,11 +291,8 @@ class ReplicaManager:
             topics = image.topics_by_name.values()
             wanted = ((topic.name, index) for topic in topics for index in range(len(topic.partitions)))
         for name, index in wanted:
-            assigned = place(name, index)
-            if assigned is None or self._logs.has_place((name, index)):
-                yield None
-            else:
-                yield (name, index), assigned[1]
+            found = place(name, index)
+            yield None if found is None else ((name, index), found[1])
 
     # --- appending and waiting -------------------------------------------------------------------------------------
 

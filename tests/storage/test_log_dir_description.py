@@ -145,7 +145,7 @@ def test_directory_that_cannot_be_read_is_an_error_beside_the_others(
 def ask(storage: Storage, *partitions: int) -> Parked:
     """What the handler makes of a request for partitions of the topic, or for all."""
     topics = [DescribableLogDirTopic(topic="t", partitions=list(partitions))] if partitions else None
-    ctx, replicas = RequestContext(), SimpleNamespace(unwritten=lambda _: ())
+    ctx, replicas = RequestContext(), SimpleNamespace(assigned=lambda _: ())
     ctx.services = cast("Services", SimpleNamespace(authorizer=None, logs=storage.manager, replicas=replicas))
     handled = describe_log_dirs.handle(ctx, DescribeLogDirsRequest(topics=topics))
     return cast("Parked", answer_of(handled))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ class LogDirsDescription:
         self._logs = logs
         self._moves = moves
         self._wanted: frozenset[TopicPartition] | None = None
-        self._unwritten: Mapping[TopicPartition, bytes | None] = {}
+        self._unwritten: Container[TopicPartition] = ()
         self._done = done
         self._results: list[LogDirDescription] = []
         self._under_way = 0
@@ -109,22 +109,24 @@ class LogDirsDescription:
         states: Sequence[LogDirState],
         places: PartitionPlaces,
         wanted: Iterable[TopicPartition] | None,
-        unwritten: Mapping[TopicPartition, bytes | None],
+        assigned: Mapping[TopicPartition, bytes | None],
     ) -> None:
         """Look at every directory and the ``wanted`` partitions in it (``None``: all).
 
-        Those that are ``unwritten`` have no place yet and the size 0; of each the id of its directory is told.
+        ``assigned`` are this broker's by the metadata, with the id of the directory that was chosen for each (or
+        ``None``): one that nothing was written to has no place yet, and the size 0.
         """
         keys: dict[LogDirState, list[TopicPartition]] = {state: [] for state in states}
         wanted = None if wanted is None else dict.fromkeys(wanted)
         self._wanted = None if wanted is None else frozenset(wanted)
-        self._unwritten = unwritten
+        unwritten = [key for key in assigned if key not in places]
+        self._unwritten = frozenset(unwritten)
         for key in (*places, *unwritten) if wanted is None else wanted:
             state = places.get(key)
             if state is not None:
                 keys[state].append(key)
-            elif key in unwritten:
-                coming = places.coming(key, unwritten[key])
+            elif key in assigned:
+                coming = places.coming(key, assigned[key])
                 if coming is not None:
                     keys[coming].append(key)
         self._results = [LogDirDescription(state.directory.path) for state in states]

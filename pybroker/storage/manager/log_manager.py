@@ -340,25 +340,17 @@ class LogManager:
         """The logs that are in use."""
         return list(self._logs.values())
 
-    def has_place(self, key: TopicPartition) -> bool:
-        """Whether the partition lies in a log directory, or has been given one."""
-        return key in self._places
-
     def describe(
         self,
         wanted: Iterable[TopicPartition] | None,
-        unwritten: Mapping[TopicPartition, bytes | None],
+        assigned: Mapping[TopicPartition, bytes | None],
         done: Callable[[list[LogDirDescription]], None],
     ) -> LogDirsDescription:
-        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``.
-
-        ``unwritten`` are partitions of this broker that have no place yet, each with the id of its directory (``None``
-        where none was chosen).
-        """
+        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription.start``."""
         from pybroker.storage.manager.log_dir_description import LogDirsDescription
 
         description = LogDirsDescription(self._logs, self.moves, done)
-        description.start(self._states, self._places, wanted, unwritten)
+        description.start(self._states, self._places, wanted, assigned)
         return description
 
     # Moves between directories ---------------------------------------------------------------------------------------
