@@ -74,7 +74,7 @@ def asked_by_a_debug_consumer(client: WireClient, timestamp: int, epoch: int = -
 
 
 def test_debug_consumer_is_told_the_offsets_of_any_replica(follower: Any) -> None:
-    """Replica id -2: what this replica has, whoever leads, up to its end."""
+    """Replica id -2: what this replica has up to its end, also where another one leads."""
     with WireClient((follower.host, follower.port)) as client:
         wait_until(lambda: asked_by_a_debug_consumer(client, LATEST) == (0, 1), "the record to be here")
         earliest, newest, earliest_local, first = -2, -3, -4, 0
