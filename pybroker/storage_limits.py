@@ -36,6 +36,9 @@ INLINE_WRITE_BYTES_MAX = 128 << 10
 INLINE_DECODE_BYTES_MAX = 64 << 10
 INLINE_DECODE_RECORDS_MAX = 1_000
 
+# Where nothing but the largest timestamp of records is looked for, which are not compressed, so many take as long.
+INLINE_TIMES_RECORDS_MAX = 10_000
+
 # A search by timestamp stops after so many batches, records of a batch or bytes of them once they are decompressed, to
 # see whether others have their turn: that is after half a millisecond.  The loop does no more of a search than that.
 BATCHES_WALKED_PER_STEP = 1_000

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from comparator.differences import ABSENT, NOT_LEADER, SOME_TEXT, Meant, each
+from comparator.differences import NOT_LEADER, SOME_TEXT, Meant, each
 
 CLUSTER_MEANT: tuple[Meant, ...] = (
-    Meant(
-        "*",
-        "CreateTopics *",
-        "topics[*].configs[name=pybroker.validate.records]",
-        ABSENT,
-        "{'name': 'pybroker.validate.records', 'value': 'false', *",
-        "a setting of pybroker's own",
-    ),
     Meant(
         "losses.too_few_in_sync",
         "Produce *, one gone, acks -1, at 1)",

@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_varint, read_varlong
-from pybroker_protocol.records import RECORD_BYTES_MIN
+from pybroker_protocol.record_columns import as_int64
+from pybroker_protocol.records import NO_TIMESTAMP, RECORD_BYTES_MIN
 from pybroker_protocol.schema import Buffer
 
 # Looked at between two pauses: a few hundred microseconds.
@@ -30,59 +31,51 @@ _SHORTEST_BODY = 2 * (RECORD_BYTES_MIN - 1)  # as a varint that is not unfolded
 class WalkNotes:
     """What a walk is to look for, and what it has found.
 
-    ``faults`` are the first ``faults_max`` records at fault, as (index, timestamp delta), with None for the delta where
-    the key is missing; ``faults_count`` counts all of them.
+    ``faults`` are the first ``faults_max`` records at fault, as (index, timestamp), with None for the timestamp where
+    the key is missing; ``faults_count`` counts all of them.  ``largest_timestamp`` is -1 where none is larger.
     """
 
     __slots__ = (
+        "_base_timestamp",
+        "_earliest",
+        "_latest",
         "any_untimely",
-        "earliest_delta",
         "faults",
         "faults_count",
         "faults_max",
         "keys_wanted",
-        "largest_delta",
-        "latest_delta",
-        "time_free_delta",
+        "largest_timestamp",
     )
 
-    def __init__(
-        self,
-        *,
-        keys_wanted: bool,
-        earliest_delta: int,
-        latest_delta: int,
-        time_free_delta: int | None,
-        faults_max: int,
-    ) -> None:
-        """Timestamp deltas (ms) from ``earliest_delta`` to ``latest_delta`` are in order, and ``time_free_delta``."""
+    def __init__(self, *, keys_wanted: bool, base_timestamp: int, earliest: int, latest: int, faults_max: int) -> None:
+        """Timestamps (ms) from ``earliest`` to ``latest`` are in order, and the absence of one."""
         self.keys_wanted = keys_wanted
-        self.earliest_delta = earliest_delta
-        self.latest_delta = latest_delta
-        self.time_free_delta = time_free_delta
         self.faults_max = faults_max
-        self.largest_delta: int | None = None
+        self.largest_timestamp = NO_TIMESTAMP
         self.faults: list[tuple[int, int | None]] = []
         self.faults_count = 0
         self.any_untimely = False
+        self._base_timestamp = base_timestamp
+        self._earliest = earliest
+        self._latest = latest
 
     def is_timely(self, delta: int) -> bool:
         """Look at a timestamp delta; whether it may stand there."""
-        if self.largest_delta is None or delta > self.largest_delta:
-            self.largest_delta = delta
-        return self.earliest_delta <= delta <= self.latest_delta or delta == self.time_free_delta
+        timestamp = as_int64(self._base_timestamp + delta)
+        self.largest_timestamp = max(self.largest_timestamp, timestamp)
+        return self._earliest <= timestamp <= self._latest or timestamp == NO_TIMESTAMP
 
     def note_keyless(self, index: int) -> None:
         self._note(index, None)
 
     def note_untimely(self, index: int, delta: int) -> None:
         self.any_untimely = True
-        self._note(index, delta)
+        self._note(index, as_int64(self._base_timestamp + delta))
 
-    def _note(self, index: int, delta: int | None) -> None:
+    def _note(self, index: int, timestamp: int | None) -> None:
         self.faults_count += 1
         if len(self.faults) < self.faults_max:
-            self.faults.append((index, delta))
+            self.faults.append((index, timestamp))
 
 
 def walk_section(section: bytes, count: int, notes: WalkNotes) -> None:

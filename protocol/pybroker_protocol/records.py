@@ -34,6 +34,7 @@ RECORDS_COUNT_AT = 57
 HEADER_BYTES = 61
 LOG_OVERHEAD = 12  # base offset and batch length: what the batch length does not count
 CURRENT_MAGIC = 2
+OFFSET_MAX = (1 << 63) - 2  # of a record: the offset behind it, where its log ends, has to fit into 64 bits, too
 RECORD_BYTES_MIN = 7  # of a record with its length in front, uncompressed
 
 NO_PRODUCER_ID = -1

@@ -203,10 +203,10 @@ class ClusterImage:
         """
 
         def place(topic: str, index: int) -> tuple[bytes, bytes | None] | None:
-            image = self.topics_by_name.get(topic)
-            if image is None or index >= len(image.partitions) or broker_id not in image.partitions[index].replicas:
+            image, partition = self.topics_by_name.get(topic), self.partition(topic, index)
+            if image is None or partition is None or broker_id not in partition.replicas:
                 return None
-            directory = image.partitions[index].directory(broker_id)
+            directory = partition.directory(broker_id)
             return image.topic_id, None if directory in UNCHOSEN_DIRECTORIES else directory
 
         return place

@@ -41,6 +41,9 @@ Overrides = Mapping[str, str]
 
 _TABLES: Final = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIENT_METRICS_SETTINGS}
 
+# What the names of settings begin with that Kafka does not know.
+_OURS = "pybroker."
+
 
 def described_names(resource_type: int, overrides: Iterable[str], keys: Collection[str] | None) -> list[str]:
     """Names to describe: all but the internal ones, and whatever is set; ``keys`` (None or empty: all) chooses."""
@@ -84,6 +87,12 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
             synonyms += broker_synonyms(config, TOPIC_SYNONYMS[name][0][0])
         entries.append(_entry(name, setting, value, synonyms))
     return entries
+
+
+def new_topic_entries(config: BrokerConfig, overrides: Overrides) -> list[ConfigEntry]:
+    """What CreateTopics tells of a topic, in order: the settings that Kafka knows, and others where they were given."""
+    entries = topic_entries(config, overrides, None)
+    return sorted(entry for entry in entries if entry.name in overrides or not entry.name.startswith(_OURS))
 
 
 def group_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[str] | None) -> list[ConfigEntry]:

@@ -21,8 +21,8 @@ def documentation(resource_type: int, name: str) -> str | None:
 
 
 _VALIDATE_RECORDS: Final = (
-    "Whether every record is looked at before its batch is stored, as Apache Kafka does it. Otherwise a batch's header "
-    "and checksum decide, and a producer may store records that no consumer can read."
+    "Whether all of every record is looked at before its batch is stored. Otherwise its length and time are, and a "
+    "producer may store records whose offset, key, value or headers no consumer can read."
 )
 
 BROKER_DOCUMENTATION: Final[dict[str, str]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pybroker.cluster.operations import NewTopic, TopicCreation
-from pybroker.config.describe import topic_entries
+from pybroker.config.describe import new_topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many
@@ -103,6 +103,6 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in sorted(topic_entries(ctx.services.config, creation.overrides, None))
+            for entry in new_topic_entries(ctx.services.config, creation.overrides)
         ]
     return result

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35), versions 1 to 5.
 
-Behaviour: every log dir with the partitions asked for (null means all), their sizes, and from 4 the volume's size and
-free space (KIP-827); a directory that is offline, or cannot be read, is answered with KAFKA_STORAGE_ERROR.
+Behaviour: every log dir with the partitions asked for (null means all), their sizes, also of those that nothing was
+written to, and from 4 the volume's size and free space (KIP-827); a directory that is offline, or cannot be read, is
+answered with KAFKA_STORAGE_ERROR.
 A replica that is being moved stands twice, in its target as a future one.
 Not done: cordoned directories (KIP-1066).
 """
@@ -38,8 +39,14 @@ def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Steps:
         for topic in request.topics:
             wanted.update(dict.fromkeys((topic.topic, index) for index in topic.partitions))
             yield
+    assigned: dict[tuple[str, int], bytes | None] = {}
+    for found in ctx.services.replicas.assigned(wanted):
+        if found is not None:
+            partition, directory_id = found
+            assigned[partition] = directory_id
+        yield
     described = Parked()
-    description = ctx.services.logs.describe(wanted, described.complete)
+    description = ctx.services.logs.describe(wanted, assigned, described.complete)
     if not described.completed:
         described.on_abandon = description.abandon
     results = []

@@ -3,8 +3,9 @@
 Behaviour: by timestamp, and the special ones: -1 latest (the last stable offset for read_committed), -2 earliest,
 -3 the offset of the largest timestamp (KIP-734), -4 earliest local (KIP-405), -5 latest tiered (KIP-1005) and -6
 earliest pending upload (KIP-1023), which have no answer without tiered storage.
-A follower, which asks by the listener between brokers, is told the log's end as the latest offset.
-Not done: tiered storage; debug consumers are consumers.
+A follower, which asks by the listener between brokers, and a debug consumer (replica id -2) are answered up to the
+log's end; the latter by any replica.
+Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pybroker.replication.partition import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    offset_to_the_end,
 )
 from pybroker.security.acls import AclOperation, Resource
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
@@ -39,12 +41,14 @@ _SINCE_LEADER_EPOCH = 4
 _NO_EPOCH = -1
 _SINCE_NOT_AVAILABLE = 5
 _READ_COMMITTED = 1
+_DEBUG_CONSUMER = -2
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     """Answer every partition, one after another: whoever asks for many has one search by timestamp under way."""
     read_committed = request.isolation_level == _READ_COMMITTED
-    to_the_end = request.replica_id >= 0 and ctx.is_brokers
+    is_debug = request.replica_id == _DEBUG_CONSUMER
+    to_the_end = is_debug or (request.replica_id >= 0 and ctx.is_brokers)
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:
@@ -60,7 +64,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
             elif counts[topic.name, asked.partition_index] > 1:
                 answer = _failed(asked, ErrorCode.INVALID_REQUEST)
             else:
-                answer = yield from _answer(ctx, topic.name, asked, read_committed, to_the_end)
+                answer = yield from _answer(ctx, topic.name, asked, read_committed, to_the_end, is_debug)
             answers.setdefault(topic.name, {})[asked.partition_index] = answer
             yield
     topics = []
@@ -71,28 +75,38 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
 
 
 def _answer(
-    ctx: RequestContext, topic: str, asked: ListOffsetsPartition, read_committed: bool, to_the_end: bool
+    ctx: RequestContext,
+    topic: str,
+    asked: ListOffsetsPartition,
+    read_committed: bool,
+    to_the_end: bool,
+    is_debug: bool,
 ) -> Steps:
     replicas = ctx.services.replicas
     partition = replicas.partition(topic, asked.partition_index)
-    if partition is None:
+    followed = replicas.followed(topic, asked.partition_index) if partition is None and is_debug else None
+    replica = partition or followed
+    if replica is None:
         return _failed(asked, replicas.error_of(topic, asked.partition_index, asked.current_leader_epoch))
-    error = partition.epoch_error(asked.current_leader_epoch)
+    error = replica.epoch_error(asked.current_leader_epoch)
     if not error and asked.timestamp < 0 and _SINCE.get(asked.timestamp, _NEVER) > ctx.api_version:
         error = ErrorCode.UNSUPPORTED_VERSION
     if error:
         return _failed(asked, error)
-    if to_the_end and asked.timestamp == LATEST:
-        found: TimestampOffset | TimestampLookup = TimestampOffset(
-            -1, partition.log.log_end_offset, partition.leader_epoch
-        )
+    found: TimestampOffset | TimestampLookup
+    if to_the_end or partition is None:
+        found = offset_to_the_end(replica.log, replica.leader_epoch, asked.timestamp)
     else:
         found = partition.offset_for(asked.timestamp, read_committed)
     if isinstance(found, TimestampLookup):
         later = Parked()
         later.on_abandon = found.give_up
         found.start(later.complete)
-        found = partition.shown((yield later), read_committed)
+        looked_up: TimestampOffset | None = yield later
+        if to_the_end or partition is None:
+            found = looked_up or TimestampOffset(-1, -1, -1)
+        else:
+            found = partition.shown(looked_up, read_committed)
     if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < _SINCE_NOT_AVAILABLE:
         return _failed(asked, ErrorCode.LEADER_NOT_AVAILABLE)
     return ListOffsetsPartitionResponse(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pybroker.replication.purgatory import Purgatory
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
+    from pybroker.storage.log.timestamp_lookup import Found
     from pybroker.storage.results import TransactionMarker
 
 AppendDone = Callable[[AppendResult], None]
@@ -59,6 +60,32 @@ def epoch_error(current: int, leader_epoch: int) -> int:
     if leader_epoch in (-1, current):
         return 0
     return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def offset_to_the_end(log: Log, leader_epoch: int, timestamp: int) -> TimestampOffset | TimestampLookup:
+    """ListOffsets for who may read to the log's end, at whichever replica; offset -1 where there is none."""
+    if timestamp == LATEST:
+        return TimestampOffset(-1, log.log_end_offset, leader_epoch)
+    found = _fixed_offset(log, leader_epoch, timestamp) or _search(log, timestamp)
+    return TimestampOffset(-1, -1, -1) if found is None else found
+
+
+def _fixed_offset(log: Log, leader_epoch: int, timestamp: int) -> TimestampOffset | None:
+    """The answer to a special timestamp that is the same for all who ask; ``None`` for others.
+
+    The epoch is that of the log's first offset; the next one written, if there is none yet, will be of the leader's.
+    """
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        is_empty = log.log_start_offset == log.log_end_offset
+        epoch = leader_epoch if is_empty else log.leader_epochs.epoch_of(log.log_start_offset)
+        return TimestampOffset(-1, log.log_start_offset, epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return TimestampOffset(-1, -1, -1)
+    return None
+
+
+def _search(log: Log, timestamp: int) -> Found:
+    return log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
 
 
 def advance_high_watermark(log: Log) -> bool:
@@ -346,11 +373,10 @@ class Partition:
             if self._may_have_shown_more():
                 return _NOT_AVAILABLE
             return TimestampOffset(-1, self.upper_bound(read_committed), self.leader_epoch)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return TimestampOffset(-1, log.log_start_offset, self._epoch_of_start())
-        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            return TimestampOffset(-1, -1, -1)
-        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        fixed = _fixed_offset(log, self.leader_epoch, timestamp)
+        if fixed is not None:
+            return fixed
+        found = _search(log, timestamp)
         return found if isinstance(found, TimestampLookup) else self.shown(found, read_committed)
 
     def shown(self, found: TimestampOffset | None, read_committed: bool) -> TimestampOffset:
@@ -361,13 +387,6 @@ class Partition:
 
     def _may_have_shown_more(self) -> bool:
         return self.followers is not None and self.followers.is_behind_its_start
-
-    def _epoch_of_start(self) -> int:
-        """The epoch of the first offset; the next one written, if there is none yet, will be of the leader's own."""
-        log = self.log
-        if log.log_start_offset == log.log_end_offset:
-            return self.leader_epoch
-        return log.leader_epochs.epoch_of(log.log_start_offset)
 
     def delete_records(self, offset: int) -> int:
         """DeleteRecords: begin the log at ``offset``, -1 meaning the high watermark; an error code (KIP-107)."""

@@ -17,7 +17,7 @@ Kafka counterpart: kafka.server.ReplicaManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
@@ -277,6 +277,22 @@ class ReplicaManager:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         log = self._open_replica(topic, index, state)
         return ErrorCode.KAFKA_STORAGE_ERROR if log is None else ErrorCode(moves.move(log, path))
+
+    def assigned(
+        self, wanted: Iterable[tuple[str, int]] | None
+    ) -> Iterator[tuple[tuple[str, int], bytes | None] | None]:
+        """This broker's replicas by the image, of those ``wanted`` (``None``: all), each with the id of its log dir.
+
+        That is ``None`` where none was chosen; and ``None`` stands for each partition that has no replica here.
+        """
+        image = self._metadata.image
+        place = image.replica_places(self.broker_id)
+        if wanted is None:
+            topics = image.topics_by_name.values()
+            wanted = ((topic.name, index) for topic in topics for index in range(len(topic.partitions)))
+        for name, index in wanted:
+            found = place(name, index)
+            yield None if found is None else ((name, index), found[1])
 
     # --- appending and waiting -------------------------------------------------------------------------------------
 

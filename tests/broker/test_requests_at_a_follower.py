@@ -66,6 +66,37 @@ def test_epoch_of_the_future_is_told_before_that_another_broker_leads(follower: 
         assert ask(client, 0) == ask(client, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def asked_by_a_debug_consumer(client: WireClient, timestamp: int, epoch: int = -1) -> tuple[int, int]:
+    asked = ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-2, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    answer = client.ask(request, 8).topics[0].partitions[0]
+    return answer.error_code, answer.offset
+
+
+def test_debug_consumer_is_told_the_offsets_of_any_replica(follower: Any) -> None:
+    """Replica id -2: what this replica has up to its end, also where another one leads."""
+    with WireClient((follower.host, follower.port)) as client:
+        wait_until(lambda: asked_by_a_debug_consumer(client, LATEST) == (0, 1), "the record to be here")
+        earliest, newest, earliest_local, first = -2, -3, -4, 0
+        for timestamp in (earliest, newest, earliest_local, first):
+            assert asked_by_a_debug_consumer(client, timestamp) == (0, 0)
+        assert asked_by_a_debug_consumer(client, (1 << 63) - 1) == (0, -1)
+        assert asked_by_a_debug_consumer(client, LATEST, 5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
+
+
+def test_debug_consumer_reads_any_replica_in_every_version(follower: Any) -> None:
+    request = fetch_request("t", 0)
+    request.replica_id = -2
+    with WireClient((follower.host, follower.port)) as client:
+
+        def read() -> bool:
+            answer = client.ask(request, READS_LEADERS).responses[0].partitions[0]
+            assert answer.error_code == 0
+            return bool(answer.records)
+
+        wait_until(read, "the record to be committed here")
+
+
 def test_producers_of_a_followed_partition_are_described(follower: Any) -> None:
     with WireClient((follower.host, follower.port)) as client:
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.describe import new_topic_entries
 from pybroker.config.resources import (
     BROKER,
     BROKER_LOGGER,
@@ -234,3 +236,12 @@ def test_synonyms_are_sent_only_when_asked_for() -> None:
     for asked in (True, False):
         result = only_result(Configs().call("describe_configs", request(BROKER, "1", ["node.id"], asked), 4))
         assert bool(result.configs[0].synonyms) == asked
+
+
+@pytest.mark.parametrize("given", [{}, {"pybroker.validate.records": "true"}, {"retention.ms": "5"}])
+def test_new_topic_tells_the_settings_that_kafka_knows_and_those_that_were_given(given: dict[str, str]) -> None:
+    """Clients count and compare what CreateTopics answers."""
+    told = [entry.name for entry in new_topic_entries(BrokerConfig.load(), given)]
+    assert told == sorted(told)
+    known = {name for name, setting in TOPIC_SETTINGS.items() if not setting.internal}
+    assert set(told) == {name for name in known if not name.startswith("pybroker.")} | set(given)

@@ -18,10 +18,8 @@ from pybroker_protocol.records import HEADER_BYTES
 TIME_MS = 1_700_000_000_000
 
 
-def notes(earliest: int = -(1 << 66), latest: int = 1 << 66, faults_max: int = 100) -> WalkNotes:
-    return WalkNotes(
-        keys_wanted=True, earliest_delta=earliest, latest_delta=latest, time_free_delta=None, faults_max=faults_max
-    )
+def notes(base: int = 0, earliest: int = -(1 << 66), latest: int = 1 << 66, faults_max: int = 100) -> WalkNotes:
+    return WalkNotes(keys_wanted=True, base_timestamp=base, earliest=earliest, latest=latest, faults_max=faults_max)
 
 
 def section(records: Sequence[NewRecord]) -> bytes:
@@ -47,19 +45,19 @@ some_records = st.lists(
 @given(some_records, st.integers(1, 300))
 def test_sound_records_are_found_sound_by_pieces_of_any_size(records: list[NewRecord], piece_bytes: int) -> None:
     first = records[0].timestamp_ms or 0
-    deltas = [(record.timestamp_ms or 0) - first for record in records]
-    at_once, by_pieces = notes(-1000, 1000), notes(-1000, 1000)
+    times = [record.timestamp_ms or 0 for record in records]
+    at_once, by_pieces = (notes(first, first - 1000, first + 1000) for _ in range(2))
     data = section(records)
     walk_section(data, len(records), at_once)
     walk(data, len(records), by_pieces, piece_bytes)
     expected = [
-        (i, None if record.key is None else delta)
-        for i, (record, delta) in enumerate(zip(records, deltas, strict=True))
-        if record.key is None or not -1000 <= delta <= 1000
+        (i, None if record.key is None else time)
+        for i, (record, time) in enumerate(zip(records, times, strict=True))
+        if record.key is None or not -1000 <= time - first <= 1000
     ]
     for found in (at_once, by_pieces):
-        assert (found.faults, found.faults_count, found.largest_delta) == (expected, len(expected), max(deltas))
-        assert found.any_untimely == any(delta is not None for _, delta in expected)
+        assert (found.faults, found.faults_count, found.largest_timestamp) == (expected, len(expected), max(times))
+        assert found.any_untimely == any(time is not None for _, time in expected)
 
 
 @given(some_records, st.data())

@@ -73,7 +73,7 @@ class Storage:
     def describe(self, *wanted: TopicPartition) -> list[LogDirDescription]:
         """What DescribeLogDirs tells of some partitions, or of all."""
         described: list[list[LogDirDescription]] = []
-        self.manager.describe(wanted or None, described.append)
+        self.manager.describe(wanted or None, {}, described.append)
         while not described:
             assert [name for name, executor in self.world.executors.items() if "-reader-" in name and executor.run()]
         return described.pop()

@@ -164,5 +164,8 @@ def test_records_at_fault_are_counted_and_the_first_of_them_named(storage: Stora
     assert sender.send(bytearray(bomb_of(30_000, key=None))) is None
     world.run()
     [result] = sender.later
-    assert (result.error_code, result.error_message) == (INVALID_RECORD, "30000 records of the batch were rejected")
+    assert (result.error_code, result.error_message) == (
+        INVALID_RECORD,
+        "One or more records have been rejected due to 30000 record errors",
+    )
     assert [index for index, _ in result.record_errors] == list(range(storage_limits.RECORD_ERRORS_MAX))

@@ -104,7 +104,7 @@ def test_files_are_looked_at_by_the_thread_one_partition_at_a_time(
     monkeypatch.setattr(storage_limits, "PARTITIONS_DESCRIBED_AT_ONCE", 3)
     storage = restarted(make_storage)
     described: list[list[LogDirDescription]] = []
-    storage.manager.describe(None, described.append)
+    storage.manager.describe(None, {}, described.append)
     reader = world.executor("reader")
     assert looks.at == []
     while not described:
@@ -119,7 +119,7 @@ def test_files_are_looked_at_by_the_thread_one_partition_at_a_time(
 def test_partition_that_is_opened_meanwhile_tells_its_own_size(make_storage: MakeStorage, world: FakeWorld) -> None:
     storage = restarted(make_storage)
     described: list[list[LogDirDescription]] = []
-    storage.manager.describe([("t", 1)], described.append)
+    storage.manager.describe([("t", 1)], {}, described.append)
     reader = world.executor("reader")
     while reader.jobs:
         reader.work()
@@ -145,8 +145,8 @@ def test_directory_that_cannot_be_read_is_an_error_beside_the_others(
 def ask(storage: Storage, *partitions: int) -> Parked:
     """What the handler makes of a request for partitions of the topic, or for all."""
     topics = [DescribableLogDirTopic(topic="t", partitions=list(partitions))] if partitions else None
-    ctx = RequestContext()
-    ctx.services = cast("Services", SimpleNamespace(authorizer=None, logs=storage.manager))
+    ctx, replicas = RequestContext(), SimpleNamespace(assigned=lambda _: ())
+    ctx.services = cast("Services", SimpleNamespace(authorizer=None, logs=storage.manager, replicas=replicas))
     handled = describe_log_dirs.handle(ctx, DescribeLogDirsRequest(topics=topics))
     return cast("Parked", answer_of(handled))
 

@@ -43,15 +43,24 @@ HEAVY = pytest.mark.parametrize(
 )
 
 
-def fill(storage: Storage, fields: dict[str, Any], batches: int = 3) -> tuple[Log, int]:
+def fill(storage: Storage, world: FakeWorld, fields: dict[str, Any], batches: int = 3) -> tuple[Log, int]:
     """A log of such batches, ten ms apart, and how many records each has."""
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log, leader_epoch=4)
     count = len(fields["values"])
     for i in range(batches):
         stamps = [NOW + 10 * i] * (count - 1) + [NOW + 10 * i + 5]
-        assert client.send_now(timestamps=stamps, **fields).error_code == 0
+        append(world, client, timestamps=stamps, **fields)
     return log, count
+
+
+def append(world: FakeWorld, client: Client, **fields: Any) -> None:
+    """Append a batch whose records a thread may have to look at."""
+    result = client.send(**fields)
+    if result is None:
+        world.run()
+        result = client.later.pop()
+    assert result.error_code == 0
 
 
 def told(world: FakeWorld, found: Found) -> TimestampOffset | None:
@@ -78,7 +87,7 @@ def place(found: TimestampOffset | None) -> tuple[int, int, int, int] | None:
 def test_search_that_takes_long_finds_the_first_record_at_or_after(
     storage: Storage, world: FakeWorld, fields: dict[str, Any]
 ) -> None:
-    log, count = fill(storage, fields)
+    log, count = fill(storage, world, fields)
     for i in range(3):
         first, later = (NOW + 10 * i, i * count, 4, 0), (NOW + 10 * i + 5, (i + 1) * count - 1, 4, 0)
         assert place(told(world, log.offset_for_timestamp(first[0]))) == first
@@ -94,12 +103,12 @@ def test_search_goes_on_behind_a_batch_whose_record_was_deleted(
     """The maximum of the first batch is that of a record that is gone; those that are left are older."""
     log = storage.log(internal_segment_bytes=1 << 24)
     client, count = Client(log), len(fields["values"])
-    client.send_now(timestamps=[NOW + 5] + [NOW] * (count - 1), **fields)
-    client.send_now(timestamps=[NOW + 7] * count, **fields)
+    append(world, client, timestamps=[NOW + 5] + [NOW] * (count - 1), **fields)
+    append(world, client, timestamps=[NOW + 7] * count, **fields)
     log.update_high_watermark(2 * count)
     log.increment_log_start_offset(1)
     assert place(told(world, log.offset_for_timestamp(NOW + 3))) == (NOW + 7, count, 0, 0)
-    client.send_now(timestamps=[NOW + 7] * count, **fields)
+    append(world, client, timestamps=[NOW + 7] * count, **fields)
     log.update_high_watermark(3 * count)
     log.increment_log_start_offset(2 * count)
     assert place(told(world, log.offset_of_max_timestamp())) == (NOW + 7, 2 * count, 0, 0)
@@ -107,16 +116,17 @@ def test_search_goes_on_behind_a_batch_whose_record_was_deleted(
 
 def test_damaged_batch_is_found_by_its_header(storage: Storage, world: FakeWorld) -> None:
     log = storage.log()
-    data = batch([b"v", b"later"], timestamps=[NOW, NOW + 5])
+    data = batch([b"v", b"later"], timestamps=[NOW, NOW + 5], leader_epoch=0)
     data[61] = 127  # a record that is not there
     struct.pack_into(">I", data, 17, crc32c(data[21:]))
-    Client(log).send_now(data)
+    assert log.append_as_follower(memoryview(data)).error_code == 0
+    log.update_high_watermark(2)
     assert place(told(world, log.offset_for_timestamp(NOW + 3))) == (NOW + 5, 0, 0, 0)
 
 
 def test_search_whose_batch_is_truncated_meanwhile_ends_well(storage: Storage, world: FakeWorld) -> None:
     """The file must not be cut under the view that the thread looks at."""
-    log, _ = fill(storage, {"values": [LARGE, b"later"]})
+    log, _ = fill(storage, world, {"values": [LARGE, b"later"]})
     found = log.offset_for_timestamp(NOW + 20)
     log.truncate_to(0)
     assert place(told(world, found)) == (NOW + 20, 4, 4, 0)

@@ -239,6 +239,7 @@ def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage:
     world.run()
     (result,) = client.later
     assert (result.error_code, [index for index, _ in result.record_errors]) == (INVALID_TIMESTAMP, [1])
+    assert result.error_message == "One or more records have been rejected due to invalid timestamp", "as Kafka says it"
 
 
 @pytest.mark.parametrize("shift_ms", [-4_000_000, -1, 1, 4_000_000])

@@ -19,12 +19,14 @@ from harness.batches import (
 from harness.waiting import wait_until
 
 from conformance.wire.asking import (
+    MAX_TIMESTAMP,
     TIMEOUT_MS,
     UNKNOWN_ID,
     Producer,
     Wire,
     end_offset,
     fetch,
+    list_offset,
     offsets,
     produce,
     produce_fields,
@@ -185,6 +187,29 @@ def test_a_timestamp_of_the_far_future_is_refused(wire: Wire, topic: str) -> Non
     future = Batch(base_timestamp_ms=BASE_TIMESTAMP_MS + 20_000 * DAY_MS).encode()
     reply = produce(wire, topic, future)
     assert (reply["error_code"], reply["base_offset"]) == (ErrorCode.INVALID_TIMESTAMP, NO_OFFSET)
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("claimed", [-1, BASE_TIMESTAMP_MS, BASE_TIMESTAMP_MS + 7 * DAY_MS])
+def test_a_header_that_claims_another_maximum_than_its_records_have_is_corrected(
+    wire: Wire, topic: str, codec: int, claimed: int
+) -> None:
+    """As KafkaJS does, and sarama before 1.45: who goes by the header would let a record expire, or not find it."""
+    records = [Record(), Record(timestamp_delta_ms=DAY_MS), Record(timestamp_delta_ms=5)]
+    sent = Batch(records=records, codec=codec, max_timestamp_ms=claimed).encode()
+    assert produce(wire, topic, sent)["error_code"] == ErrorCode.NONE
+    (stored,) = stored_batches(fetch(wire, topic)["records"])
+    assert stored.max_timestamp_ms == BASE_TIMESTAMP_MS + DAY_MS
+    assert list_offset(wire, topic, BASE_TIMESTAMP_MS + 6)["offset"] == 1
+    assert list_offset(wire, topic, MAX_TIMESTAMP)["offset"] == 1
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+def test_a_record_of_the_far_future_is_refused_whatever_the_header_claims(wire: Wire, topic: str, codec: int) -> None:
+    records = [Record(), Record(timestamp_delta_ms=20_000 * DAY_MS)]
+    reply = produce(wire, topic, Batch(records=records, codec=codec, max_timestamp_ms=BASE_TIMESTAMP_MS).encode())
+    assert (reply["error_code"], reply["base_offset"]) == (ErrorCode.INVALID_TIMESTAMP, NO_OFFSET)
+    assert [error["batch_index"] for error in reply["record_errors"]] == [1]
 
 
 def test_a_timestamp_of_the_past_is_refused_where_the_topic_says_so(wire: Wire) -> None:

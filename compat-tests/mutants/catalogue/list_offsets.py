@@ -50,7 +50,7 @@ MUTANTS = (
         "The largest timestamp is taken for that of the last record.",
         (
             Edit(
-                "Partition.offset_for",
+                "partition._search",
                 "log.offset_of_max_timestamp()",
                 "TimestampOffset(-1, log.log_end_offset - 1, 0)",
             ),
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "latest-tiered-is-the-latest",
         "Without tiered storage the latest tiered offset is the end of the log, so that readers look for data there.",
-        (Edit("Partition.offset_for", "TimestampOffset(-1, -1, -1)", "TimestampOffset(-1, log.high_watermark, -1)"),),
+        (Edit("_fixed_offset", "TimestampOffset(-1, -1, -1)", "TimestampOffset(-1, log.high_watermark, -1)"),),
         ("test_list_offsets.py::test_without_tiered_storage_nothing_is_tiered",),
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "earliest-is-zero",
         "The earliest offset is 0 though the first records were deleted.",
-        (Edit("Partition.offset_for", "log.log_start_offset", "0"),),
+        (Edit("_fixed_offset", "TimestampOffset(-1, log.log_start_offset, epoch)", "TimestampOffset(-1, 0, epoch)"),),
         (
             "test_fetch.py::test_deleted_records_are_out_of_range",
             "test_topics.py::test_records_are_deleted_up_to_an_offset",

@@ -106,6 +106,18 @@ MUTANTS = (
         (Edit("validate", "max_timestamp - now_ms <= rules.timestamp_after_max_ms or rules.log_append_time", "True"),),
         ("test_produce.py::test_a_timestamp_of_the_far_future_is_refused",),
     ),
+    Mutant(
+        "maximum-timestamp-believed",
+        "A header's maximum timestamp is stored as a client claims it: records expire early, or are not found.",
+        (Edit("with_maximum", "max_timestamp == header[MAX_TIMESTAMP]", "True"),),
+        ("test_produce.py::test_a_header_that_claims_another_maximum_than_its_records_have_is_corrected",),
+    ),
+    Mutant(
+        "future-behind-a-true-header",
+        "message.timestamp.after.max.ms goes by what the header claims, not by the records.",
+        (Edit("with_largest_delta", "largest - now_ms > rules.timestamp_after_max_ms", "False"),),
+        ("test_produce.py::test_a_record_of_the_far_future_is_refused_whatever_the_header_claims",),
+    ),
     # --- idempotence
     Mutant(
         "duplicate-appended",

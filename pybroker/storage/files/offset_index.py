@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files import os_file
+from pybroker_protocol.records import OFFSET_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,11 @@ def _position(entry: int) -> int:
 
 # An entry has four bytes, signed, for an offset, counted from the base offset.
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
+
+
+def offset_max_of(base_offset: int) -> int:
+    """The last offset that a segment of this base offset may hold."""
+    return min(base_offset + RELATIVE_OFFSET_MAX, OFFSET_MAX)
 
 
 class OffsetIndex:

@@ -24,7 +24,7 @@ from pybroker.storage.files.file_names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
-from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from pybroker.storage.files.offset_index import OffsetIndex, offset_max_of
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.files.segment_scan import rebuild_indexes
 from pybroker.storage.files.stored_headers import stored_headers
@@ -86,7 +86,7 @@ class Segment(SegmentFile):
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = -1
-        self.offset_end = base_offset + RELATIVE_OFFSET_MAX  # offsets past it have no place here
+        self.offset_end = offset_max_of(base_offset)  # offsets past it have no place here
         self.time_end = _NEVER  # timestamps up to it have one, whatever the clock says
         self.bytes_since_index = 0
         self.index_interval_bytes = 4096

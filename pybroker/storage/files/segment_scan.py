@@ -13,7 +13,7 @@ from zlib import crc32
 
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from pybroker.storage.files.offset_index import OffsetIndex, offset_max_of
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.results import StorageError
 from pybroker_protocol.checksum import crc32c
@@ -49,7 +49,7 @@ class SegmentScan:
         self._fd = fd
         self._base_offset = base_offset
         # The CRC does not cover the base offset, so that damage to it is seen by the order of offsets alone.
-        self._offset_max = min(base_offset + RELATIVE_OFFSET_MAX, next_base_offset - 1)
+        self._offset_max = min(offset_max_of(base_offset), next_base_offset - 1)
         self._size = size
         self._buffer = memoryview(bytearray(min(SCAN_BYTES, max(size, HEADER_BYTES))))
         self._start = 0

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.storage.log.placing import patch_into, place, write_failed
+from pybroker.storage.rules.maximum_timestamp import true_header
 from pybroker.storage.rules.validator import AppendRules, Rejection, validate
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.records import (
@@ -63,11 +64,12 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
         header = validate(records, rules, now_ms, produce_version)
         if isinstance(header, Rejection):
             break
-        if rules.needs_records:
-            looked_at = _looked_at(records, header, rules, now_ms)
-            if looked_at is None:
+        its_header = None if rules.needs_records else true_header(records, header, rules, now_ms)
+        if its_header is None:
+            its_header = _looked_at(records, header, rules, now_ms)
+            if its_header is None:
                 break
-            header = looked_at
+        header = its_header
         if (
             header[ATTRIBUTES] & TRANSACTIONAL_FLAG
             or position + len(records) > bytes_end

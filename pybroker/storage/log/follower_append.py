@@ -21,6 +21,7 @@ from pybroker_protocol.records import (
     LOG_OVERHEAD,
     MAGIC,
     MAX_TIMESTAMP,
+    OFFSET_MAX,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
     HeaderFields,
@@ -49,7 +50,12 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
         batch = records[position : position + size]
         if len(batch) != size or size < HEADER_BYTES:
             break  # A leader may cut the last batch; the next fetch brings it whole.
-        if base_offset < next_offset or crc32c(batch[ATTRIBUTES_AT:]) != header[CRC] or header[MAGIC] != 2:
+        if (
+            base_offset < next_offset
+            or base_offset + header[LAST_OFFSET_DELTA] > OFFSET_MAX
+            or crc32c(batch[ATTRIBUTES_AT:]) != header[CRC]
+            or header[MAGIC] != 2
+        ):
             refused = AppendResult(CORRUPT_MESSAGE, -1, -1, -1, log.log_start_offset, epoch)
             break
         if not run.takes(batch, header):
@@ -134,10 +140,13 @@ class _Run:
 
 def _make_place(log: LogState, header: HeaderFields, size: int) -> AppendResult | None:
     """Have what a batch needs that cannot be written behind the last one; why that is impossible."""
-    base_offset = header[BASE_OFFSET]
-    if log.active.must_roll(size, base_offset + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]):
+    base_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+    if log.active.must_roll(size, last_offset, header[MAX_TIMESTAMP]):
         # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
+        had_files = log.on_disk
         refused = make_room(log, 0, base_offset)
+        if refused is None and not had_files and last_offset > log.active.offset_end:
+            refused = make_room(log, 0, base_offset)  # the first segment begins at the log's start
         if refused is not None:
             return refused
     if base_offset != log.log_end_offset:

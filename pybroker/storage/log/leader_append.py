@@ -17,7 +17,8 @@ from pybroker.storage.log.append_queue import OnComplete, PendingAppend
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.log.log_state import LogState
 from pybroker.storage.log.placing import place, verdict_on, write_failed
-from pybroker.storage.results import NONE, AppendResult
+from pybroker.storage.results import NONE, RECORD_LIST_TOO_LARGE, AppendResult
+from pybroker.storage.rules.maximum_timestamp import true_header
 from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
@@ -25,8 +26,11 @@ from pybroker_protocol.records import (
     ATTRIBUTES,
     CONTROL_FLAG,
     HEADER,
+    LAST_OFFSET_DELTA,
+    OFFSET_MAX,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    RECORDS_COUNT,
     HeaderFields,
 )
 
@@ -85,7 +89,10 @@ def append_as_leader(
     if rules.log_append_time:
         header = stamp_log_append_time(records, header, now_ms)
         return _append(log, records, header, leader_epoch, now_ms, on_complete)
-    return _append(log, records, header, leader_epoch, -1, on_complete)
+    its_header = true_header(records, header, rules, now_ms)
+    if its_header is None:
+        return _append_after_decoding(log, LeaderAppend(records, header, leader_epoch, -1, on_complete))
+    return _append(log, records, its_header, leader_epoch, -1, on_complete)
 
 
 def _append_after_decoding(log: LogState, append: LeaderAppend) -> AppendResult | None:
@@ -221,6 +228,8 @@ def _without_place(log: LogState, append: LeaderAppend) -> AppendResult | None:
         return None
     if verdict is not None:
         return _answer_verdict(log, append, verdict)
+    if log.next_offset + append.header[LAST_OFFSET_DELTA] > OFFSET_MAX:
+        return _without_offsets(log, append)
     refused = make_room(log, len(append.records), log.next_offset)
     if refused is None:
         return append.append_to(log, in_turn=True)
@@ -228,6 +237,15 @@ def _without_place(log: LogState, append: LeaderAppend) -> AppendResult | None:
     if producer_id >= 0 and sequence >= 0:
         log.producers.not_begun(producer_id, epoch, sequence)
     return refused
+
+
+def _without_offsets(log: LogState, append: LeaderAppend) -> AppendResult:
+    """There are no more offsets for a batch, and there never will be: Kafka fails on it with UNKNOWN_SERVER_ERROR."""
+    left, count = OFFSET_MAX + 1 - log.next_offset, append.header[RECORDS_COUNT]
+    return log.failure(
+        RECORD_LIST_TOO_LARGE,
+        f"The record batch of {count} records would pass the last offset that there is: the log has {left} left",
+    )
 
 
 def _append_when_idle(log: LogState, append: LeaderAppend) -> None:

@@ -22,7 +22,7 @@ from pybroker.storage.files.file_names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
-from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from pybroker.storage.files.offset_index import OffsetIndex, offset_max_of
 from pybroker.storage.files.segment import Segment
 from pybroker.storage.files.segment_scan import rebuild_indexes
 from pybroker.storage.files.stored_headers import stored_headers
@@ -175,7 +175,7 @@ def _load_end(segment: Segment) -> int | None:
             end_offset
             <= header[BASE_OFFSET]
             <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-            <= segment.base_offset + RELATIVE_OFFSET_MAX
+            <= offset_max_of(segment.base_offset)
         )
         end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if not in_order or (at == start and expected >= 0 and end_offset != expected + 1):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +79,7 @@ class LogDirsDescription:
     It never runs after ``abandon()``, nor where the broker stops meanwhile.
     """
 
-    __slots__ = ("_abandoned", "_done", "_jobs", "_logs", "_moves", "_results", "_under_way", "_wanted")
+    __slots__ = ("_abandoned", "_done", "_jobs", "_logs", "_moves", "_results", "_under_way", "_unwritten", "_wanted")
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class LogDirsDescription:
         self._logs = logs
         self._moves = moves
         self._wanted: frozenset[TopicPartition] | None = None
+        self._unwritten: Container[TopicPartition] = ()
         self._done = done
         self._results: list[LogDirDescription] = []
         self._under_way = 0
@@ -104,17 +105,30 @@ class LogDirsDescription:
             job.cancel()
 
     def start(
-        self, states: Sequence[LogDirState], places: PartitionPlaces, wanted: Iterable[TopicPartition] | None
+        self,
+        states: Sequence[LogDirState],
+        places: PartitionPlaces,
+        wanted: Iterable[TopicPartition] | None,
+        assigned: Mapping[TopicPartition, bytes | None],
     ) -> None:
-        """Look at every directory and the ``wanted`` partitions in it (``None``: all)."""
+        """Look at every directory and the ``wanted`` partitions in it (``None``: all).
+
+        ``assigned`` are this broker's by the metadata, with the id of the directory that was chosen for each (or
+        ``None``): one that nothing was written to has no place yet, and the size 0.
+        """
         keys: dict[LogDirState, list[TopicPartition]] = {state: [] for state in states}
         wanted = None if wanted is None else dict.fromkeys(wanted)
         self._wanted = None if wanted is None else frozenset(wanted)
-        for key in places if wanted is None else wanted:
-            try:
-                keys[places[key]].append(key)
-            except KeyError:
-                continue  # it is not here
+        unwritten = [key for key in assigned if key not in places]
+        self._unwritten = frozenset(unwritten)
+        for key in (*places, *unwritten) if wanted is None else wanted:
+            state = places.get(key)
+            if state is not None:
+                keys[state].append(key)
+            elif key in assigned:
+                coming = places.coming(key, assigned[key])
+                if coming is not None:
+                    keys[coming].append(key)
         self._results = [LogDirDescription(state.directory.path) for state in states]
         for state, described in zip(states, self._results, strict=True):
             if state.directory.offline:
@@ -128,7 +142,7 @@ class LogDirsDescription:
     def _look(self, state: LogDirState, described: LogDirDescription, keys: list[TopicPartition]) -> None:
         """Let the reader thread look at the next of the partitions."""
         some = keys[: storage_limits.PARTITIONS_DESCRIBED_AT_ONCE]
-        paths = [None if self._open_log(key) else state.path_of(key) for key in some]
+        paths = [None if self._open_log(key) or key in self._unwritten else state.path_of(key) for key in some]
         self._jobs[state] = state.directory.reader.submit(
             partial(_sizes, state.directory.path, paths), partial(self._seen, state, described, keys)
         )

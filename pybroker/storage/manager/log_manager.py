@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -341,13 +341,16 @@ class LogManager:
         return list(self._logs.values())
 
     def describe(
-        self, wanted: Iterable[TopicPartition] | None, done: Callable[[list[LogDirDescription]], None]
+        self,
+        wanted: Iterable[TopicPartition] | None,
+        assigned: Mapping[TopicPartition, bytes | None],
+        done: Callable[[list[LogDirDescription]], None],
     ) -> LogDirsDescription:
-        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription``."""
+        """Every directory with the ``wanted`` partitions in it (``None``: all); see ``LogDirsDescription.start``."""
         from pybroker.storage.manager.log_dir_description import LogDirsDescription
 
         description = LogDirsDescription(self._logs, self.moves, done)
-        description.start(self._states, self._places, wanted)
+        description.start(self._states, self._places, wanted, assigned)
         return description
 
     # Moves between directories ---------------------------------------------------------------------------------------

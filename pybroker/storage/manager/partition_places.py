@@ -76,6 +76,10 @@ class PartitionPlaces:
     def __getitem__(self, key: TopicPartition) -> LogDirState:
         return self._places[key]
 
+    def get(self, key: TopicPartition) -> LogDirState | None:
+        """The partition's place, ``None`` while it has none."""
+        return self._places.get(key)
+
     # Start ------------------------------------------------------------------------------------------------------------
 
     def take_in(self, state: LogDirState) -> list[TopicPartition]:
@@ -161,13 +165,20 @@ class PartitionPlaces:
                 self._put_aside(state, key)
                 state = None
         if state is None:
-            state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
-            if state is None or key in self.away:
+            state = self.coming(key, directory_id)
+            if state is None:
                 return None
-            preferred = self._preferred.pop(key, state)
-            state = state if preferred.directory.offline else preferred
+            self._preferred.pop(key, None)
             self._put(key, state)
         return None if state.directory.offline else state
+
+    def coming(self, key: TopicPartition, directory_id: bytes | None) -> LogDirState | None:
+        """Where a partition that has no place yet will get one (see ``of``), ``None`` if it cannot have one now."""
+        state = self._least_loaded() if directory_id is None else self._online_by_id(directory_id)
+        if state is None or key in self.away:
+            return None
+        preferred = self._preferred.get(key, state)
+        return state if preferred.directory.offline else preferred
 
     def prefer(self, key: TopicPartition, state: LogDirState) -> None:
         """Once the partition is made here it begins in this directory, whatever the metadata says.

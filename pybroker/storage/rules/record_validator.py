@@ -2,15 +2,16 @@
 
 Owns: that the records are what the header says, keys on compacted topics, the records' own timestamps, the change of
 codec that ``compression.type`` asks for, and which batches are too much for the loop: a few bytes may be a hundred
-megabytes once they are decompressed.  Loaded at first need: an ordinary topic never looks at a record.
+megabytes once they are decompressed.  Loaded at first need: of an ordinary topic's batches only those are looked at
+here that are large, or whose records are damaged or out of range (``maximum_timestamp`` sees that).
 
 Invariants: the records are looked at, and rewritten, piece by piece (``record_walk``), with a pause every few hundred
 microseconds: what that takes beside the batch is some pieces and what the topic lets a batch be, however much it is
 decompressed.  Records are copied as they are: their offsets are in order, or the batch is refused.
 
-``pybroker.validate.records`` is off unless it is set, because of what a look at each record costs in Python: for small
-records several times as much as all else that is done for their batch.  That the bytes leave room for the count is
-always asked (``validator``); it costs nothing.
+``pybroker.validate.records`` is off unless it is set, because of what a look at all of each record costs in Python: for
+small records several times as much as all else that is done for their batch.  What is looked at without it are the
+lengths and times of records, from which count and maximum follow.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
+from pybroker.storage.rules.maximum_timestamp import with_largest_delta, with_maximum
 from pybroker.storage.rules.validator import AppendRules, Rejection, too_large
 from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX, RECORD_ERRORS_MAX
 from pybroker_protocol.compression import (
@@ -28,7 +30,7 @@ from pybroker_protocol.compression import (
     decompressed_pieces,
 )
 from pybroker_protocol.errors import ProtocolError
-from pybroker_protocol.record_columns import as_int64
+from pybroker_protocol.record_times import walk_times
 from pybroker_protocol.record_walk import WalkNotes, walk_pieces, walk_section
 from pybroker_protocol.records import (
     ATTRIBUTES,
@@ -39,9 +41,6 @@ from pybroker_protocol.records import (
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
-    MAX_TIMESTAMP,
-    MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
     PARTITION_LEADER_EPOCH,
     RECORDS_COUNT,
     HeaderFields,
@@ -75,7 +74,7 @@ def prepare_at_once(records: memoryview, header: HeaderFields, rules: AppendRule
             walk_section(bytes(records[HEADER_BYTES:]), header[RECORDS_COUNT], notes)
         except ProtocolError as error:
             return _damaged(error)
-        return _judge(notes, header, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
+        return _judge(notes, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
     steps = _prepare(records, header, rules, now_ms, INLINE_DECODE_BYTES_MAX)
     try:
         while True:
@@ -95,14 +94,21 @@ def _prepare(
     records: memoryview, header: HeaderFields, rules: AppendRules, now_ms: int, decompressed_bytes_max: int
 ) -> Generator[None, None, Prepared]:
     """Raises ProtocolError for damaged records, and for more than ``decompressed_bytes_max`` of them."""
+    codec, count = header[ATTRIBUTES] & COMPRESSION_MASK, header[RECORDS_COUNT]
+
+    def pieces() -> Iterator[Buffer]:
+        return decompressed_pieces(codec, records[HEADER_BYTES:], PIECE_BYTES, decompressed_bytes_max)
+
+    if not rules.needs_records:
+        largest = yield from walk_times(pieces(), count)
+        timely = with_largest_delta(records, header, largest, rules, now_ms)
+        if timely is not None:
+            return records, timely
     notes = _notes(header, rules, now_ms)
-    codec = header[ATTRIBUTES] & COMPRESSION_MASK
-    pieces = decompressed_pieces(codec, records[HEADER_BYTES:], PIECE_BYTES, decompressed_bytes_max)
     rewriting = None if rules.codec in {-1, codec} else _Rewriting(rules)
-    if rewriting is not None:
-        pieces = rewriting.read_through(pieces)
-    yield from walk_pieces(pieces, header[RECORDS_COUNT], notes)
-    rejection = _judge(notes, header, rules, now_ms)
+    read = pieces() if rewriting is None else rewriting.read_through(pieces())
+    yield from walk_pieces(read, count, notes)
+    rejection = _judge(notes, rules, now_ms)
     if rejection is not None:
         return rejection
     if rewriting is None:
@@ -154,21 +160,20 @@ class _Rewriting:
 
 def _notes(header: HeaderFields, rules: AppendRules, now_ms: int) -> WalkNotes:
     """What the walk over a batch is to look for."""
-    base_timestamp = header[BASE_TIMESTAMP]
     if rules.log_append_time:
         earliest, latest = -_ANY_TIME, _ANY_TIME
     else:
         earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     return WalkNotes(
         keys_wanted=rules.compacted,
-        earliest_delta=earliest - base_timestamp,
-        latest_delta=latest - base_timestamp,
-        time_free_delta=NO_TIMESTAMP - base_timestamp,
+        base_timestamp=header[BASE_TIMESTAMP],
+        earliest=earliest,
+        latest=latest,
         faults_max=RECORD_ERRORS_MAX,
     )
 
 
-def _judge(notes: WalkNotes, header: HeaderFields, rules: AppendRules, now_ms: int) -> Rejection | None:
+def _judge(notes: WalkNotes, rules: AppendRules, now_ms: int) -> Rejection | None:
     """Why the records are refused, ``None`` if they are not."""
     if not notes.faults_count:
         return None
@@ -176,13 +181,16 @@ def _judge(notes: WalkNotes, header: HeaderFields, rules: AppendRules, now_ms: i
         (
             index,
             "A compacted topic does not accept records without a key"
-            if delta is None
-            else _timestamp_error(header[BASE_TIMESTAMP] + delta, rules, now_ms),
+            if timestamp is None
+            else _timestamp_error(timestamp, rules, now_ms),
         )
-        for index, delta in notes.faults
+        for index, timestamp in notes.faults
     ]
-    code = INVALID_TIMESTAMP if notes.any_untimely else INVALID_RECORD
-    return Rejection(code, f"{notes.faults_count} records of the batch were rejected", errors)
+    # Kafka's words: clients show them, and tests of clients compare them.
+    if notes.any_untimely:
+        return Rejection(INVALID_TIMESTAMP, "One or more records have been rejected due to invalid timestamp", errors)
+    count = notes.faults_count
+    return Rejection(INVALID_RECORD, f"One or more records have been rejected due to {count} record errors", errors)
 
 
 def _timestamp_error(timestamp: int, rules: AppendRules, now_ms: int) -> str:
@@ -192,11 +200,4 @@ def _timestamp_error(timestamp: int, rules: AppendRules, now_ms: int) -> str:
 
 def _with_true_time(batch: memoryview, header: HeaderFields, notes: WalkNotes, rules: AppendRules) -> HeaderFields:
     """The header, which says what the records' largest timestamp is; one that did not is written anew."""
-    if rules.log_append_time or notes.largest_delta is None:
-        return header
-    largest = max(as_int64(header[BASE_TIMESTAMP] + notes.largest_delta), NO_TIMESTAMP)
-    if largest == header[MAX_TIMESTAMP]:
-        return header
-    batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = largest.to_bytes(8, "big", signed=True)
-    set_crc(batch)
-    return HEADER.unpack_from(batch)
+    return header if rules.log_append_time else with_maximum(batch, header, notes.largest_timestamp)
