@@ -205,15 +205,8 @@ class ClusterMember:
             lifecycle.on_session_lost()
 
         self._store.on_session_lost = on_session_lost
-        session_ms = self._config.get_int("broker.session.timeout.ms")
-        election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * session_ms)
-        heartbeats = Heartbeats(
-            self._env,
-            self.channel,
-            lambda: self.broker_epoch >= 0,
-            self._config.get_int("broker.heartbeat.interval.ms"),
-            session_ms,
-        )
+        heartbeats = self._heartbeats()
+        election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * self._broker_session_ms)
         self._closers += [live.close, election.close, lifecycle.close, heartbeats.close]
         self.follower.start()
         live.start()
@@ -228,9 +221,18 @@ class ClusterMember:
         timeout_ms = self._config.get_int("initial.broker.registration.timeout.ms")
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
 
+    @property
+    def _broker_session_ms(self) -> int:
+        """Of a broker with the active controller."""
+        return self._config.get_int("broker.session.timeout.ms")
+
+    def _heartbeats(self) -> Heartbeats:
+        interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
+        return Heartbeats(self._env, self.channel, lambda: self.broker_epoch >= 0, interval_ms, self._broker_session_ms)
+
     def _meet(self) -> BrokerContacts:
         """Who reaches this broker's controller while that is the active one."""
-        contacts = BrokerContacts(self._env, self._config.get_int("broker.session.timeout.ms"))
+        contacts = BrokerContacts(self._env, self._broker_session_ms)
         self.controller.on_contact = contacts.note
         self.controller.activity_listeners.append(contacts.on_activity)
         self._closers.append(contacts.close)
