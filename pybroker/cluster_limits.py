@@ -70,6 +70,15 @@ STORE_RETRY_MS = 200
 # Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
 LIVENESS_INTERVAL_MS = 100
 
+# How often the active controller looks whether a broker's session is over, and until a broker sends its heartbeat again
+# where the controller did not take the last one.
+CONTACTS_LOOK_MS = 250
+HEARTBEAT_RETRY_MS = 500
+
+# A broker that has withdrawn, because it decided and was cut off, comes back when another one decides, or after so many
+# sessions.
+WITHDRAWN_SESSIONS = 2
+
 # A broker that was not heard for so long is asked whether it takes connections: a datagram is half an interval overdue.
 LIVENESS_DOUBT_MS = 150
 

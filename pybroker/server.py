@@ -376,6 +376,7 @@ class BrokerServer:
         self._close_what_was_built.append(changes.close)
         replicas.peers, replicas.isr_changer = self._peers, changes
         replicas.own_epoch = lambda: member.broker_epoch
+        replicas.is_cut_off = member.is_cut_off
 
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped.

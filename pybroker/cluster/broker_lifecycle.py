@@ -9,7 +9,7 @@ The states::
     entering --live key is there--> registering --image has the registration--> running
         ^                               ^                                         |  |
         |                               +-- fenced by the controller, or forgotten +  |
-        +------------------------------------------ session lost --------------------+
+        +---------------------------------- session lost, or withdrawn --------------+
 
 Whenever the image has another process's registration under this broker's id, which came after this process's own, that
 is its successor: this one registers no more, and has to end.
@@ -94,6 +94,7 @@ class BrokerLifecycle:
         self._registering = False
         self._unanswered = 0  # registrations, also of former turns
         self._leaving = False
+        self._is_withdrawn = False
         self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
         self._finish_leaving: Callable[[], None] | None = None
@@ -155,6 +156,19 @@ class BrokerLifecycle:
         self._turn += 1
         self._enter()
 
+    def withdraw(self, patience_ms: int) -> None:
+        """Be gone for the others, until one of them decides, and has fenced this broker, or for so long."""
+        if self._superseded or not self._entered:
+            return
+        self._entered = self._registering = False
+        self._is_withdrawn = True
+        self._turn += 1
+        turn = self._turn
+        self._live.withdraw(lambda why: log.info("could not withdraw: %s", why) if why else None)
+        self._env.timers.call_later(patience_ms, self._retry, turn, self._enter)
+        if self._finish_leaving is not None:
+            self._finish_leaving()
+
     def lose_directory(self, directory: bytes) -> None:
         """A log dir failed: for the rest of the process's life it is no place for replicas."""
         log_dirs = tuple(each for each in self._registration.log_dirs if each != directory)
@@ -162,6 +176,7 @@ class BrokerLifecycle:
 
     def _enter(self) -> None:
         turn = self._turn
+        self._is_withdrawn = False
         if not self._closed:
             self._live.enter(lambda why: self._on_live(turn, why))
 
@@ -232,6 +247,8 @@ class BrokerLifecycle:
             self._answered_epoch = self.broker_epoch
         elif own is not None and own.epoch > self._answered_epoch >= 0:
             self._on_superseded()
+        if self._is_withdrawn and not self._leaving and (own is None or own.fenced):
+            self._enter()
         if not self._entered or self._registering or self._leaving:
             return
         if own is None and self._is_known:

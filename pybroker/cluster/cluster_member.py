@@ -18,18 +18,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pybroker.cluster import store_codec
+from pybroker.cluster.broker_contacts import BrokerContacts
 from pybroker.cluster.broker_lifecycle import BrokerLifecycle
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.controller_election import ControllerElection
 from pybroker.cluster.features import unsupported_level
+from pybroker.cluster.heartbeats import Heartbeats
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.leader_balancing import LeaderBalancing
 from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
-from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
 
 if TYPE_CHECKING:
     from pybroker.cluster.doubts import Doubts
@@ -177,9 +179,11 @@ class ClusterMember:
         registration = BrokerRegistration(
             self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
         )
-        live = LiveBrokers(self._store, self.node_id, LiveBroker(incarnation_id, tuple(log_dirs)))
+        own = LiveBroker(incarnation_id, tuple(log_dirs), sends_heartbeats=True)
+        live = LiveBrokers(self._store, self.node_id, own)
+        contacts = self._meet()
         election = ControllerElection(
-            self._env, self._store, self.follower, live, self.controller, self.node_id, liveness
+            self._env, self._store, self.follower, live, self.controller, self.node_id, liveness, contacts
         )
         self.controller.is_live = live.is_live
         self._lifecycle = lifecycle = BrokerLifecycle(
@@ -201,17 +205,42 @@ class ClusterMember:
             lifecycle.on_session_lost()
 
         self._store.on_session_lost = on_session_lost
-        self._closers += [live.close, election.close, lifecycle.close]
+        heartbeats = self._heartbeats()
+        election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * self._broker_session_ms)
+        self._closers += [live.close, election.close, lifecycle.close, heartbeats.close]
         self.follower.start()
         live.start()
 
         def started(why: str | None) -> None:
-            if why is None and liveness is not None:
-                liveness.start()
+            if why is None:
+                heartbeats.start()
+                if liveness is not None:
+                    liveness.start()
             done(why)
 
         timeout_ms = self._config.get_int("initial.broker.registration.timeout.ms")
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
+
+    @property
+    def _broker_session_ms(self) -> int:
+        """Of a broker with the active controller."""
+        return self._config.get_int("broker.session.timeout.ms")
+
+    def _heartbeats(self) -> Heartbeats:
+        interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
+        return Heartbeats(self._env, self.channel, lambda: self.broker_epoch >= 0, interval_ms, self._broker_session_ms)
+
+    def _meet(self) -> BrokerContacts:
+        """Who reaches this broker's controller while that is the active one."""
+        contacts = BrokerContacts(self._env, self._broker_session_ms)
+        self.controller.on_contact = contacts.note
+        self.controller.activity_listeners.append(contacts.on_activity)
+        self._closers.append(contacts.close)
+        return contacts
+
+    def is_cut_off(self, broker_id: int) -> bool:
+        """Whether this broker and the other one do not hear each other, as far as datagrams say."""
+        return self.liveness is not None and self.liveness.is_cut_off(broker_id)
 
     def _listen(self, hearing: Hearing) -> Liveness:
         from pybroker.cluster.doubts import Doubts

@@ -99,6 +99,7 @@ class Controller:
         self.epoch = 0  # that of the controller key in its present or last activity
         self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
+        self.on_contact: Callable[[int], None] = lambda broker_id: None  # a broker's heartbeat or registration came
         self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
 
     # ------------------------------------------------------------------ activity
@@ -166,6 +167,7 @@ class Controller:
             missing = register_broker(builder, registration, {}, clean_shutdown=clean)
             tell_missing(registration.broker_id, missing)
             yield from self._elect_uncleanly(builder)
+            self.on_contact(registration.broker_id)
             return Registration(0, builder.view().brokers[registration.broker_id].epoch)
 
         self.submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
@@ -200,7 +202,16 @@ class Controller:
         offline_directories: Collection[bytes] = (),
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker tells of log dirs that have failed, or wants to stop and be rid of its leaderships first."""
+        """A broker lives, tells of log dirs that have failed, or wants to stop and be rid of its leaderships first.
+
+        One that tells nothing changes nothing, and does not wait for the store.
+        """
+        known = self._images.image.brokers.get(broker_id)
+        if self.is_active and known is not None and known.epoch == broker_epoch:
+            self.on_contact(broker_id)
+            if not offline_directories and not wants_shutdown:
+                self._env.timers.call_soon(done, Heartbeat(0, known.fenced))
+                return
 
         def decide(builder: ImageBuilder) -> Generator[None, None, Heartbeat]:
             broker = builder.view().brokers.get(broker_id)

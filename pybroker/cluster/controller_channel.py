@@ -25,7 +25,7 @@ from pybroker.cluster.operations import (
     Registration,
     TopicCreation,
 )
-from pybroker.cluster.peers import CONTROL
+from pybroker.cluster.peers import CONTROL, HEARTBEATS
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -87,7 +87,15 @@ class ControllerChannel:
         self._follower = follower
         self._peers = peers
 
-    def _ask(self, request: Request, version: int, answer: Answer) -> None:
+    def _ask(
+        self,
+        request: Request,
+        version: int,
+        answer: Answer,
+        *,
+        channel: str = CONTROL,
+        timeout_ms: int = _TIMEOUT_MS,
+    ) -> None:
         """Send to the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
         holder = self._follower.image.controller_id
         if holder == self._broker_id or holder not in self._follower.image.brokers:
@@ -100,7 +108,7 @@ class ControllerChannel:
             else:
                 answer(None, ErrorCode.REQUEST_TIMED_OUT if error.may_be_done else ErrorCode.NOT_CONTROLLER)
 
-        self._peers.ask(holder, request, version, done, timeout_ms=_TIMEOUT_MS, channel=CONTROL)
+        self._peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
 
     # --- this broker -------------------------------------------------------------------------------------------------
 
@@ -139,7 +147,28 @@ class ControllerChannel:
                 else Registration(response.error_code, response.broker_epoch)
             )
 
-        self._ask(request, _REGISTRATION, answer)
+        # By the channel of heartbeats: one of them breaks its connection where the answers do not come through, so that
+        # a broker that the controller cannot reach is not registered by a request that reaches the controller.
+        self._ask(request, _REGISTRATION, answer, channel=HEARTBEATS)
+
+    def beat(self, done: Callable[[int], None], *, timeout_ms: int) -> None:
+        """A heartbeat that tells nothing but that this broker lives; ``done(error code)``."""
+        if self._controller.is_active:
+            self._env.timers.call_soon(done, 0)
+            return
+        request = BrokerHeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            current_metadata_offset=self._follower.revision,
+            want_fence=False,
+            want_shut_down=False,
+            offline_log_dirs=[],
+        )
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(request, _HEARTBEAT, answer, channel=HEARTBEATS, timeout_ms=timeout_ms)
 
     def heartbeat(
         self,

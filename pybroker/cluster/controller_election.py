@@ -1,12 +1,14 @@
 """Which broker's controller decides: one at a time, and another one when it is gone.
 
 Owns: taking the controller key from a holder that is dead, giving it up, and what a new controller does first: fencing
-the brokers that died meanwhile.  Does not own who is alive (``live_brokers``) nor any decision (``controller``).
+the brokers that died meanwhile.  Does not own who is alive (``live_brokers``), who reaches the controller
+(``broker_contacts``), nor any decision (``controller``).
 
 Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
 holder which was deposed can change nothing, whatever it believes; nobody takes the key from a holder that has its
-session and is heard (``liveness``); a controller decides only once its image has everything that was committed before
-it took the key.
+session and is heard (``liveness``); a fenced broker takes it from nobody while another one can; a controller that most
+brokers do not reach for a session withdraws, so that others decide in its place; a controller decides only once its
+image has everything that was committed before it took the key.
 
 The states of this broker: watching (another holds the key) -> taking (the holder is dead) -> catching up (the key is
 ours, the image is not there yet) -> active -> watching (deposed, the session lost, or a commit whose end nobody knows).
@@ -17,6 +19,7 @@ Counterpart in Kafka: ``KafkaController.elect`` before KRaft, ``QuorumController
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pybroker.cluster import store_codec
@@ -33,7 +36,9 @@ from pybroker.cluster.store_codec import ControllerKey
 from pybroker.cluster_limits import STORE_RETRY_MS
 
 if TYPE_CHECKING:
+    from pybroker.cluster.broker_contacts import BrokerContacts
     from pybroker.cluster.controller import Controller
+    from pybroker.cluster.image import BrokerRegistration
     from pybroker.cluster.live_brokers import LiveBrokers
     from pybroker.cluster.liveness import Liveness
     from pybroker.cluster.metadata_follower import MetadataFollower
@@ -54,7 +59,9 @@ class ControllerElection:
         controller: Controller,
         broker_id: int,
         liveness: Liveness | None = None,
+        contacts: BrokerContacts | None = None,
     ) -> None:
+        self.withdraw: Callable[[], None] = lambda: None  # take this broker's live key away for a while
         self._env = env
         self._store = store
         self._follower = follower
@@ -62,6 +69,8 @@ class ControllerElection:
         self._controller = controller
         self._broker_id = broker_id
         self._liveness = liveness
+        self._contacts = contacts
+        self._is_withdrawn = False
         self._term = 0  # grows whenever what is under way is to come to nothing
         self._taking = False
         self._wanted_ms: int | None = None  # since when, while the key is to be taken
@@ -71,12 +80,15 @@ class ControllerElection:
 
     def start(self) -> None:
         """Take part; called whenever this broker's own live key is there, after a lost session again."""
+        self._is_withdrawn = False
         if not self._takes_part:
             self._takes_part = True
             self._live.listeners.append(self._look)
             self._follower.listeners.append(self._look)
             if self._liveness is not None:
                 self._liveness.listeners.append(self._look)
+            if self._contacts is not None:
+                self._contacts.look = self._look
         self._look()
 
     def close(self) -> None:
@@ -95,15 +107,17 @@ class ControllerElection:
 
     def _look(self) -> None:
         """Who holds the key, and who is alive, may have changed."""
-        if self._closed or not self._live.known:
+        if self._closed or self._is_withdrawn or not self._live.known:
             return
         holder = self._follower.image.controller_id
         if self._controller.is_active:
             if holder != self._broker_id or not self._live.has_own:  # another process may have the id by now
                 self.step_down()
+            elif self._is_cut_off():
+                self._withdraw()
             else:
                 self._fence_the_dead()
-        elif self._live.has_own and (holder == self._broker_id or self._is_gone(holder)):
+        elif self._live.has_own and (holder == self._broker_id or (self._is_gone(holder) and self._may_take())):
             self._take()
         else:
             self._wanted_ms = None
@@ -111,6 +125,15 @@ class ControllerElection:
     def _is_gone(self, broker_id: int) -> bool:
         """Whether a broker's session is over, or nobody hears of it."""
         return broker_id not in self._live.brokers or self._is_silent(broker_id)
+
+    def _may_take(self) -> bool:
+        """Whether this broker is no worse than another one: one that is fenced may be cut off from the others."""
+        brokers = self._follower.image.brokers
+        able = {each.broker_id for each in brokers.values() if self._lives_unfenced(each)}
+        return self._broker_id in able or not able
+
+    def _lives_unfenced(self, broker: BrokerRegistration) -> bool:
+        return not broker.fenced and self._live.is_live(broker.broker_id, broker.incarnation_id)
 
     def _is_silent(self, broker_id: int) -> bool:
         return self._liveness is not None and self._liveness.is_silent(broker_id)
@@ -191,27 +214,72 @@ class ControllerElection:
         self._taking = False
         self._env.timers.call_later(STORE_RETRY_MS, self._look)
 
+    # --- cut off ---------------------------------------------------------------------------------------------------
+
+    def _is_over(self, broker_id: int) -> bool:
+        """Whether the session of a broker with this controller is over."""
+        live = self._live.brokers.get(broker_id)
+        return (
+            self._contacts is not None
+            and live is not None
+            and live.sends_heartbeats
+            and self._contacts.is_over(broker_id)
+        )
+
+    def _is_cut_off(self) -> bool:
+        """Whether it is this broker that is cut off, where sessions with it are over: from most of those that live.
+
+        Of two brokers the controller is right.
+        """
+        contacts = self._contacts
+        others = [
+            each.broker_id
+            for each in self._follower.image.brokers.values()
+            if each.broker_id != self._broker_id and self._lives_unfenced(each)
+        ]
+        if contacts is None or len(others) < 2 or not any(map(self._is_over, others)):
+            return False
+        live = self._live.brokers
+        reached = [each for each in others if not live[each].sends_heartbeats or contacts.is_in_touch(each)]
+        return 2 * (1 + len(reached)) <= 1 + len(others)
+
+    def _withdraw(self) -> None:
+        """Others decide, and lead, in this broker's place: they take it for gone."""
+        log.warning("broker %d decides, and most brokers do not reach it: it withdraws", self._broker_id)
+        self._is_withdrawn = True
+        self.step_down()
+        self.withdraw()
+
     # --- fencing -----------------------------------------------------------------------------------------------------
 
     def _fence_the_dead(self) -> None:
-        """Brokers whose process is gone, or is another one than the one that registered, lead nothing any more."""
+        """Brokers whose process is gone, or is another one than the one that registered, lead nothing any more.
+
+        Nor does one that this controller cannot instruct: whose heartbeats, or the answers to them, do not arrive.
+        """
         dead = {
             broker_id: broker.epoch
             for broker_id, broker in self._follower.image.brokers.items()
             if not broker.fenced
-            and (not self._live.is_live(broker_id, broker.incarnation_id) or self._is_silent(broker_id))
+            and (
+                not self._live.is_live(broker_id, broker.incarnation_id)
+                or self._is_silent(broker_id)
+                or (broker_id != self._broker_id and self._is_over(broker_id))
+            )
         }
         if not dead or dead == self._fencing:
             return
         self._fencing = dead
         term = self._term
-        log.info("fencing brokers that are gone: %s", ", ".join(map(self._obituary, sorted(dead))))
+        log.info("fencing brokers: %s", ", ".join(map(self._obituary, sorted(dead))))
         self._controller.fence_brokers(dead, lambda fenced: self._on_fenced(term, fenced))
 
     def _obituary(self, broker_id: int) -> str:
-        """A broker, and how it is known to be dead."""
+        """A broker, and why it is fenced."""
         if self._liveness is not None and self._liveness.is_silent(broker_id):
             return f"{broker_id} ({self._liveness.reason(broker_id)})"
+        if self._contacts is not None and broker_id in self._live.brokers and self._is_over(broker_id):
+            return f"{broker_id} (its last heartbeat came {self._contacts.silent_ms(broker_id)} ms ago)"
         return f"{broker_id} (the session of its process is over)"
 
     def _on_fenced(self, term: int, fenced: list[int]) -> None:

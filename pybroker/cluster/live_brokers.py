@@ -82,6 +82,22 @@ class LiveBrokers:
         value = store_codec.encode_live(self._own)
         self._store.read(self._key, on_read)
 
+    def withdraw(self, done: Callable[[str | None], None]) -> None:
+        """Take this process's key away, so that the others take it for gone; ``done`` as of ``enter``."""
+
+        def on_read(snapshot: Snapshot | None, error: StoreError | None) -> None:
+            if snapshot is None:
+                done(str(error))
+                return
+            entry = snapshot.entries.get(self._key)
+            if entry is None or entry.value != value:
+                done(None)  # it is gone already, or it is another process's
+            else:
+                self._commit(Transaction({self._key: entry.version}, deletes=(self._key,)), done)
+
+        value = store_codec.encode_live(self._own)
+        self._store.read(self._key, on_read)
+
     def _commit(self, transaction: Transaction, done: Callable[[str | None], None]) -> None:
         def committed(result: CommitResult) -> None:
             if result.revision is not None:

@@ -248,19 +248,28 @@ class Liveness:
 
     def is_silent(self, broker_id: int) -> bool:
         """Whether the brokers have good reason to take one for dead that they did hear: by what this broker and a
-        majority of all, itself among them, found out; where there are two, by this one alone."""
+        majority of all, itself among them, found out; where there are two, by this one alone.  What a fenced broker
+        finds does not count: it may be fenced because it is cut off."""
         registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
         if broker_id not in self._silent or registered is None or known is None or known.epoch != registered.epoch:
             return False
         unfenced = [each.broker_id for each in self._image().brokers.values() if not each.fenced]
-        witnesses = 1 + sum(
+        is_witness = self._broker_id in unfenced
+        witnesses = is_witness + sum(
             1
             for other in unfenced
             if other not in (self._broker_id, broker_id, *self._silent)
             and (heard := self._heard.get(other)) is not None
             and broker_id in heard.silent
         )
-        return len(unfenced) <= 2 or 2 * witnesses > len(unfenced)
+        return (is_witness and len(unfenced) <= 2) or 2 * witnesses > len(unfenced)
+
+    def is_cut_off(self, broker_id: int) -> bool:
+        """Whether the two brokers do not hear each other: this one the other, or the other, as it says, this one."""
+        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        if registered is None or known is None or known.epoch != registered.epoch:
+            return False
+        return broker_id in self._silent or self._broker_id in known.silent
 
     def reason(self, broker_id: int) -> str:
         """Why a silent broker is, for the log."""

@@ -20,6 +20,7 @@ from pybroker_protocol.schema import Request
 
 # Each channel is a connection of its own to each broker: what is answered late on one holds up nothing on another.
 CONTROL: Final = "control"
+HEARTBEATS: Final = "heartbeats"  # and registrations: what is not answered in time breaks this connection alone
 FORWARDING: Final = "forwarding"
 REPLICATION: Final = "replication"
 TRANSACTIONS: Final = "transactions"  # questions to a transaction coordinator

@@ -102,10 +102,14 @@ def decode_secret(value: bytes) -> bytes:
 
 
 class LiveBroker(NamedTuple):
-    """A broker's process that has a session in the store, with the ids of the log dirs that it has locked."""
+    """A broker's process that has a session in the store, with the ids of the log dirs that it has locked.
+
+    ``sends_heartbeats``: the active controller may take it for cut off when none comes; older versions send none.
+    """
 
     incarnation_id: bytes
     directories: tuple[bytes, ...]
+    sends_heartbeats: bool = False
 
 
 def live_key(broker_id: int) -> str:
@@ -114,7 +118,10 @@ def live_key(broker_id: int) -> str:
 
 def encode_live(live: LiveBroker) -> bytes:
     directories = [uuid_text(directory) for directory in live.directories]
-    return _to_json({"incarnation": uuid_text(live.incarnation_id), "directories": directories}).encode()
+    fields: dict[str, Any] = {"incarnation": uuid_text(live.incarnation_id), "directories": directories}
+    if live.sends_heartbeats:
+        fields["heartbeats"] = True
+    return _to_json(fields).encode()
 
 
 def decode_live(entries: Mapping[str, bytes]) -> dict[int, LiveBroker]:
@@ -123,7 +130,8 @@ def decode_live(entries: Mapping[str, bytes]) -> dict[int, LiveBroker]:
     for key, value in entries.items():
         fields = _from_json(value)
         directories = tuple(uuid_bytes(text) for text in fields["directories"])
-        live[int(key[len(LIVE) :])] = LiveBroker(uuid_bytes(fields["incarnation"]), directories)
+        incarnation_id, sends_heartbeats = uuid_bytes(fields["incarnation"]), fields.get("heartbeats", False)
+        live[int(key[len(LIVE) :])] = LiveBroker(incarnation_id, directories, sends_heartbeats)
     return live
 
 

@@ -1,7 +1,8 @@
 """BrokerHeartbeat (key 63), versions 0 and 1.
 
-Behaviour: a broker tells of log dirs that have failed (1), or wants to stop and be rid of its leaderships first.
-Not done: being alive, which its session in the metadata store says, and asking to be fenced or unfenced.
+Behaviour: a broker keeps up its session with the active controller, tells of log dirs that have failed (1), or wants to
+stop and be rid of its leaderships first.
+Not done: asking to be fenced, or unfenced: a broker that is fenced registers anew.
 """
 
 from __future__ import annotations

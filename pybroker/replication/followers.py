@@ -75,6 +75,10 @@ class Follower:
         """Whether it has everything, or had everything not longer ago than that."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
 
+    def silent_ms(self, now_ms: int) -> int:
+        """How long ago it fetched last, or could have fetched first."""
+        return now_ms - max(self._last_fetch_ms, self.last_caught_up_ms)
+
 
 class LedPartition(Protocol):
     """The partition whose followers they are."""
@@ -101,6 +105,8 @@ class LeaderBroker(Protocol):
 
     broker_id: int
     lag_time_max_ms: int
+    session_ms: int
+    is_cut_off: Callable[[int], bool]
     isr_changer: IsrChanger | None
     own_epoch: Callable[[], int]
 
@@ -226,8 +232,16 @@ class Followers:
     def _is_about_to_join(self, follower: Follower, leader_end_offset: int) -> bool:
         """Whether it is waited for so that it comes into the ISR: else it might never reach the high watermark."""
         now_ms = self._broker.env.clock.monotonic_ms()
-        return follower.is_caught_up(leader_end_offset, now_ms, self._broker.lag_time_max_ms) and self._is_eligible(
-            follower
+        return self._keeps_up(follower, leader_end_offset, now_ms) and self._is_eligible(follower)
+
+    def _keeps_up(self, follower: Follower, leader_end_offset: int, now_ms: int) -> bool:
+        """Whether it is caught up, and not one that lacks something and is cut off from this broker for a session."""
+        if not follower.is_caught_up(leader_end_offset, now_ms, self._broker.lag_time_max_ms):
+            return False
+        return (
+            follower.log_end_offset == leader_end_offset
+            or follower.silent_ms(now_ms) < self._broker.session_ms
+            or not self._broker.is_cut_off(follower.broker_id)
         )
 
     # --- fetches ---------------------------------------------------------------------------------------------------
@@ -299,6 +313,8 @@ class Followers:
     def look_at_time(self) -> None:
         """Ask for an ISR without the followers that have not caught up for ``replica.lag.time.max.ms``.
 
+        Nor is one waited for longer than a session (``broker.session.timeout.ms``) that does not fetch, where this
+        broker and it do not hear each other.  Kafka waits for that, too, for ``replica.lag.time.max.ms``.
         One that was waited for so that it joins may be so late by now that it is waited for no longer.
         """
         if not self.gone:
@@ -320,7 +336,7 @@ class Followers:
 
     def _is_late(self, broker_id: int, end_offset: int, now_ms: int) -> bool:
         follower = self._by_id.get(broker_id)
-        return follower is None or not follower.is_caught_up(end_offset, now_ms, self._broker.lag_time_max_ms)
+        return follower is None or not self._keeps_up(follower, end_offset, now_ms)
 
     def _is_eligible(self, follower: Follower) -> bool:
         """Whether it may be in the ISR: it and its log dir live, it means to stay, and has fetched since registered."""

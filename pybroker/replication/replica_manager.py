@@ -76,6 +76,8 @@ class ReplicaManager:
         self.own_epoch: Callable[[], int] = lambda: -1  # the broker epoch of this process
         self.folded_log = FoldedLog(logger, env.timers)
         self.lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
+        self.session_ms = config.get_int("broker.session.timeout.ms")
+        self.is_cut_off: Callable[[int], bool] = lambda broker_id: False
         self._roles: ReplicaRoles | None = None  # there are none before the first replicated partition
         # Each topic's partitions twice: by its name and by its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}

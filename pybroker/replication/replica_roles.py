@@ -42,6 +42,7 @@ class Replicas(ReplicatingBroker, Protocol):
     """The broker with its partitions: ``ReplicaManager``."""
 
     lag_time_max_ms: int
+    session_ms: int
     peers: Peers | None
 
     def mark(self, waited_for: FollowedPartition | FollowerWatch) -> None:
@@ -206,7 +207,7 @@ class ReplicaRoles:
 
     def _check_later(self) -> None:
         self._isr_check = self._replicas.env.timers.call_later(
-            max(self._replicas.lag_time_max_ms // 2, 1), self._check_isrs
+            max(min(self._replicas.lag_time_max_ms // 2, self._replicas.session_ms // 4), 1), self._check_isrs
         )
 
     def _check_isrs(self) -> None:

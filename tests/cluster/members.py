@@ -52,6 +52,10 @@ def log_dir(broker_id: int, number: int = 0) -> bytes:
     return bytes(14) + bytes((broker_id, number + 9))
 
 
+def ignore(_response: Any, _error: PeerError | None) -> None:
+    """Where an answer does not arrive."""
+
+
 class DirectPeers:
     """Requests go straight to the handlers of the other broker, one turn of the loop later."""
 
@@ -59,10 +63,21 @@ class DirectPeers:
         self.on_broken: Callable[[int], None] = lambda broker_id: None
         self._members = members
         self._asker = asker
+        self._connections: set[tuple[int, str]] = set()  # by broker and channel
 
     def ask(
         self, broker_id: int, request: Request, version: int, done: PeerDone, *, timeout_ms: int, channel: str = CONTROL
     ) -> None:
+        cut, time_out = self._members.cut, PeerError(PeerFailure.TIMED_OUT, may_be_done=True)
+        if (self._asker, broker_id) in cut or (broker_id, self._asker) in cut:
+            self._members.loop.call_later(timeout_ms, done, None, time_out)
+            # The time-out breaks the connection, and no other is made.
+            if (self._asker, broker_id) in cut or (broker_id, channel) not in self._connections:
+                return
+            self._connections.discard((broker_id, channel))
+            done = ignore
+        else:
+            self._connections.add((broker_id, channel))
         self._members.loop.call_soon(self._deliver, broker_id, request, version, done)
 
     def _deliver(self, broker_id: int, request: Request, version: int, done: PeerDone) -> None:
@@ -105,6 +120,7 @@ class Members:
         self.stores: dict[int, MemoryStore] = {}
         self.caches: dict[int, MetadataCache] = {}
         self.cut_off: set[int] = set()
+        self.cut: set[tuple[int, int]] = set()  # (from, to): what goes that way is lost
         self.air: Any = None  # what carries datagrams, where there are any
 
     def join(

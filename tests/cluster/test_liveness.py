@@ -142,6 +142,10 @@ class Brokers:
         brokers = {number: broker for number, broker in self.image.brokers.items() if number != broker_id}
         self.image = ClusterImage(epoch=self.image.epoch + 1, brokers=brokers)
 
+    def fence(self, broker_id: int) -> None:
+        brokers = {**self.image.brokers, broker_id: self.image.brokers[broker_id]._replace(fenced=True)}
+        self.image = ClusterImage(epoch=self.image.epoch + 1, brokers=brokers)
+
     def register_anew(self, broker_id: int) -> None:
         brokers = dict(self.image.brokers)
         brokers[broker_id] = brokers[broker_id]._replace(epoch=brokers[broker_id].epoch + 1)
@@ -174,6 +178,28 @@ def test_where_there_are_three_a_lone_witness_is_not_believed() -> None:
     brokers.air.deaf.add((3, 1))
     brokers.pass_time(2_000)
     assert brokers.silent(3) == []
+
+
+@pytest.mark.parametrize("way", [(3, 1), (1, 3)])
+def test_two_brokers_are_cut_off_from_each_other_where_either_does_not_hear_the_other(way: tuple[int, int]) -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    assert not brokers.by_id[1].is_cut_off(3)
+    brokers.air.deaf.add(way)
+    brokers.pass_time(2_000)
+    assert [brokers.by_id[1].is_cut_off(3), brokers.by_id[3].is_cut_off(1)] == [True, True]
+    assert [brokers.by_id[2].is_cut_off(each) for each in (1, 3)] == [False, False]
+    brokers.register_anew(3)
+    assert not brokers.by_id[1].is_cut_off(3), "it is judged anew once it is heard"
+
+
+def test_what_a_fenced_broker_finds_takes_nobody_for_dead() -> None:
+    brokers = Brokers(3)
+    brokers.pass_time(1_000)
+    brokers.fence(3)
+    brokers.air.deaf |= {(1, 3), (3, 1)}
+    brokers.pass_time(2_000)
+    assert brokers.silent(1) == [], "the fenced one hears nothing of the first, and the second does"
 
 
 def test_where_there_are_two_the_other_one_decides() -> None:

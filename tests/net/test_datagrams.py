@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+from typing import Any
 
 import pytest
+import uvloop
 
 from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX
 from pybroker.net import datagrams
@@ -159,5 +162,157 @@ def test_an_address_that_is_taken_is_an_os_error() -> None:
             await DatagramSocket.bind("127.0.0.1", port)
         first.close()
         second.close()
+
+    asyncio.run(run())
+
+
+# A socket that is bound to loopback cannot send there: EACCES, EINVAL, and for the last EMSGSIZE.
+OUT_OF_REACH = [("255.255.255.255", b""), ("10.1.1.1", b""), ("127.0.0.1", bytes(70_000))]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(("unreachable", "data"), OUT_OF_REACH)
+def test_an_error_of_one_address_costs_another_no_datagram(unreachable: str, data: bytes, loop: Any) -> None:
+    async def run() -> None:
+        first, second, port = await pair()
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        first.start(lambda _: None)
+        second.start(heard.put_nowait)
+        for number in range(20):
+            first.send(unreachable, 9, data)
+            first.send("127.0.0.1", port, b"%d" % number)
+            assert await asyncio.wait_for(heard.get(), 10) == b"%d" % number
+        first.close()
+        second.close()
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+class Refusing:
+    """A transport that tells of an error of each datagram to one port, at once or with the next one."""
+
+    def __init__(self, first: DatagramSocket, bad_port: int, code: int, *, late: bool) -> None:
+        self._transport: Any = first._stream._transport
+        self._send = self._transport.sendto
+        self._late, self._bad_port, self._code, self._owed = late, bad_port, code, False
+        self._transport.sendto = self.sendto
+
+    def sendto(self, data: bytes, address: Any) -> None:
+        tell = address[1] == self._bad_port
+        if self._late:
+            tell, self._owed = self._owed, tell
+        if tell:
+            self._transport._protocol.error_received(OSError(self._code, "told by the kernel"))
+        if address[1] != self._bad_port:
+            self._send(data, address)
+
+
+CODES = [errno.ENETUNREACH, errno.EPERM, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENOBUFS, errno.ENETDOWN]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("code", CODES)
+def test_no_error_of_the_kernel_s_is_kept_for_another_address(code: int, late: bool) -> None:
+    async def run() -> None:
+        first, second, port = await pair()
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        Refusing(first, 9, code, late=late)
+        first.start(lambda _: None)
+        second.start(heard.put_nowait)
+        for number in range(20):
+            first.send("127.0.0.1", 9, b"in vain")
+            first.send("127.0.0.1", port, b"%d" % number)
+            assert await asyncio.wait_for(heard.get(), 10) == b"%d" % number
+        first.close()
+        second.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def test_a_name_with_an_address_that_cannot_be_reached_is_reached_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        first, second, port = await pair()
+
+        async def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            assert host == "a"
+            return [(0, 0, 0, "", (address, port)) for address in ("255.255.255.255", "127.0.0.1")]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        first.start(lambda _: None)
+        second.start(heard.put_nowait)
+        while heard.empty():  # what went to the other address first is lost
+            first.send("a", port, b"one")
+            await asyncio.sleep(0.01)
+        first.close()
+        second.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_peer_that_has_another_address_is_heard_once_the_former_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datagrams, "NAME_LOOKUP_RETRY_MS", 0)
+
+    async def run() -> None:
+        first, second, port = await pair()
+        addresses = ["255.255.255.255"]
+
+        async def getaddrinfo(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            return [(0, 0, 0, "", (address, port)) for address in addresses]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        first.start(lambda _: None)
+        second.start(heard.put_nowait)
+        first.send("a", port, b"one")
+        await asyncio.sleep(0.01)
+        addresses[:] = ["127.0.0.1"]
+        while heard.empty():
+            first.send("a", port, b"two")
+            await asyncio.sleep(0.01)
+        first.close()
+        second.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_socket_that_is_lost_is_bound_anew_at_its_port() -> None:
+    async def run() -> None:
+        first, second, port = await pair()
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        first.start(lambda _: None)
+        second.start(heard.put_nowait)
+        first._stream._transport._fatal_error(OSError("the socket is broken"))
+        second._stream._transport._fatal_error(OSError("the socket is broken"))
+        while heard.empty():
+            first.send("127.0.0.1", port, b"one")
+            await asyncio.sleep(0.01)
+        assert second._stream.sockname[1] == port
+        first.close()
+        second.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_a_broker_that_listens_on_all_interfaces_hears_both_families_and_speaks_to_both(host: str) -> None:
+    async def run() -> None:
+        everywhere, back = await DatagramSocket.bind("", 0), await DatagramSocket.bind(host, 0)
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        everywhere.start(heard.put_nowait)
+        back.start(heard.put_nowait)
+        back.send(host, everywhere._stream.sockname[1], b"there")
+        assert await asyncio.wait_for(heard.get(), 10) == b"there"
+        everywhere.send(host, back._stream.sockname[1], b"and back")
+        assert await asyncio.wait_for(heard.get(), 10) == b"and back"
+        everywhere.close()
+        back.close()
+        await asyncio.sleep(0)
 
     asyncio.run(run())

@@ -34,6 +34,25 @@ def test_what_is_no_host_answers_nothing() -> None:
     assert asyncio.run(knocked("no-such-host.invalid", 1)) is Knock.UNANSWERED
 
 
+@pytest.mark.parametrize(("rest", "answer"), [(["127.0.0.1"], Knock.TAKEN), ([], Knock.UNANSWERED)])
+def test_an_address_that_cannot_be_reached_keeps_no_other_of_the_name_from_taking(
+    rest: list[str], answer: Knock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(port: int) -> Knock:
+        async def getaddrinfo(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            return [(0, 0, 0, "", (address, port)) for address in ("255.255.255.255", *rest)]
+
+        loop = asyncio.get_running_loop()
+        real = loop.getaddrinfo
+        monkeypatch.setattr(
+            loop, "getaddrinfo", lambda host, port, **rest: (getaddrinfo if host == "a" else real)(host, port, **rest)
+        )
+        return await knocked("a", port)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert asyncio.run(ask(listener.getsockname()[1])) is answer
+
+
 def test_nobody_is_told_after_the_close() -> None:
     async def close_before_the_answer() -> list[Knock]:
         told: list[Knock] = []

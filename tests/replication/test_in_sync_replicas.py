@@ -34,6 +34,36 @@ def test_a_follower_that_does_not_catch_up_leaves_and_no_longer_holds_up_the_hig
     assert [result.error_code for result in results] == [ErrorCode.REQUEST_TIMED_OUT]
 
 
+def test_a_follower_that_is_cut_off_from_its_leader_leaves_after_a_session_whatever_its_lag_may_be(
+    cluster: Cluster,
+) -> None:
+    leader = cluster.brokers[1]
+    leader.replicas.session_ms, leader.replicas.lag_time_max_ms = 5_000, 10 * LAG_MS
+    cluster.settle()
+    cluster.isolate(3)
+    leader.produce()
+    cluster.pass_ms(9_000)
+    assert cluster.state().isr == (1, 2, 3), "it is late, and is heard"
+    leader.replicas.is_cut_off = lambda broker_id: broker_id == 3
+    followers = leader.partition().followers
+    assert followers is not None
+    followers.look_at_time()
+    cluster.pass_ms(1_000)
+    assert cluster.state().isr == (1, 2)
+    assert leader.log().high_watermark == 1, "it is not waited for as one that may join, either"
+
+
+def test_a_follower_that_is_cut_off_and_fetched_lately_or_has_everything_stays(cluster: Cluster) -> None:
+    leader = cluster.brokers[1]
+    leader.replicas.is_cut_off = lambda broker_id: True
+    cluster.settle()
+    leader.produce()
+    cluster.pass_ms(2_000)
+    cluster.isolate(3)
+    cluster.pass_ms(LAG_MS)
+    assert cluster.altered == []
+
+
 def test_a_follower_that_has_everything_stays_however_long_it_is_silent(cluster: Cluster) -> None:
     cluster.brokers[1].produce()
     cluster.settle()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation import cluster_faults
 from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.simulation.cut_simulation import CutSimulation
 from tests.simulation.faults import FAULTS
 from tests.simulation.run import Outcome
 from tests.simulation.simulation import Simulation
@@ -32,6 +33,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay one run and print its trace")
     parser.add_argument("--seeds", metavar="A-B", help="run the seeds from A to B")
     parser.add_argument("--brokers", type=int, default=1, help="how many; from two on they are one cluster")
+    parser.add_argument("--cuts", action="store_true", help="of a cluster: partial and one-way cuts, and nothing else")
     parser.add_argument("--replication-factor", type=int, help="of a cluster's topics; as many as brokers when unset")
     parser.add_argument("--active-ms", type=int, default=20_000, help="virtual time in which faults strike")
     parser.add_argument("--steps", type=int, help="give a run up after so many events")
@@ -49,12 +51,16 @@ class Wanted(NamedTuple):
     active_ms: int
     steps_max: int | None
     faults: frozenset[str]
+    cuts: bool = False
 
     def run(self, seed: int, write_trace: Callable[[str], None] | None = None) -> Outcome:
         """One run."""
         cluster = partial(ClusterSimulation, brokers=self.brokers, replication_factor=self.replication_factor)
         kind = Simulation if self.brokers == 1 else cluster
         limits: dict[str, Any] = {} if self.steps_max is None else {"steps_max": self.steps_max}
+        if self.cuts:
+            cut = CutSimulation(seed, brokers=max(self.brokers, 3), active_ms=self.active_ms, write_trace=write_trace)
+            return cut.run()
         return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
 
 
@@ -84,7 +90,7 @@ def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
     options = parse_arguments(arguments)
     faults = faults_of(options.faults, options.brokers)
-    wanted = Wanted(options.brokers, options.replication_factor, options.active_ms, options.steps, faults)
+    wanted = Wanted(options.brokers, options.replication_factor, options.active_ms, options.steps, faults, options.cuts)
     if options.seeds is None:
         seed = options.seed if options.seed is not None else 1
         outcome = wanted.run(seed, None if options.quiet else say)
