@@ -54,7 +54,7 @@ class Foreign:
         protocols = [JoinGroupRequestProtocol(name="sessioned", metadata=said)]
         joined = self._client.ask(
             JoinGroupRequest(
-                group_id=name, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id="",
+                group_id=name, session_timeout_ms=600_000, rebalance_timeout_ms=600_000, member_id="",
                 protocol_type=protocol_type or "strange", protocols=protocols,
             ), 3,
         )  # fmt: skip
