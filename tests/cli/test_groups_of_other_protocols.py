@@ -70,7 +70,7 @@ class Foreign:
     def _commit(self) -> bool:
         partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=0, committed_metadata="")
         request = OffsetCommitRequest(
-            group_id=self.name, topics=[OffsetCommitRequestTopic(name=self.name, partitions=[partition])]
+            group_id=self.name, member_id="", topics=[OffsetCommitRequestTopic(name=self.name, partitions=[partition])]
         )
         (topic,) = self._client.ask(request, 3).topics
         return bool(topic.partitions[0].error_code == 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
 from pybroker.cluster_limits import DEPARTED_NAMED_MS
@@ -22,7 +24,7 @@ class Cluster:
     def fence(self, broker_id: int, *, fenced: bool = True) -> None:
         self.change(broker_id, fenced=fenced)
 
-    def change(self, broker_id: int, **fields: bool) -> None:
+    def change(self, broker_id: int, **fields: Any) -> None:
         builder = ImageBuilder(self.image)
         builder.put_broker(self.image.brokers[broker_id]._replace(**fields))
         self.image, delta = builder.build(self.image.epoch + 1)
