@@ -216,13 +216,8 @@ class LoginConnection(asyncio.BufferedProtocol):
         transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.logged_in(session)
-        pos = 0
-        while pos < len(rest) and not connection.closed:
-            space = connection.get_buffer(-1)
-            part = rest[pos : pos + len(space)]
-            space[: len(part)] = part
-            connection.buffer_updated(len(part))
-            pos += len(part)
+        if rest and not connection.closed:
+            connection.take_over(rest)
 
     # --- what handlers may ask of a connection ---------------------------------------------------------------------
 

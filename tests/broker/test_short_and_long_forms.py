@@ -291,3 +291,30 @@ def test_each_request_of_a_login_is_answered_and_so_is_a_login_anew(
         assert long.client is not None
         assert [answer and answer["error_code"] for answer in long.login_anew(long.client)] == [0, 0]
         assert long.ask(MetadataRequest(topics=None), 9)["brokers"], "it has logged in anew"
+
+
+@by_pace
+def test_what_comes_with_a_login_is_answered_however_little_room_there_is(authority: Authority, pace: Any) -> None:
+    form = Form("with an unknown field", padded="body")
+    with twins("SASL_PLAINTEXT", authority, form) as (_, long), pace(long.broker):
+        client, requests = WireClient((long.broker.host, long.broker.port)), login_and_more()
+        with client:
+            frames = [form.frame(client.frame(*asked), api_key_of(type(asked[0])), asked[1]) for asked in requests]
+            budget = processor_of(long.broker).budget
+            of_others = budget.bytes_max * 3 // 4  # so that little is read at once
+            taken = long.broker._call(lambda _, done: done(budget.count_copy(of_others)))
+            client.send_raw(b"".join(frames))
+            for number, (request, version) in enumerate(requests, 1):
+                payload = client.receive_payload()
+                assert payload is not None, request
+                read_reply(api_key_of(type(request)), version, payload, number)
+            long.broker._call(lambda _, done: done(taken.release()))
+
+
+def login_and_more() -> list[tuple[Request, int]]:
+    """Whole requests, and more of them than a login holds before it is over."""
+    return [
+        (SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        (SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2),
+        *[(MetadataRequest(topics=[]), 9)] * 2,
+    ]
