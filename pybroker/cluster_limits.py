@@ -85,7 +85,7 @@ LIVENESS_DOUBT_MS = 150
 # How long an answer that names leaders waits for certainty at most: an election takes some 50 ms.
 DOUBT_HOLD_MS = 500
 
-# How long a broker that was fenced is named in Metadata: clients whose connection to it broke ask again
+# How long a broker that died is named in Metadata: clients whose connection to it broke ask again
 # for a second or two.
 DEPARTED_NAMED_MS = 2_000
 

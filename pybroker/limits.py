@@ -36,8 +36,15 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 # The first buffer of an unfinished frame; it doubles as bytes arrive and is never sized by the declared length.
 FRAME_BUFFER_MIN_BYTES = 16 << 10
 
-# Free receive buffers kept for reuse: fresh pages cost more than the copy into them.
+# Free receive buffers kept for reuse: fresh pages cost more than the copy into them.  One that was not needed between
+# two sweeps (``SWEEP_INTERVAL_MS``) is let go.
 BUFFER_POOL_BYTES = 32 << 20
+
+# How much the process has to have grown before what is free in the C library's heap is given back, and what it may use
+# of a processor then, in percent: that holds the loop for 0.3 ms of each MB, and costs a fault for each page that is
+# needed again.
+SPARE_MEMORY_BYTES = 4 << 20
+QUIET_PERCENT = 25
 
 # Received bytes over all connections that are not done with, when queued.max.request.bytes is not set (-1).
 # Above it connections that need to grow stop reading until others are done.

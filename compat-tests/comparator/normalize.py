@@ -106,7 +106,11 @@ class Normalizer:
         if isinstance(tree, dict):
             if tree.get("name") in LOCAL_SETTINGS and "value" in tree:
                 tree = {**tree, "value": "<local>"}
-            return {key: self.normalize(value, key) for key, value in tree.items() if key not in DROPPED}
+            return {
+                key: value if _says_success(key, tree) else self.normalize(value, key)
+                for key, value in tree.items()
+                if key not in DROPPED
+            }
         if name in {"records", "record_set"} and isinstance(tree, bytes):
             return [self._batch(header, body) for header, body in split_batches(tree)]
         if isinstance(tree, list):
@@ -176,6 +180,11 @@ class ClusterNormalizer(Normalizer):
         is_marker = header[_ATTRIBUTES] >= 0 and header[_ATTRIBUTES] & 0x20
         # A marker ends with the coordinator's epoch and the number of headers, which is none.
         return super()._batch(header, body[:-5] + bytes(4) + body[-1:] if is_marker else body)
+
+
+def _says_success(name: str, message: dict[str, Tree]) -> bool:
+    """Whether the field is what a message says of a success: clients compare that with Kafka's words."""
+    return name == "error_message" and message.get("error_code") == 0
 
 
 def split_batches(data: bytes) -> list[tuple[tuple[int, ...], bytes]]:

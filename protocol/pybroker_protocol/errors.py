@@ -31,7 +31,7 @@ class ErrorCode(IntEnum):
         return error
 
     UNKNOWN_SERVER_ERROR = -1, False, "Something went wrong in the broker that no other code describes."
-    NONE = 0, False, "No error."
+    NONE = 0, False, "NONE"
     OFFSET_OUT_OF_RANGE = 1, False, "The offset lies outside of the partition's log."
     CORRUPT_MESSAGE = 2, True, "The record batch is damaged: wrong checksum, size or key."
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker does not have that topic or partition."

@@ -2,6 +2,9 @@
 
 Owns: the choice between ConsumerGroupDescribe (groups of KIP-848, epochs and target assignments included) and
 DescribeGroups (classic groups), and one shape for both: what only the other kind has is ``None``.
+
+Members of a classic group need not be consumers: those of Kafka Connect and of schema registries, for example, give
+each other assignments of their own form.  Such a member has no partitions here.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ from pybroker.cli.connection import retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
 from pybroker.cli.wire_requests import CoordinatorType, ask, find_coordinators, is_served, raise_passing
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol import codec
+from pybroker_protocol.errors import ErrorCode, ProtocolError
 
-# How DescribeGroups answers for a group that does not exist: Dead (up to version 5), or an error (version 6).
-MISSING = "GroupIdNotFoundError"
+# What the members of a classic group are, if they are consumers.
+CONSUMERS = "consumer"
+# Kinds of groups that neither request describes.
+UNDESCRIBED_TYPES = {"share", "streams"}
 # How ConsumerGroupDescribe says that it is not about this group, and that the broker serves no such groups.
 NOT_OF_THIS_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 # The protocol that a member of a consumer group speaks, by its number; older brokers do not tell.
@@ -31,12 +37,25 @@ def describe_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]
 
 
 def describe_existing(client: Any, groups: list[str]) -> list[dict[str, Any]]:
-    """The groups' documents; raises ``CommandFailed`` for a group that does not exist."""
+    """The groups' documents; raises ``CommandFailed`` for a group that does not exist, or is of an unknown kind."""
     found = describe_groups(client, groups)
     for group in groups:
         if group not in found:
-            raise CommandFailed(f"group {group}: GROUP_ID_NOT_FOUND")
+            kind = type_of(client, group)
+            raise CommandFailed(
+                f"group {group}: a {kind} group, which is listed and not described"
+                if kind in UNDESCRIBED_TYPES
+                else f"group {group}: GROUP_ID_NOT_FOUND"
+            )
     return [found[group] for group in groups]
+
+
+def type_of(client: Any, group: str) -> str | None:
+    """The kind of a group as ListGroups tells it, in lower case; None where there is no such group."""
+    for listed in retried(client.list_groups):
+        if listed["group_id"] == group:
+            return str(listed.get("group_type") or "classic").lower()
+    return None
 
 
 def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
@@ -94,32 +113,44 @@ def _named(partitions: list[tuple[str, int]]) -> list[str]:
 
 
 def _describe_classic_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
+    return retried(lambda: _asked_classic_groups(client, groups))
+
+
+def _asked_classic_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
+    from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest
+
     documents: dict[str, dict[str, Any]] = {}
-    for group, description in retried(lambda: client.describe_groups(groups)).items():
-        error = description["error"]
-        if error and MISSING not in error:
-            raise CommandFailed(f"group {group}: {error}")
-        if not error and description["group_state"] != "Dead":
-            documents[group] = _classic_document(group, description)
+    for node_id, keys in find_coordinators(client, groups, CoordinatorType.GROUP).items():
+        for group in ask(client, DescribeGroupsRequest(groups=keys), node_id).groups:
+            raise_passing([group.error_code])
+            # A group that does not exist is Dead up to version 5, and an error from version 6.
+            if group.error_code not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:
+                raise CommandFailed(f"group {group.group_id}: {describe_error_code(group.error_code)}")
+            if not group.error_code and group.group_state != "Dead":
+                documents[group.group_id] = _classic_document(group)
     return documents
 
 
-def _classic_document(group: str, description: dict[str, Any]) -> dict[str, Any]:
+def _classic_document(group: Any) -> dict[str, Any]:
+    owned = {
+        member.member_id: assigned_partitions(group.protocol_type, bytes(member.member_assignment))
+        for member in group.members
+    }
     return {
-        "group": group,
+        "group": group.group_id,
         "type": "classic",
-        "state": description["group_state"],
-        "protocol_type": description["protocol_type"],
-        "assignor": description["protocol_data"],
+        "state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.protocol_data,
         "group_epoch": None,
         "assignment_epoch": None,
         "members": [
             {
-                "member_id": member["member_id"],
-                "instance_id": member.get("group_instance_id"),
-                "client_id": member["client_id"],
-                "host": member["client_host"],
-                "partitions": _named(assigned_partitions(member)),
+                "member_id": member.member_id,
+                "instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "partitions": _named(owned[member.member_id]),
                 "protocol": "classic",
                 "rack_id": None,
                 "epoch": None,
@@ -127,22 +158,26 @@ def _classic_document(group: str, description: dict[str, Any]) -> dict[str, Any]
                 "subscribed_regex": None,
                 "target_partitions": None,
             }
-            for member in description["members"]
+            for member in group.members
         ],
-        "owners": {at: member["member_id"] for member in description["members"] for at in assigned_partitions(member)},
+        "owners": {at: member_id for member_id, partitions in owned.items() for at in partitions},
     }
 
 
-def assigned_partitions(member: dict[str, Any]) -> list[tuple[str, int]]:
-    """The partitions of one member, from its decoded assignment; nothing for a protocol other than the consumer's."""
-    assignment = member.get("member_assignment")
-    if not isinstance(assignment, dict):
+def assigned_partitions(protocol_type: str, assignment: bytes) -> list[tuple[str, int]]:
+    """The partitions of a classic group's member; none where its assignment is not a consumer's.
+
+    Each version of an assignment is a prefix of the next.
+    """
+    from pybroker_protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+
+    if protocol_type != CONSUMERS or len(assignment) < 2:
         return []
-    return sorted(
-        (topic["topic"], partition)
-        for topic in assignment.get("assigned_partitions", [])
-        for partition in topic["partitions"]
-    )
+    try:
+        read, _ = codec.decoder(ConsumerProtocolAssignment, 0)(memoryview(assignment), 2)
+    except ProtocolError:
+        return []
+    return sorted((topic.topic, index) for topic in read.assigned_partitions for index in topic.partitions)
 
 
 def with_offsets(client: Any, document: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Brokers that were fenced a moment ago, and are still named to clients.
+"""Brokers that died a moment ago, and are still named to clients.
 
 Owns: which brokers those are.  librdkafka, when a Metadata response no longer names a broker, takes back the partitions
 that it is about to give to their new leader, and asks again up to a second later: so the response that names the new
-leaders names the old one's address, too, and a later one does not.
+leaders names the old one's address, too, and a later one does not.  A broker that stops cleanly hands its leaderships
+over before it goes, so its clients have heard of the new leaders by then: it leaves the list at once.
 
-Invariant: nobody is named for longer than ``DEPARTED_NAMED_MS``, nor once it has registered anew.
+Invariant: no broker is named for longer than ``DEPARTED_NAMED_MS``, nor once it has registered anew.
 
 Counterpart in Kafka: none; there the broker is gone from the list at once.
 """
@@ -32,7 +33,7 @@ class Departures:
 
     @property
     def broker_ids(self) -> Collection[int]:
-        """Those that were fenced a moment ago."""
+        """Those that died a moment ago."""
         return self._timers.keys()
 
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
@@ -43,6 +44,8 @@ class Departures:
         for broker_id in self._unfenced & self._timers.keys():
             self._forget(broker_id)
         for broker_id in sorted(before - self._unfenced):
+            if (broker := image.brokers.get(broker_id)) is not None and broker.in_controlled_shutdown:
+                continue
             self._timers[broker_id] = self._env.timers.call_later(DEPARTED_NAMED_MS, self._forget, broker_id)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ Counterpart in Kafka: ``kafka.server.ConfigHelper``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Final
 
 from pybroker.config.broker import BrokerConfig
@@ -36,6 +37,7 @@ from pybroker.config.resources import (
 )
 from pybroker.config.schema import FIXED, UNKNOWN, ConfigError, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
+from pybroker_protocol.java_order import in_hash_map_order, string_hash
 
 Overrides = Mapping[str, str]
 
@@ -46,11 +48,21 @@ _OURS = "pybroker."
 
 
 def described_names(resource_type: int, overrides: Iterable[str], keys: Collection[str] | None) -> list[str]:
-    """Names to describe: all but the internal ones, and whatever is set; ``keys`` (None or empty: all) chooses."""
+    """Names to describe: all but the internal ones, and whatever is set; ``keys`` (None or empty: all) chooses.
+
+    They come in Kafka's order, which has what is set and no setting of the table in front.
+    """
+    known = _known_names(resource_type)
+    others = dict.fromkeys(name for name in overrides if name not in known)
+    return [name for name in (*others, *known) if not keys or name in keys]
+
+
+@cache
+def _known_names(resource_type: int) -> Mapping[str, None]:
+    """The table's settings but the internal ones, in the order of Kafka's table of values."""
     table = BROKER_SETTINGS if resource_type == BROKER else _TABLES[resource_type]
-    names = dict.fromkeys(name for name, setting in table.items() if not setting.internal)
-    names.update(dict.fromkeys(overrides))
-    return [name for name in names if not keys or name in keys]
+    names = [name for name, setting in table.items() if not setting.internal]
+    return dict.fromkeys(in_hash_map_order(names, string_hash))
 
 
 def broker_entries(config: BrokerConfig, keys: Collection[str] | None) -> list[ConfigEntry]:

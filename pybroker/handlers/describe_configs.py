@@ -1,7 +1,8 @@
 """DescribeConfigs (key 32), versions 1 to 4.
 
-Behaviour: one result per resource in the order asked, each with its own error; every setting with source, type,
-synonyms (when asked), read-only and sensitive flags; types and documentation from version 3 (KIP-524).
+Behaviour: one result per resource in the order asked, those that the client may not see last, each with its own error;
+every setting with source, type, synonyms (when asked), read-only and sensitive flags, in the order of Kafka's table;
+types and documentation from version 3 (KIP-524).
 A broker answers for its own settings only; the resource without a name is what all brokers share.
 """
 
@@ -23,10 +24,19 @@ from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_UNAUTHORIZED = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+
 
 def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
     """Describe each resource; one that is asked for again is answered with what was found out the first time."""
     results: list[DescribeConfigsResult] = []
+    refused: list[DescribeConfigsResult] = []
     known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
     settings = 0
     for resource in request.resources:
@@ -39,9 +49,9 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
             settings += len(result.configs)
             if settings > limits.DESCRIBED_SETTINGS_MAX:
                 raise CloseConnection(f"DescribeConfigs of more than {limits.DESCRIBED_SETTINGS_MAX} settings")
-        results.append(result)
+        (refused if result.error_code in _UNAUTHORIZED else results).append(result)
         yield
-    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results + refused)
 
 
 def _describe(

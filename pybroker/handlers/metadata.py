@@ -251,7 +251,7 @@ def _frame(
 
 
 def _departed(ctx: RequestContext, view: ListenerView) -> list[MetadataResponseBroker]:
-    """Brokers that were fenced a moment ago: see ``cluster/departures``."""
+    """Brokers that died a moment ago: see ``cluster/departures``."""
     departures = ctx.services.departures
     if departures is None or not departures.broker_ids:
         return []

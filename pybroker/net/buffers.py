@@ -4,7 +4,8 @@ Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) 
 ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
 
 Invariants: a buffer goes back to the pool only when nobody holds it (``holds`` is 0), so a view of a request
-stays valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free.
+stays valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free, and none that
+was not needed between two calls of ``forget_unused``.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class BufferPool:
     ``on_freed()`` is called when a buffer is not in use any more.
     """
 
-    __slots__ = ("_free", "bytes_free", "bytes_in_use", "on_freed")
+    __slots__ = ("_free", "_unused", "bytes_free", "bytes_in_use", "on_freed")
 
     def __init__(self) -> None:
         self._free: dict[int, list[ReceiveBuffer]] = {}
+        self._unused: dict[int, list[ReceiveBuffer]] = {}  # free since before the last ``forget_unused``
         self.bytes_free = 0
         self.bytes_in_use = 0
         self.on_freed: Callable[[], None] = lambda: None
@@ -55,7 +57,7 @@ class BufferPool:
         """A buffer of at least ``bytes_min`` bytes, held once by the caller.  Its contents are arbitrary."""
         capacity = _size_class(bytes_min)
         self.bytes_in_use += capacity
-        free = self._free.get(capacity)
+        free = self._free.get(capacity) or self._unused.get(capacity)
         if free:
             self.bytes_free -= capacity
             buffer = free.pop()
@@ -70,6 +72,11 @@ class BufferPool:
             self.bytes_free += buffer.capacity
             self._free.setdefault(buffer.capacity, []).append(buffer)
         self.on_freed()
+
+    def forget_unused(self) -> None:
+        """Let go of what was free at the last call and was not taken since."""
+        self.bytes_free -= sum(capacity * len(buffers) for capacity, buffers in self._unused.items())
+        self._unused, self._free = self._free, {}
 
 
 def _size_class(size: int) -> int:

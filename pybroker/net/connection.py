@@ -95,18 +95,14 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._fronts = Fronts(processor.framing)
         self.turn = Turn()
         self._current: ReceiveBuffer | None = None  # holds the request that is being served
-        self._serving = False
-        self._goes_on_soon = False
+        self._serving = self._goes_on_soon = self._reading_paused = False
         self._has_served = False  # in this turn
-        self._reading_paused = False
         self._last_unsent_bytes = 0
         self.client_software = ("", "")
-        self.is_broker = False
-        self.by_token = False
+        self.is_broker = self.by_token = self.closed = False
         self.login = login
         self.principal = principal
         self._session_timer: Cancellable | None = None
-        self.closed = False
         self.last_seen_sweep = processor.sweep
         self.peer_host = ""
 
@@ -161,6 +157,11 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._has_served = False
         if used_ns > limits.SHORT_TURN_NS:
             processor.turns.took(self, used_ns)
+
+    def take_over(self, received: bytes) -> None:
+        """Serve what has come before the connection was there, however little room there is for more."""
+        self._inbox.adopt(self, received)
+        self._serve_on()
 
     def eof_received(self) -> bool:
         return False

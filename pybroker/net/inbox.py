@@ -88,6 +88,13 @@ class Inbox:
         self._pos = 0
         self._end = unserved
 
+    def adopt(self, receiver: Receiver, received: bytes) -> None:
+        """Keep bytes that were received elsewhere, where nothing is kept yet."""
+        is_large = frame_bytes(memoryview(received), 0, len(received)) > limits.LARGE_FRAME_BYTES
+        self.buffer = own = self._budget.take(receiver, len(received), is_large)
+        own.view[: len(received)] = received
+        self._pos, self._end = 0, len(received)
+
     def may_read_on(self, receiver: Receiver) -> bool:
         """Whether to read more: not while a whole frame is here, nor while there is no room for the rest of one.
 

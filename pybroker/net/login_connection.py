@@ -5,8 +5,8 @@ the socket over to a ``Connection`` once it is known who is there.  Owns neither
 nor what the requests mean (the handlers).
 
 Invariants: nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and of no more bytes than
-``sasl.server.max.receive.size``; behind a failure nothing is served; after the login nothing of this refers to the
-connection.
+``sasl.server.max.receive.size``; behind a failure nothing is served; the socket is handed over when the last answer of
+the login has left, which may be made in steps; after the login nothing of this refers to the connection.
 
 Kafka counterpart: KafkaChannel before it is ready, with its SaslServerAuthenticator.
 """
@@ -180,7 +180,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             self._flush()  # each for itself, so that the transport says where nobody takes them
         self._serving = False
         self._flush()
-        if self._session is not None and not self.closed:
+        if self._session is not None and not (self._replies.waiting or self.closed):
             self._hand_over(self._session)
 
     def _has_failed(self) -> bool:
@@ -216,13 +216,8 @@ class LoginConnection(asyncio.BufferedProtocol):
         transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.logged_in(session)
-        pos = 0
-        while pos < len(rest) and not connection.closed:
-            space = connection.get_buffer(-1)
-            part = rest[pos : pos + len(space)]
-            space[: len(part)] = part
-            connection.buffer_updated(len(part))
-            pos += len(part)
+        if rest and not connection.closed:
+            connection.take_over(rest)
 
     # --- what handlers may ask of a connection ---------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
 from pybroker.net.metering import HeldUp, Meter
 from pybroker.net.receive_budget import ReceiveBudget
+from pybroker.net.spare_memory import spare_memory
 from pybroker.net.turns import Turns
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Processor:
         self.folded_log = FoldedLog(log, env.timers)
         self.long_requests = LongRequests(env)
         self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
+        self._spare_memory = spare_memory(env.clock, own_process)
         self.sweep = 0
         self.connections: set[LookedAfter] = set()
         self._env = env
@@ -214,3 +216,6 @@ class Processor:
                 connection.look_after(idle_since)
             except Exception:  # the others are to be looked after, too
                 log.exception("looking after the connection of %s failed", connection)
+        self.budget.pool.forget_unused()
+        if self._spare_memory is not None:
+            self._spare_memory.look()

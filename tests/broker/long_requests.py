@@ -90,6 +90,11 @@ def long_arrays(every_version: bool) -> Iterator[LongArray]:
                 yield LongArray(api.name, api.key, version, path)
 
 
+def short_request(key: int, version: int, topic_id: bytes) -> Request:
+    """An ordinary request with one element in each of its arrays."""
+    return _Maker(LongArray(BY_KEY[key].name, key, version, ("no array",)), "plain", 1, topic_id).request()
+
+
 def _paths(struct: type[Struct], version: int) -> Iterator[tuple[str, ...]]:
     for field in schema_of(struct).fields:
         if version not in field.versions:

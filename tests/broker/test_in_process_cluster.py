@@ -30,6 +30,7 @@ from pybroker.testing.cluster_node import ClusterNode
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 from tests.new_threads import NewThreads
 
@@ -399,3 +400,28 @@ def test_brokers_run_on_the_standard_loop_too() -> None:
         cluster.create_topic("t", partitions=6)
         assert sorted(kafka_python(cluster.bootstrap)) == VALUES
         cluster.kill(other(cluster))
+
+
+def test_each_broker_leaves_the_list_as_it_stops_and_librdkafka_loses_nothing() -> None:
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=6, replication_factor=3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        failed: list[KafkaError] = []
+
+        def produce() -> None:
+            for index in range(6):
+                producer.produce("t", b"v", partition=index, callback=lambda error, _: error and failed.append(error))
+            assert producer.flush(60) == 0
+
+        for broker_id, node in cluster.brokers.items():
+            produce()
+            cluster.stop_broker(broker_id)
+            wait_until(lambda broker_id=broker_id: is_fenced(cluster, broker_id), "it has left")  # type: ignore[misc]
+            for each in cluster.brokers.values():
+                if each is not node:
+                    with WireClient((each.host, each.port)) as client:
+                        listed = {broker.node_id for broker in client.ask(MetadataRequest(topics=[]), 9).brokers}
+                    assert listed == set(cluster.brokers) - {broker_id}
+            produce()
+            cluster.restart(broker_id)
+        assert not failed

@@ -1,6 +1,8 @@
-"""Brokers that were fenced a moment ago, and are still named to clients."""
+"""Brokers that died a moment ago, and are still named to clients."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
@@ -20,8 +22,11 @@ class Cluster:
         self.departures = Departures(fake_env(self.loop), self.image)
 
     def fence(self, broker_id: int, *, fenced: bool = True) -> None:
+        self.change(broker_id, fenced=fenced)
+
+    def change(self, broker_id: int, **fields: Any) -> None:
         builder = ImageBuilder(self.image)
-        builder.put_broker(self.image.brokers[broker_id]._replace(fenced=fenced))
+        builder.put_broker(self.image.brokers[broker_id]._replace(**fields))
         self.image, delta = builder.build(self.image.epoch + 1)
         self.departures.on_image(self.image, delta)
 
@@ -50,4 +55,21 @@ def test_each_time_of_being_fenced_is_a_departure_of_its_own() -> None:
     cluster.fence(2, fenced=False)
     cluster.fence(2)
     cluster.loop.advance(DEPARTED_NAMED_MS - 1)
+    assert set(cluster.departures.broker_ids) == {2}
+
+
+def test_a_broker_that_stopped_cleanly_is_named_no_more() -> None:
+    cluster = Cluster()
+    cluster.change(2, in_controlled_shutdown=True)
+    assert set(cluster.departures.broker_ids) == set(), "it is alive"
+    cluster.fence(2)
+    assert set(cluster.departures.broker_ids) == set()
+
+
+def test_a_broker_that_was_stopped_and_came_back_is_named_when_it_dies() -> None:
+    cluster = Cluster()
+    cluster.change(2, in_controlled_shutdown=True)
+    cluster.fence(2)
+    cluster.change(2, fenced=False, in_controlled_shutdown=False)
+    cluster.fence(2)
     assert set(cluster.departures.broker_ids) == {2}

@@ -51,3 +51,18 @@ def test_pool_counts_what_is_in_use_and_keeps_a_bounded_rest() -> None:
         buffer.release()
     assert pool.bytes_in_use == 0
     assert pool.bytes_free <= limits.BUFFER_POOL_BYTES
+
+
+def test_a_buffer_that_nobody_needed_between_two_calls_is_forgotten() -> None:
+    pool = BufferPool()
+    needed, unused = pool.take(100_000), pool.take(200_000)
+    for buffer in (needed, unused):
+        buffer.release()
+    pool.forget_unused()
+    assert pool.take(100_000) is needed, "what is free may be used in between"
+    needed.release()
+    pool.forget_unused()
+    assert pool.bytes_free == needed.capacity
+    assert pool.take(100_000) is needed
+    assert pool.take(200_000) is not unused
+    assert pool.bytes_free == 0

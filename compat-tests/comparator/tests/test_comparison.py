@@ -97,3 +97,9 @@ def test_patterns_take_brackets_as_they_are() -> None:
 def test_an_entry_that_covers_nothing_is_stale() -> None:
     entry = Meant("*", "*", "*", "*", "*", "why")
     assert stale([Result("produce.broken")], [entry], []) == [entry]
+
+
+def test_what_is_said_of_a_success_is_compared_word_for_word() -> None:
+    said = Normalizer().normalize({"error_code": 0, "error_message": "NONE"})
+    assert said == {"error_code": 0, "error_message": "NONE"}
+    assert Normalizer().normalize({"error_code": 3, "error_message": "why"})["error_message"] == "<text>"

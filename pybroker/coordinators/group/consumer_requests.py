@@ -21,6 +21,7 @@ from pybroker.coordinators.group.consumer_member import (
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.topics import Topics
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.java_order import in_timeline_order, string_hash
 from pybroker_protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -110,8 +111,12 @@ def described(group: ConsumerGroup, default_assignor: str, topics: Topics) -> De
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
-        members=[_member(group, member, topics) for member in group.members.values()],
+        members=[_member(group, member, topics) for member in in_timeline_order(group.members.values(), _hash_of)],
     )
+
+
+def _hash_of(member: ConsumerMember) -> int:
+    return string_hash(member.member_id)
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> Member:

@@ -56,6 +56,7 @@ from pybroker.coordinators.group.responses import join_error, sync_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.java_order import in_timeline_order, string_hash
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -310,7 +311,7 @@ class GroupCoordinatorShard:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def list_groups(self, states: set[str], types: set[str]) -> list[ListedGroup]:
-        """Groups in these states and of these types (lower case); an empty set stands for all."""
+        """Groups in these states and of these types (lower case), in Kafka's order; an empty set stands for all."""
         return [
             ListedGroup(
                 group_id=group.group_id,
@@ -318,7 +319,7 @@ class GroupCoordinatorShard:
                 group_state=group.state_name,
                 group_type=group.group_type,
             )
-            for group in self.groups.values()
+            for group in in_timeline_order(self.groups.values(), _hash_of)
             if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
         ]
 
@@ -357,3 +358,7 @@ class GroupCoordinatorShard:
         result.records += records
         if nothing_left and group.is_deletable:
             result.records += group.tombstones()
+
+
+def _hash_of(group: Group) -> int:
+    return string_hash(group.group_id)
