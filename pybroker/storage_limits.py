@@ -61,8 +61,11 @@ PRODUCERS_TAIL_BATCHES = 64
 # How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
 UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20
 
-# Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
+# Producers per partition whose next batch was refused and is waited for: they come back within their time-outs.
 UNWRITTEN_PRODUCERS_MAX = 10_000
+# What was sent behind such a batch is refused with its error for so long: clients pause for a second at most before
+# they send it again, and one that has given the batch up has to hear of the gap before its own time-outs end.
+REFUSED_BATCH_REMEMBERED_MS = 10_000
 
 # So much of a segment the kernel may hold before it is asked to begin to write it: a burst goes to memory, and what is
 # sustained does not pile up until the kernel throttles its writers, nor for the sync at the segment's end.

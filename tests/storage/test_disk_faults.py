@@ -12,7 +12,7 @@ import pytest
 
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.log import log_loader
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
+from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, read_now, small_config
@@ -141,8 +141,8 @@ def test_second_batch_of_a_new_producer_does_not_pass_the_first_that_found_no_ro
     disk.room = 0
     assert send(5) == KAFKA_STORAGE_ERROR
     disk.room = None
-    assert send(6) == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(7) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(6) == KAFKA_STORAGE_ERROR
+    assert send(7) == KAFKA_STORAGE_ERROR
     assert [send(5), send(6), send(7)] == [0, 0, 0]
     assert log.log_end_offset == 4
 
