@@ -16,7 +16,6 @@ from pybroker.replication.partition import Partition
 from pybroker.storage.files import os_file
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.records import read_batch_header
 from tests.simulation.model import read_directory
 
 COUNT = 400
@@ -63,4 +62,4 @@ def test_a_refusal_in_the_middle_of_a_pipeline_costs_librdkafka_neither_its_epoc
     batches = read_directory(tmp_path / "t-0")
     assert failed == []
     assert [int(value) for batch in batches for _, _, value in batch.records()] == list(range(COUNT))
-    assert {read_batch_header(memoryview(batch.data)).producer_epoch for batch in batches} == {0}
+    assert {batch.producer_epoch for batch in batches} == {0}

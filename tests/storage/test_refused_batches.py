@@ -111,13 +111,13 @@ def test_the_first_batch_of_a_transaction_is_waited_for_too(client: Client) -> N
 @pytest.mark.parametrize("fields", [{}, {"producer_id": 1, "producer_epoch": 0, "sequence": -1}])
 def test_batches_without_a_sequence_are_not_noted(client: Client, fields: dict[str, Any]) -> None:
     refuse(client, **fields)
-    assert not client.log.producers.refused
+    assert not client.log.producers.refused.by_producer
 
 
 def test_garbage_in_place_of_a_batch_is_not_noted(client: Client) -> None:
     for garbage in (b"", b"\xff" * 10, bytes(61), b"\xff" * 200):
         client.log.note_refusal(memoryview(garbage), NOT_ENOUGH_REPLICAS)
-    assert not client.log.producers.refused
+    assert not client.log.producers.refused.by_producer
 
 
 @pytest.mark.parametrize("size", [10, 200_000])

@@ -137,7 +137,9 @@ class ProducerStateManager:
         if transactional:
             return self._check_transactional(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if entry is None:
-            return self._check_beginning(producer_id, producer_epoch, base_sequence) if self.refused else None
+            return (
+                self._check_beginning(producer_id, producer_epoch, base_sequence) if self.refused.by_producer else None
+            )
         verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if verdict is None and entry.current_txn_first_offset >= 0:
             return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
@@ -159,7 +161,7 @@ class ProducerStateManager:
     ) -> SequenceError:
         """What a batch that ``check`` refuses is answered: ``error``, or that of the batch which is missing before it,
         if that was refused a moment ago (``refused_batches``)."""
-        if not self.refused or error.error_code != OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if not self.refused.by_producer or error.error_code != OUT_OF_ORDER_SEQUENCE_NUMBER:
             return error
         error_code = self.refused.error_for(producer_id, producer_epoch, base_sequence, now_ms)
         return SequenceError(error_code, f"{error.message}; what is missing was refused") if error_code else error
@@ -318,7 +320,7 @@ class ProducerStateManager:
         self.producers[producer_id] = ProducerStateEntry(
             producer_epoch, batches, max_timestamp, coordinator_epoch, txn_first_offset
         )
-        if self.refused:
+        if self.refused.by_producer:
             self.refused.forget(producer_id)
         return producer_id, former, verification
 

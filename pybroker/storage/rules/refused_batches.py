@@ -40,42 +40,39 @@ class RefusedBatch:
 
 
 class RefusedBatches:
-    """The notes of one partition; falsy while there are none."""
+    """The notes of one partition: ``by_producer``, which is empty as a rule, and is looked at by each append."""
 
-    __slots__ = ("_by_producer",)
+    __slots__ = ("by_producer",)
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, RefusedBatch] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_producer)
+        self.by_producer: dict[int, RefusedBatch] = {}
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._by_producer.clear()
+        self.by_producer.clear()
 
     def note(self, producer_id: int, producer_epoch: int, base_sequence: int, error_code: int) -> None:
         """A batch was refused that was the producer's next; one that is missing before it stays the one to wait for."""
-        earlier = self._by_producer.get(producer_id)
+        earlier = self.by_producer.get(producer_id)
         if earlier is not None and earlier.is_before(producer_epoch, base_sequence):
             return
-        self._by_producer.pop(producer_id, None)
-        while len(self._by_producer) >= storage_limits.UNWRITTEN_PRODUCERS_MAX:
-            del self._by_producer[next(iter(self._by_producer))]
-        self._by_producer[producer_id] = RefusedBatch(producer_epoch, base_sequence, error_code)
+        self.by_producer.pop(producer_id, None)
+        while len(self.by_producer) >= storage_limits.UNWRITTEN_PRODUCERS_MAX:
+            del self.by_producer[next(iter(self.by_producer))]
+        self.by_producer[producer_id] = RefusedBatch(producer_epoch, base_sequence, error_code)
 
     def forget(self, producer_id: int) -> None:
         """The producer has written a batch: nothing is missing."""
-        self._by_producer.pop(producer_id, None)
+        self.by_producer.pop(producer_id, None)
 
     def beginning_of(self, producer_id: int, producer_epoch: int) -> int | None:
         """The sequence with which a producer without state has to begin in this epoch; None if with any."""
-        refused = self._by_producer.get(producer_id)
+        refused = self.by_producer.get(producer_id)
         return refused.base_sequence if refused is not None and refused.producer_epoch == producer_epoch else None
 
     def error_for(self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int) -> int:
         """The error code of the batch that a batch out of order was sent behind; 0 if none was refused just now."""
-        refused = self._by_producer.get(producer_id)
+        refused = self.by_producer.get(producer_id)
         if refused is None or not refused.is_before(producer_epoch, base_sequence):
             return 0
         refused.lent_since_ms = refused.lent_since_ms or now_ms
