@@ -167,6 +167,7 @@ class BrokerServer:
             self._remember_who_leaves(env, metadata)
             if why := lacks_brokers(config, metadata.image):
                 log.warning(why)
+            self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
@@ -181,6 +182,13 @@ class BrokerServer:
         logs.on_directory_failed = membership.take_directory_offline
         for failed in [each for each in registered if each not in logs.directory_ids()]:
             membership.take_directory_offline(failed)
+
+    @staticmethod
+    def _tell_of_full_dirs(logs: LogManager, membership: ClusterMember) -> None:
+        """The controller hears of log dirs without room, so that replicas of others take over what lies in there."""
+        logs.look_for_room()
+        logs.on_room_changed = membership.note_full_directories
+        membership.note_full_directories(logs.full_directory_ids())
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener

@@ -64,8 +64,11 @@ PRODUCERS_TAIL_BATCHES = 64
 # How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
 UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20
 
-# Producers per partition whose first batch found no room and is waited for: they come back within their time-outs.
+# Producers per partition whose next batch was refused and is waited for: they come back within their time-outs.
 UNWRITTEN_PRODUCERS_MAX = 10_000
+# What was sent behind such a batch is refused with its error for so long: clients pause for a second at most before
+# they send it again, and one that has given the batch up has to hear of the gap before its own time-outs end.
+REFUSED_BATCH_REMEMBERED_MS = 10_000
 
 # So much of a segment the kernel may hold before it is asked to begin to write it: a burst goes to memory, and what is
 # sustained does not pile up until the kernel throttles its writers, nor for the sync at the segment's end.
@@ -123,9 +126,16 @@ RECOVERY_PAUSE_MS = 5
 # Partitions of which the loop tells DescribeLogDirs at a time whose log is in use, before their files are looked at.
 PARTITIONS_DESCRIBED_AT_ONCE = 100
 
-# A full disk is reported when it begins and, with the number of refusals, when nothing was refused for this long: one
-# line per refused append would fill what room there is.
-ROOM_CHECK_INTERVAL_MS = 10_000
+# A full disk is reported when it begins and, with the number of refusals, when there is room again and nothing was
+# refused for so long: one line per refused append would fill what room there is.  Where it is full again within
+# ``ROOM_LASTS_MS`` the interval doubles, so that replicas do not come and go with each file that is removed.
+ROOM_CHECK_INTERVAL_MS = 1_000
+ROOM_CHECK_INTERVAL_MAX_MS = 60_000
+ROOM_LASTS_MS = 60_000
+# There is room where so much could be written, or a twentieth of the file system (``os_file.has_room``); at a broker's
+# start, where it may have been stopped with little, the smaller bound holds.
+ROOM_BYTES = 64 << 20
+ROOM_AT_START_BYTES = 256 << 10
 
 # With more unsynced logs than this in a log dir, a clean stop syncs their file system as a whole: that also waits for
 # what others have written to it, but syncing five files each takes 2 ms a log and more.

@@ -110,11 +110,11 @@ class BrokerLifecycle:
     @property
     def broker_epoch(self) -> int:
         """Under which this process is registered, -1 while it is not."""
-        own = self._registered
+        own = self.registered
         return self._answered_epoch if own is None else max(own.epoch, self._answered_epoch)  # an answer may be lost
 
     @property
-    def _registered(self) -> BrokerRegistration | None:
+    def registered(self) -> BrokerRegistration | None:
         """This process's own registration, as the newest image has it; None while it has another's, or none."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
         return own if own is not None and own.incarnation_id == self._registration.incarnation_id else None
@@ -243,7 +243,7 @@ class BrokerLifecycle:
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
         own = self._follower.image.brokers.get(self._registration.broker_id)
-        if own is self._registered:
+        if own is self.registered:
             self._answered_epoch = self.broker_epoch
         elif own is not None and own.epoch > self._answered_epoch >= 0:
             self._on_superseded()
@@ -322,7 +322,7 @@ class BrokerLifecycle:
 
     def _is_gone(self) -> bool:
         """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
-        return self._registered is None and not self._unanswered
+        return self.registered is None and not self._unanswered
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.

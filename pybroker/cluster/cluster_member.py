@@ -1,8 +1,8 @@
 """One broker among several that share a metadata store.
 
 Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
-``broker_lifecycle``, ``controller_channel``, ``leader_balancing``), the order of its start and end, and founding a new
-store.  Owns no behaviour of theirs.
+``broker_lifecycle``, ``controller_channel``, ``full_log_dirs``, ``leader_balancing``), the order of its start and end,
+and founding a new store.  Owns no behaviour of theirs.
 
 Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
 own image has its registration.
@@ -24,6 +24,7 @@ from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.controller_election import ControllerElection
 from pybroker.cluster.features import unsupported_level
+from pybroker.cluster.full_log_dirs import FullLogDirs
 from pybroker.cluster.heartbeats import Heartbeats
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.leader_balancing import LeaderBalancing
@@ -86,7 +87,8 @@ class ClusterMember:
         self.doubts: Doubts | None = None  # this and the next: from ``join`` on, where other brokers are heard
         self.liveness: Liveness | None = None
         self.on_superseded: Callable[[], None] = lambda: None  # another process is this broker: this one has to end
-        self._lifecycle: BrokerLifecycle | None = None  # from ``join`` on
+        self._lifecycle: BrokerLifecycle | None = None  # this and the next: from ``join`` on
+        self._full_log_dirs: FullLogDirs | None = None
         self._env = env
         self._config = config
         self._cache = cache
@@ -204,6 +206,13 @@ class ClusterMember:
             election.step_down()
             lifecycle.on_session_lost()
 
+        self._full_log_dirs = full = FullLogDirs(
+            self._env.timers,
+            lambda: lifecycle.registered,
+            lambda directories, told: self.channel.heartbeat(lambda _: told(), full_directories=directories),
+        )
+        self.follower.subscribe(lambda *_: full.look())
+        self._closers.append(full.close)
         self._store.on_session_lost = on_session_lost
         heartbeats = self._heartbeats()
         election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * self._broker_session_ms)
@@ -293,6 +302,11 @@ class ClusterMember:
         assert self._lifecycle is not None
         self._lifecycle.lose_directory(directory)
         self.channel.take_directory_offline(directory)
+
+    def note_full_directories(self, directories: frozenset[bytes]) -> None:
+        """These log dirs of this broker have no room, and its others have: replicas elsewhere take over."""
+        assert self._full_log_dirs is not None
+        self._full_log_dirs.become(directories)
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""

@@ -22,6 +22,7 @@ from pybroker.cluster.decisions.brokers import (
     begin_controlled_shutdown,
     fence_brokers,
     leads_anything,
+    note_full_directories,
     register_broker,
     take_directories_offline,
     unregister_broker,
@@ -200,16 +201,18 @@ class Controller:
         done: Callable[[Heartbeat], None],
         *,
         offline_directories: Collection[bytes] = (),
+        full_directories: Collection[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker lives, tells of log dirs that have failed, or wants to stop and be rid of its leaderships first.
+        """A broker lives, tells of log dirs that have failed, of all that have no room (None: nothing is said of that), or
+        wants to stop and be rid of its leaderships first.
 
         One that tells nothing changes nothing, and does not wait for the store.
         """
         known = self._images.image.brokers.get(broker_id)
         if self.is_active and known is not None and known.epoch == broker_epoch:
             self.on_contact(broker_id)
-            if not offline_directories and not wants_shutdown:
+            if not offline_directories and full_directories is None and not wants_shutdown:
                 self._env.timers.call_soon(done, Heartbeat(0, known.fenced))
                 return
 
@@ -219,6 +222,8 @@ class Controller:
                 return Heartbeat(ErrorCode.STALE_BROKER_EPOCH)
             if offline_directories:
                 take_directories_offline(builder, broker_id, offline_directories)
+            if full_directories is not None:
+                yield from note_full_directories(builder, broker_id, full_directories)
             if wants_shutdown and not broker.in_controlled_shutdown:
                 yield from begin_controlled_shutdown(builder, broker_id)
             if offline_directories or wants_shutdown:

@@ -175,15 +175,17 @@ class ControllerChannel:
         done: Callable[[Heartbeat], None],
         *,
         offline_directories: Sequence[bytes] = (),
+        full_directories: Sequence[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """Tell of failed log dirs, or of the wish to stop; see ``Controller.heartbeat``."""
+        """Tell of log dirs that failed or have no room, or of the wish to stop; see ``Controller.heartbeat``."""
         if self._controller.is_active:
             self._controller.heartbeat(
                 self._broker_id,
                 self._broker_epoch(),
                 done,
                 offline_directories=offline_directories,
+                full_directories=full_directories,
                 wants_shutdown=wants_shutdown,
             )
             return
@@ -194,6 +196,7 @@ class ControllerChannel:
             want_fence=False,
             want_shut_down=wants_shutdown,
             offline_log_dirs=list(offline_directories),
+            full_log_dirs=None if full_directories is None else list(full_directories),
         )
 
         def answer(response: Any | None, error_code: int) -> None:

@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
 
-    ``log_dirs`` has the ids of its log dirs that work.
+    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` those of them that have no room.
     """
 
     broker_id: int
@@ -73,6 +73,12 @@ class BrokerRegistration(NamedTuple):
     fenced: bool = False
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
+    full_dirs: tuple[bytes, ...] = ()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any of its log dirs has."""
+        return not self.full_dirs or any(directory not in self.full_dirs for directory in self.log_dirs)
 
     @property
     def is_active(self) -> bool:

@@ -277,6 +277,7 @@ def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
         "fenced": broker.fenced,
         "inControlledShutdown": broker.in_controlled_shutdown,
         "logDirs": [uuid_text(log_dir) for log_dir in broker.log_dirs],
+        **({"fullDirs": [uuid_text(log_dir) for log_dir in broker.full_dirs]} if broker.full_dirs else {}),
     }
 
 
@@ -447,4 +448,5 @@ def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
         fields["fenced"],
         fields["inControlledShutdown"],
         tuple(uuid_bytes(text) for text in fields["logDirs"]),
+        tuple(uuid_bytes(text) for text in fields.get("fullDirs", ())),
     )

@@ -1,7 +1,7 @@
 """BrokerHeartbeat (key 63), versions 0 and 1.
 
-Behaviour: a broker keeps up its session with the active controller, tells of log dirs that have failed (1), or wants to
-stop and be rid of its leaderships first.
+Behaviour: a broker keeps up its session with the active controller, tells of log dirs that have failed (1), of all that
+have no room (1), or wants to stop and be rid of its leaderships first.
 Not done: asking to be fenced, or unfenced: a broker that is fenced registers anew.
 """
 
@@ -24,6 +24,7 @@ def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartb
         request.broker_epoch,
         lambda answer: parked.complete(_response(answer)),
         offline_directories=request.offline_log_dirs or (),
+        full_directories=request.full_log_dirs,
         wants_shutdown=request.want_shut_down,
     )
     return parked

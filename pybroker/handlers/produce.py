@@ -212,6 +212,7 @@ def _place_batches(
                 reply.error_code = _refusal_of_partition(ctx, name) or reply.error_code
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 has_other_leader = True
+                replicas.note_refusal(key, data.index, cast(memoryview, data.records or _NO_RECORDS), reply.error_code)
         if replies:
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
 from pybroker.replication.transaction_verification import (
+    PASSING_PRODUCE_ERRORS,
     ProducerOfTransaction,
     TransactionOperation,
     produce_error,
@@ -100,7 +101,10 @@ class TransactionalProduce:
         for partition, records, reply in places:
             error = errors.get((partition.topic, partition.index))
             if error:
-                reply.error_code = produce_error(self._operation, error)
+                refusal = produce_error(self._operation, error)
+                if refusal in PASSING_PRODUCE_ERRORS:
+                    partition.log.note_refusal(records, refusal)
+                reply.error_code = refusal
                 reply.error_message = "The partition could not be verified to be part of the transaction"
             else:
                 self._produce.append(partition, records, reply)

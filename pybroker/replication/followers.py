@@ -339,21 +339,24 @@ class Followers:
         return follower is None or not self._keeps_up(follower, end_offset, now_ms)
 
     def _is_eligible(self, follower: Follower) -> bool:
-        """Whether it may be in the ISR: it and its log dir live, it means to stay, and has fetched since registered."""
+        """Whether it may be in the ISR: it and its log dir live, that has room, it means to stay, and has fetched since
+        registered."""
         broker: BrokerRegistration | None = self._broker.image.brokers.get(follower.broker_id)
         return (
             broker is not None
             and broker.is_active
             and broker.epoch == follower.broker_epoch
-            and self._has_online_dir(broker)
+            and self._has_working_dir(broker)
         )
 
-    def _has_online_dir(self, broker: BrokerRegistration) -> bool:
-        """Whether a broker's replica can be served: its log dir may have failed a moment after it had caught up."""
+    def _has_working_dir(self, broker: BrokerRegistration) -> bool:
+        """Whether a broker's replica takes what it is sent: its log dir may have failed, or be full, a moment after it
+        had caught up."""
         state = self._broker.image.partition(self.topic, self.index)
         if state is None or broker.broker_id not in state.replicas:
             return True
-        return broker.has_online_dir(state.directory(broker.broker_id))
+        directory = state.directory(broker.broker_id)
+        return broker.has_online_dir(directory) and directory not in broker.full_dirs
 
     def _epochs_of(self, isr: Iterable[int]) -> tuple[tuple[int, int], ...]:
         """The replicas with the broker epochs that are known of them: a controller refuses those of a former life."""

@@ -216,7 +216,7 @@ class Partition:
         """
         error_code = self._refusal(required_acks)
         if error_code:
-            return self.log.failure(error_code, _REFUSALS[error_code])
+            return self.refuse(records, error_code, _REFUSALS[error_code])
 
         def written(result: AppendResult) -> None:
             self.on_appended()
@@ -297,6 +297,11 @@ class Partition:
             return result
         self._delay(result, MARKER_TIMEOUT_MS, done)
         return None
+
+    def refuse(self, records: memoryview, error_code: int, message: str) -> AppendResult:
+        """Refuse a client's batch for a reason that passes, and with it what the client has sent behind it."""
+        self.log.note_refusal(records, error_code)
+        return self.log.failure(error_code, message)
 
     def _refusal(self, required_acks: int) -> int:
         """Why no batch may be appended now, whatever is in it; 0 if one may."""

@@ -134,6 +134,13 @@ class ReplicaManager:
         image = self._topic_image(topic)
         return None if image is None or self._roles is None else self._roles.followed(image.topic_id, index)
 
+    def note_refusal(self, topic: TopicKey, index: int, records: memoryview, error_code: int) -> None:
+        """A client's batch was refused because another broker leads the partition: this one may lead it a moment later,
+        before what the client has sent behind the batch is here."""
+        followed = self.followed(topic, index)
+        if followed is not None:
+            followed.log.note_refusal(records, error_code)
+
     def _topic_image(self, topic: TopicKey) -> TopicImage | None:
         image = self._metadata.image
         return image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)

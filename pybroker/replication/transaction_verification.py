@@ -35,6 +35,8 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+# What of these Produce answers.
+PASSING_PRODUCE_ERRORS = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
 
 
 class TransactionOperation(NamedTuple):

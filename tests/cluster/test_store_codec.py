@@ -64,6 +64,7 @@ BROKERS = st.dictionaries(
         rack=st.none() | TEXT,
         fenced=st.booleans(),
         log_dirs=st.lists(UUIDS, max_size=2).map(tuple),
+        full_dirs=st.lists(UUIDS, max_size=2).map(tuple),
     ),
     max_size=2,
 )

@@ -66,9 +66,10 @@ class Wanted(NamedTuple):
 
 def faults_of(names: str | None, brokers: int) -> frozenset[str]:
     """The faults that were asked for, of those that there are."""
-    known = FAULTS if brokers == 1 else cluster_faults.FAULTS
+    usual = FAULTS if brokers == 1 else cluster_faults.FAULTS
     if names is None:
-        return frozenset(known)
+        return frozenset(usual)
+    known = usual if brokers == 1 else usual | cluster_faults.RARE_FAULTS
     faults = frozenset(name.strip() for name in names.split(",") if name.strip())
     unknown = faults - set(known)
     if unknown:

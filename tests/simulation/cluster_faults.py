@@ -46,6 +46,9 @@ FAULTS = {
     "store forgets": 1,
     "wiped disk": 1,
 }
+# Those that strike only where they are asked for.
+RARE_FAULTS = {"disk that stays full": 2}
+_WEIGHTS = FAULTS | RARE_FAULTS
 
 
 class ClusterFaults:
@@ -57,10 +60,11 @@ class ClusterFaults:
         self._network = simulation.network
         self._ensemble = simulation.ensemble
         self._random = simulation.new_random()
-        self.counts: dict[str, int] = dict.fromkeys(FAULTS, 0)
-        self._kinds = [name for name in FAULTS if name in enabled]
+        self.counts: dict[str, int] = dict.fromkeys(_WEIGHTS, 0)
+        self._kinds = [name for name in _WEIGHTS if name in enabled]
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
+        self._full: set[int] = set()  # those of ``_undo`` that empty a disk
         self._undo_count = 0
         self._furthest_clock_ms = 0  # how far in the future any broker's clock was
 
@@ -85,7 +89,7 @@ class ClusterFaults:
     def _strike(self) -> None:
         if self._simulation.calm:
             return
-        kind = self._random.choices(self._kinds, [FAULTS[name] for name in self._kinds])[0]
+        kind = self._random.choices(self._kinds, [_WEIGHTS[name] for name in self._kinds])[0]
         process = self._random.choice(self._processes)
         actions: dict[str, Callable[[], str | None]] = {
             "kill": lambda: self._kill(process),
@@ -104,6 +108,7 @@ class ClusterFaults:
             "slow threads": lambda: self._for_a_while(lambda on: setattr(process, "slow_threads", on), process.name),
             "clock jump": lambda: self._clock_jump(process),
             "full disk": lambda: self._full_disk(process),
+            "disk that stays full": lambda: self._fill_disk(process),
             "failed log dir": lambda: self._fail_log_dir(process),
             "store away": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_away", on), "", 100, 9_000),
             "store cut off": lambda: self._cut_for_a_while(self._between(process.host, STORE_HOST), process.name),
@@ -319,6 +324,22 @@ class ClusterFaults:
 
         return f"{process.name} for {self._later(end, 100, 2_000)} ms"
 
+    def _fill_disk(self, process: Process) -> str | None:
+        """A disk is full for so long that its broker cannot be waited for."""
+        # One at a time, as a rule: the others have to go on.
+        full = sum(other.disk.stays_full for other in self._processes)
+        if process.disk.stays_full or self._random.random() < min(full, 1) * 0.9:
+            return None
+        process.disk.fill(self._random.choice((0, 500, 5_000)))
+        told = f"{process.name} for {self._later(process.disk.empty, 10_000, 40_000)} ms"
+        self._full.add(self._undo_count)
+        return told
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a fault strikes now that passes, other than a full disk."""
+        return any(number not in self._full for number in self._undo)
+
     def _fail_log_dir(self, process: Process) -> str | None:
         """The second log dir of a machine fails for a while, for good until the broker is started again then."""
         if len(process.log_dirs) < 2 or process.disk.broken:
@@ -354,6 +375,7 @@ class ClusterFaults:
             action()
         self._network.heal_all()
         for process in self._processes:
-            process.disk.dies_after = process.disk.room = None
+            process.disk.dies_after = None
+            process.disk.empty()
             # Transactions time out by the wall's clock: one that began in the future must not wait for it.
             process.clock_offset_ms = self._furthest_clock_ms

@@ -24,6 +24,7 @@ from tests.simulation.cluster_observer import ClusterObserver
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.consuming import find_coordinator
 from tests.simulation.fleeting import FleetingReader, FleetingWriter
+from tests.simulation.full_disks import FullDisks
 from tests.simulation.lost_disks import give_up_lost_disks
 from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
@@ -113,6 +114,7 @@ class ClusterSimulation(Run):
             process.monotonic_origin_ms = random.randrange(1 << 32)
         self.observer = ClusterObserver(self.model, self.world, self.ensemble)
         self.faults = ClusterFaults(self, faults)
+        self.full_disks = FullDisks(self)
 
     def _settings(self) -> dict[str, str]:
         random = self.random
@@ -189,6 +191,7 @@ class ClusterSimulation(Run):
         self.scheduler.create_task(self._scenario())
         self.faults.start_all()
         self.faults.begin()
+        self.full_disks.begin()
         while not self._finished:
             went_on, dead = self.world.step()
             check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")

@@ -83,6 +83,7 @@ _OS_FILE_CALLS = {
     "begin_write_back": "_begin_write_back",
     "is_resident": "_is_resident",
     "resident_file_bytes": "_resident_file_bytes",
+    "has_room": "_has_room",
     "raise_open_files_limit": "_raise_open_files_limit",
     "can_sync_file_system": "_can_sync_file_system",
     "sync_file_system": "_sync_all",
@@ -118,6 +119,8 @@ class Disk:
     def __init__(self, root: Path, random: Random) -> None:
         self.root = str(root)
         self.room: int | None = None  # bytes until writes are refused; None: no limit
+        self.stays_full = False  # also when the machine's broker is started again
+        self.refused = False  # a write has found no room since there was any
         self.cold_share = 0.0  # how often pages are said not to be in memory
         self.broken = ""  # the directory whose device fails, if one does
         self.dies_after: int | None = None  # system calls until the process dies in one
@@ -216,6 +219,7 @@ class Disk:
             if self.room < len(view):
                 view = view[: self.room]
             if not len(view):
+                self.refused = True
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.room -= len(view)
         try:
@@ -234,6 +238,11 @@ class Disk:
 
     def _begin_write_back(self, _fd: int, _start: int, _length: int) -> None:
         pass
+
+    def _has_room(self, directory: Any, most: int) -> bool:
+        self._works(directory)
+        self._enters()
+        return self.room is None or self.room >= most
 
     def _raise_open_files_limit(self) -> int:
         return 4096
@@ -286,7 +295,16 @@ class Disk:
         """The process is gone; another may use the disk."""
         self._dead = False
         self.dies_after = None
-        self.room = None
+        if not self.stays_full:
+            self.room = None
+
+    def fill(self, room: int) -> None:
+        """There is so little room from now on, until ``empty`` is called."""
+        self.room, self.stays_full = room, True
+
+    def empty(self) -> None:
+        """There is room again."""
+        self.room, self.stays_full, self.refused = None, False, False
 
     def lose_power(self) -> str:
         """Take back what was not synced, as far as chance has it; says what that was."""

@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from pybroker.cluster.cluster_member import ClusterMember
+from tests.simulation.cluster_faults import FAULTS, RARE_FAULTS
 from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.simulation.full_disks import GOES_ON
 from tests.simulation.run import Outcome
 from tests.source_tree import ROOT
 
@@ -46,6 +48,32 @@ def test_a_broker_that_wakes_from_a_long_pause_tells_readers_without_epochs_noth
     outcome = paused(102)
     assert outcome.violation is None, str(outcome.violation)
     assert outcome.faults["long pause"] > 3
+
+
+def full_disks(seed: int) -> tuple[Outcome, int]:
+    """A run in which one disk after another is full for long; how often the rule of liveness had something to say."""
+    faults = frozenset({"disk that stays full"})
+    simulation = ClusterSimulation(seed, with_groups=False, active_ms=40_000, faults=faults)
+    return simulation.run(), simulation.full_disks.looks
+
+
+def test_partitions_go_on_while_a_disk_stays_full_and_its_broker_comes_back_by_itself() -> None:
+    outcome, looks = full_disks(2)
+    assert outcome.violation is None, str(outcome.violation)
+    assert outcome.faults["disk that stays full"] > 1
+    assert looks > 100
+
+
+def test_a_broker_that_keeps_its_full_disk_to_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterMember, "note_full_directories", lambda self, directories: None)
+    outcome, _ = full_disks(2)
+    assert outcome.violation is not None
+    assert outcome.violation.invariant == GOES_ON
+
+
+def test_disks_that_stay_full_and_all_other_faults_together_violate_no_invariant() -> None:
+    outcome = ClusterSimulation(11, active_ms=8_000, faults=frozenset(FAULTS | RARE_FAULTS)).run()
+    assert outcome.violation is None, str(outcome.violation)
 
 
 @pytest.mark.slow

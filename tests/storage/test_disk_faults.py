@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.log import log_loader
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
+from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.batches import batch, end_marker
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, read_now, small_config
@@ -28,6 +29,7 @@ class Disk:
         self.syncs = 0
         monkeypatch.setattr(os_file, "pwrite", self.pwrite)
         monkeypatch.setattr(os_file, "fdatasync", self.fdatasync)
+        monkeypatch.setattr(os_file, "has_room", lambda _directory, _most: self.room is None)
 
     def pwrite(self, fd: int, data: Any, position: int) -> int:
         if self.room is None:
@@ -114,6 +116,59 @@ def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(
     assert storage.all_failed == 0
 
 
+def test_there_is_no_room_again_before_the_disk_has_any_also_without_writes(
+    storage: Storage, world: FakeWorld, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.room = 0
+    assert Client(storage.log()).send_now().error_code == KAFKA_STORAGE_ERROR
+    world.advance(600_000)
+    assert "There is room" not in caplog.text
+    disk.room = None
+    world.advance(2 * storage_limits.ROOM_CHECK_INTERVAL_MS)
+    assert f"There is room in {storage.path} again, 1 writes to it were refused" in caplog.text
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_a_log_dir_says_once_that_it_has_no_room_and_once_that_it_has(
+    storage: Storage, world: FakeWorld, disk: Disk, code: int
+) -> None:
+    told: list[frozenset[bytes]] = []
+    storage.manager.on_room_changed = told.append
+    (directory_id,) = storage.manager.directory_ids()
+    client = Client(storage.log())
+    disk.room, disk.write_error = 0, code
+    for _ in range(3):
+        assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+        world.advance(5_000)
+    lacks_room = code != errno.EMFILE
+    assert told == [frozenset({directory_id})] * lacks_room, "descriptors are the process's, not the disk's"
+    disk.room = None
+    world.advance(5_000)
+    assert told == [frozenset({directory_id}), frozenset()] * lacks_room
+
+
+def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+    told: list[int] = []
+    storage.manager.on_room_changed = lambda _full: told.append(world.clock.now)
+    client = Client(storage.log())
+    for _ in range(10):
+        disk.room = 0
+        assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+        disk.room = None
+        while len(told) % 2:
+            world.advance(500)
+    lacking = [end - begin for begin, end in zip(told[::2], told[1::2], strict=True)]
+    assert lacking[0] <= 2 * storage_limits.ROOM_CHECK_INTERVAL_MS
+    assert lacking == sorted(lacking)
+    assert storage_limits.ROOM_CHECK_INTERVAL_MAX_MS <= max(lacking) <= storage_limits.ROOM_CHECK_INTERVAL_MAX_MS + 500
+    world.advance(storage_limits.ROOM_LASTS_MS)
+    disk.room = 0
+    assert client.send_now().error_code == KAFKA_STORAGE_ERROR
+    disk.room = None
+    world.advance(2 * storage_limits.ROOM_CHECK_INTERVAL_MS)
+    assert len(told) % 2 == 0, "it had room for long"
+
+
 def test_failed_append_gives_its_sequence_number_back(storage: Storage, disk: Disk) -> None:
     client = Client(storage.log())
     disk.room = 0
@@ -141,8 +196,8 @@ def test_second_batch_of_a_new_producer_does_not_pass_the_first_that_found_no_ro
     disk.room = 0
     assert send(5) == KAFKA_STORAGE_ERROR
     disk.room = None
-    assert send(6) == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(7) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(6) == KAFKA_STORAGE_ERROR
+    assert send(7) == KAFKA_STORAGE_ERROR
     assert [send(5), send(6), send(7)] == [0, 0, 0]
     assert log.log_end_offset == 4
 

@@ -1,4 +1,7 @@
-"""BrokerHeartbeat (key 63): a broker tells the controller that it is alive and what state it wants."""
+"""BrokerHeartbeat (key 63): a broker tells the controller that it is alive and what state it wants.
+
+``full_log_dirs`` is none of Kafka's fields: the log dirs that have no room, all of them; None says nothing of room.
+"""
 
 from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Request, Response, Uuid, field, since
 
@@ -11,6 +14,7 @@ class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
     want_shut_down: Bool
     offline_log_dirs: list[Uuid] = since(1, tag=0)
     cordoned_log_dirs: list[Uuid] | None = since(2, tag=1)
+    full_log_dirs: list[Uuid] | None = since(1, tag=100)
 
 
 class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):

@@ -1,4 +1,4 @@
-"""Registering a broker, giving it its partitions back, and taking from it what it cannot serve.
+"""Registering a broker, giving it its partitions back, and taking from it what it cannot serve, or has no room for.
 
 Invariants: a broker leads no partition whose replica lies in a log dir that it did not register (KIP-858); once it has
 registered, every replica of it has a log dir; a fenced broker, and one in controlled shutdown, leads nothing.
@@ -16,6 +16,7 @@ from collections.abc import Collection, Generator, Mapping
 from pybroker.cluster.decisions.in_sync_replicas import (
     led_by,
     put_partitions,
+    relieved,
     take_replicas_offline,
     with_leader,
     without_replica,
@@ -46,7 +47,10 @@ def register_broker(
     before = builder.view().brokers.get(registration.broker_id)
     # The store's revisions grow at least as fast as epochs: whoever was unregistered gets none that it had before.
     epoch = builder.view().epoch if before is None else before.epoch + 1
-    registration = registration._replace(epoch=epoch)
+    is_same_process = before is not None and before.incarnation_id == registration.incarnation_id
+    still_full = before.full_dirs if before is not None and is_same_process else ()
+    full_dirs = tuple(directory for directory in still_full if directory in registration.log_dirs)
+    registration = registration._replace(epoch=epoch, full_dirs=full_dirs)
     builder.put_broker(registration)
     image = builder.view()
     broker_id = registration.broker_id
@@ -176,7 +180,8 @@ def take_directories_offline(builder: ImageBuilder, broker_id: int, directories:
     remaining = tuple(directory for directory in broker.log_dirs if directory not in directories)
     if not remaining or len(remaining) == len(broker.log_dirs):
         return  # known already, or the last one: then the broker ends
-    builder.put_broker(broker._replace(log_dirs=remaining))
+    full_dirs = tuple(directory for directory in broker.full_dirs if directory in remaining)
+    builder.put_broker(broker._replace(log_dirs=remaining, full_dirs=full_dirs))
     image = builder.view()
     for topic in list(image.topics_by_name.values()):
         partitions = [
@@ -186,3 +191,26 @@ def take_directories_offline(builder: ImageBuilder, broker_id: int, directories:
             for partition in topic.partitions
         ]
         put_partitions(builder, topic, partitions)
+
+
+def note_full_directories(
+    builder: ImageBuilder, broker_id: int, directories: Collection[bytes]
+) -> Generator[None, None, None]:
+    """These log dirs of a broker have no room, and its others have: replicas elsewhere that have it lead, and are in
+    sync, in place of those in there."""
+    broker = builder.view().brokers[broker_id]
+    full_dirs = tuple(directory for directory in broker.log_dirs if directory in directories)
+    changed = set(full_dirs) ^ set(broker.full_dirs)
+    if not changed:
+        return
+    builder.put_broker(broker._replace(full_dirs=full_dirs))
+    image = builder.view()
+    for topic in list(image.topics_by_name.values()):
+        partitions = [
+            relieved(image, topic.name, partition)
+            if broker_id in partition.replicas and partition.directory(broker_id) in changed
+            else partition
+            for partition in topic.partitions
+        ]
+        put_partitions(builder, topic, partitions)
+        yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from pybroker.cluster.decisions.in_sync_replicas import is_online, led_by, put_partitions
+from pybroker.cluster.decisions.in_sync_replicas import has_room, is_online, led_by, put_partitions
 from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.cluster.operations import (
@@ -139,6 +139,7 @@ def _elected(
     online = [replica for replica in partition.replicas if is_online(image, partition, replica)]
     preferences = [partition.replicas[0], partition.leader, *partition.replicas]
     candidates = [replica for replica in preferences if replica in online and replica in partition.candidates]
+    candidates.sort(key=lambda replica: not has_room(image, partition, replica))
     if election_type == UNCLEAN:
         candidates += online
     if not candidates or candidates[0] == partition.leader:

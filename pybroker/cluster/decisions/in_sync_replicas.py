@@ -5,6 +5,9 @@ sync that it asks for (KIP-497, KIP-903), and who leads where replicas were chos
 request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up: its leader
 says so (``replication``).
 
+A replica whose log dir has no room can be read and takes nothing: it is in sync, and leads, only where no other that is
+in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
+
 Invariants: a leader is in sync, or was the last that was; the last replica that holds everything stays in sync, or
 eligible (``eligible_replicas``), whatever happens; the leader epoch grows whenever the leader changes, the partition
 epoch with each change.
@@ -37,6 +40,12 @@ def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> b
     return broker is not None and broker.is_active and broker.has_online_dir(partition.directory(replica))
 
 
+def has_room(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
+    """Whether the log dir of the replica has room, as far as its broker has said."""
+    broker = image.brokers.get(replica)
+    return broker is None or partition.directory(replica) not in broker.full_dirs
+
+
 def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
     """One that is not in sync is the only one that is from now on: whoever follows it follows what it has.
 
@@ -62,10 +71,15 @@ def with_leader(
     if partition.leader != NO_LEADER:
         return partition
     candidates = partition.candidates
-    for replica in partition.replicas:
-        if replica in candidates and replica not in avoided and is_online(image, partition, replica):
-            return led_by(image, topic, partition, replica)
-    return partition
+    online = [
+        replica
+        for replica in partition.replicas
+        if replica in candidates and replica not in avoided and is_online(image, partition, replica)
+    ]
+    if not online:
+        return partition
+    leader = next((replica for replica in online if has_room(image, partition, replica)), online[0])
+    return led_by(image, topic, partition, leader)
 
 
 def without_replica(
@@ -98,6 +112,24 @@ def _led_anew(
             after = after._replace(last_known_elr=(partition.leader,))
         return after._replace(leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1)
     return after
+
+
+def relieved(image: ClusterImage, topic: str, partition: PartitionImage) -> PartitionImage:
+    """The partition without what has no room among its in-sync replicas, and led by another, where any of these has it.
+
+    Else those without room stay, and one of them goes on to lead: what it has can be read.  The same object if
+    unchanged.
+    """
+    full = [replica for replica in partition.isr if not has_room(image, partition, replica)]
+    others = [replica for replica in partition.isr if replica not in full and is_online(image, partition, replica)]
+    if not full or not others or partition.leader == NO_LEADER:
+        return partition
+    after = partition
+    for replica in full:
+        after = _without_in_sync(image, topic, after, replica, forgetful=False)
+    if partition.leader in full:
+        return _led_anew(image, topic, after, avoided=full)
+    return after._replace(partition_epoch=partition.partition_epoch + 1)
 
 
 def settled(image: ClusterImage, topic: str, before: PartitionImage, after: PartitionImage) -> PartitionImage:
@@ -214,6 +246,8 @@ def _refusal(image: ClusterImage, broker_id: int, partition: PartitionImage, cha
     for replica, epoch in change.in_sync:
         if not is_online(image, partition, replica) or epoch not in (-1, image.brokers[replica].epoch):
             return ErrorCode.INELIGIBLE_REPLICA
+        if replica not in partition.isr and not has_room(image, partition, replica):
+            return ErrorCode.INELIGIBLE_REPLICA
     return 0
 
 
@@ -221,4 +255,4 @@ def _with_in_sync(image: ClusterImage, topic: str, partition: PartitionImage, ch
     wanted = {replica for replica, _ in change.in_sync}
     in_sync = tuple(replica for replica in partition.replicas if replica in wanted)
     after = partition._replace(isr=in_sync, leader_recovery_state=change.leader_recovery_state)
-    return settled(image, topic, partition, after)
+    return relieved(image, topic, settled(image, topic, partition, after))

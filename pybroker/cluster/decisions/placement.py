@@ -12,7 +12,7 @@ Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pybroker.cluster.image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
@@ -73,12 +73,17 @@ def _cannot_replicate(replication_factor: int, reason: str) -> Refused:
     return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
-def _racks(brokers: Iterable[BrokerRegistration], random: Shuffler) -> list[tuple[list[int], list[int]]]:
-    """Per rack the brokers that may lead and the others, all in a random order."""
+def _racks(brokers: Collection[BrokerRegistration], random: Shuffler) -> list[tuple[list[int], list[int]]]:
+    """Per rack the brokers that may lead and the others, all in a random order.
+
+    One without room is among the others, unless none of those that may lead has any.
+    """
     racks: dict[str | None, tuple[list[int], list[int]]] = {}
+    any_room = any(broker.is_active and broker.has_room for broker in brokers)
     for broker in brokers:
-        live, fenced = racks.setdefault(broker.rack, ([], []))
-        (live if broker.is_active else fenced).append(broker.broker_id)
+        live, others = racks.setdefault(broker.rack, ([], []))
+        may_lead = broker.is_active and (broker.has_room or not any_room)
+        (live if may_lead else others).append(broker.broker_id)
     shuffled = list(racks.values())
     _shuffle(shuffled, random)
     return shuffled
@@ -144,27 +149,32 @@ def new_partition(
     *,
     manual: bool,
 ) -> PartitionImage:
-    """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives."""
-    isr = tuple(broker_id for broker_id in replicas if brokers[broker_id].is_active)
-    if not isr and manual:
+    """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives.
+
+    Those without room are not, where any has it.
+    """
+    active = [broker_id for broker_id in replicas if brokers[broker_id].is_active]
+    if not active and manual:
         raise _bad_assignment(
             f"All brokers specified in the manual partition assignment for partition {index} "
             "are fenced or in controlled shutdown."
         )
-    if not isr:
+    if not active:
         raise _cannot_replicate(len(replicas), "All brokers are currently fenced or in controlled shutdown.")
-    directories = tuple(choose_directory(builder, brokers[broker_id]) for broker_id in replicas)
-    return PartitionImage(replicas, isr, isr[0], directories=directories)
+    directories = {broker_id: choose_directory(builder, brokers[broker_id]) for broker_id in replicas}
+    with_room = [broker_id for broker_id in active if directories[broker_id] not in brokers[broker_id].full_dirs]
+    isr = tuple(with_room or active)
+    return PartitionImage(replicas, isr, isr[0], directories=tuple(directories.values()))
 
 
 def choose_directory(builder: ImageBuilder, broker: BrokerRegistration) -> bytes:
-    """The log dir of the broker that holds the fewest replicas; one more is counted to it."""
+    """The log dir of the broker that has room and holds the fewest replicas; one more is counted to it."""
     if len(broker.log_dirs) == 1:
         return broker.log_dirs[0]
     if not broker.log_dirs:
         return UNASSIGNED_DIRECTORY
     counts = builder.replicas_per_directory
-    chosen = min(broker.log_dirs, key=counts.__getitem__)
+    chosen = min(broker.log_dirs, key=lambda directory: (directory in broker.full_dirs, counts[directory]))
     counts[chosen] += 1
     return chosen
 

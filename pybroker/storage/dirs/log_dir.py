@@ -4,8 +4,10 @@ Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_clea
 threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
 is for good: after a failed write or sync nobody knows what the disk holds.
 
-ENOSPC of a write fails that append, and heals by itself.  EIO, and any error of a sync, ENOSPC included, take the
-directory offline, because the kernel has dropped the pages; with no directory left the process ends with exit code 1.
+ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
+``ROOM_BYTES`` could be written again, which is looked at from time to time.  EIO, and any error of a sync, ENOSPC
+included, take the directory offline, because the kernel has dropped the pages; with no directory left the process ends
+with exit code 1.
 A directory, or a partition's files, that were moved away count as failed, too (``Log.check_place``): the active
 segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
 sync before anybody is told of it.  Kafka notices at its next roll or deletion.
@@ -76,8 +78,11 @@ class LogDir:
         "_executors",
         "_identity",
         "_lock_fd",
+        "_looks_for_room",
         "_refusals",
         "_removals",
+        "_room_ended_ms",
+        "_room_interval_ms",
         "_room_timer",
         "before_first_file",
         "before_opening",
@@ -85,9 +90,11 @@ class LogDir:
         "closing",
         "directory_id",
         "had_clean_shutdown",
+        "has_room",
         "lookups",
         "offline",
         "on_offline",
+        "on_room_changed",
         "path",
         "sync",
         "writers",
@@ -99,6 +106,8 @@ class LogDir:
         self.offline = False
         self.closing = False  # the flusher has ended or is about to: syncs happen where they are asked for
         self.on_offline: Callable[[LogDir], None] | None = None
+        self.has_room = True  # as far as is known
+        self.on_room_changed: Callable[[LogDir], None] | None = None
         # Hears of a partition here whose first file is about to be made; raises OSError.
         self.before_first_file: Callable[[TopicPartition], None] = lambda key: None
         # Hears of a partition here whose log is about to be opened; raises OSError and StorageError.
@@ -115,6 +124,9 @@ class LogDir:
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None  # from the lock on
         self._refusals = 0  # since room began to lack
+        self._looks_for_room = False  # a thread is at it
+        self._room_interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
+        self._room_ended_ms = 0  # when there was room again (monotonic)
         self._room_timer: Cancellable | None = None
         self._removals: dict[object, Cancellable] = {}
 
@@ -212,24 +224,64 @@ class LogDir:
         except OSError as error:
             self.fail(error, "looking for it")
 
+    def look_for_room_at_start(self) -> None:
+        """Whether anything can be written at all; blocks."""
+        try:
+            if not os_file.has_room(self.path, storage_limits.ROOM_AT_START_BYTES):
+                self.refused_for_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
+        except OSError as error:
+            self.fail(error, "looking for room")
+
     def refused_for_room(self, error: BaseException) -> None:
         """There was no room, or no descriptor: say so when that begins, and how often when it has ended."""
         self._refusals += 1
-        if self._room_timer is None:
+        if self._room_timer is None and not self._looks_for_room:
             logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)
+            self._adapt_room_interval()
             self._look_for_room_later()
+        if self.has_room and os_file.lacks_room(error):
+            self._set_room(False)
+
+    def _set_room(self, has_room: bool) -> None:
+        self.has_room = has_room
+        if self.on_room_changed is not None:
+            self.on_room_changed(self)
+
+    def _adapt_room_interval(self) -> None:
+        """What is full again soon after it had room is looked at less often."""
+        since_ms = self._env.clock.monotonic_ms() - self._room_ended_ms
+        is_relapse = self._room_ended_ms and since_ms < storage_limits.ROOM_LASTS_MS
+        longer_ms = min(2 * self._room_interval_ms, storage_limits.ROOM_CHECK_INTERVAL_MAX_MS)
+        self._room_interval_ms = longer_ms if is_relapse else storage_limits.ROOM_CHECK_INTERVAL_MS
 
     def _look_for_room_later(self) -> None:
-        interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
-        self._room_timer = self._env.timers.call_later(interval_ms, self._look_for_room, self._refusals)
+        self._room_timer = self._env.timers.call_later(self._room_interval_ms, self._look_for_room, self._refusals)
 
     def _look_for_room(self, refusals_before: int) -> None:
-        """Where nothing was refused for a while there is room again."""
-        if self._refusals > refusals_before:
-            self._look_for_room_later()
+        """Where so much room is found, and nothing was refused for a while, there is room again."""
+        self._room_timer = None
+        if self.offline or self.closing:
             return
+
+        def looked(found: bool | None, error: BaseException | None) -> None:
+            self._looks_for_room = False
+            if self.offline or self.closing:
+                return
+            if error is not None and not os_file.is_passing(error):
+                self.fail(error, "looking for room")
+            elif not found or self._refusals > refusals_before:
+                self._look_for_room_later()
+            else:
+                self._room_is_back()
+
+        self._looks_for_room = True
+        self.remover.submit(partial(os_file.has_room, self.path, storage_limits.ROOM_BYTES), looked)
+
+    def _room_is_back(self) -> None:
         logger.warning("There is room in %s again, %d writes to it were refused", self.path, self._refusals)
-        self._refusals, self._room_timer = 0, None
+        self._refusals, self._room_ended_ms = 0, self._env.clock.monotonic_ms()
+        if not self.has_room:
+            self._set_room(True)
 
     def fail(self, error: BaseException, what: str) -> str:
         """Take the directory offline until restart.  Called on the loop; returns what is said of it."""

@@ -42,6 +42,11 @@ _LOWEST_PRIORITY = 19
 
 _PAGES_ASKED_FOR_AT_ONCE = 256
 
+_ROOM_PROBE = ".room"
+_ROOM_SHARE = 20
+_PROBE_BYTES_MAX = 1 << 20
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
@@ -49,6 +54,43 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, err
 def is_passing(error: BaseException) -> bool:
     """Whether the error only says that there is no room, or no descriptor, now: later calls may work again."""
     return isinstance(error, OSError) and error.errno in _PASSING
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Whether the error says that the disk, or what this process may use of it, is full."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def has_room(directory: StrPath, most: int) -> bool:
+    """Whether ``most`` bytes could be written below a directory, or a twentieth of its file system if that is less.
+
+    The look takes so much room for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
+    raises OSError.
+    """
+    system = os.statvfs(directory)
+    wanted = max(min(most, system.f_blocks * system.f_frsize // _ROOM_SHARE), 1)
+    if system.f_bavail * system.f_frsize < wanted:
+        return False
+    path = os.path.join(directory, _ROOM_PROBE)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.unlink(path)
+            _allocate(fd, wanted)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if is_passing(error):
+            return False
+        raise
+    return True
+
+
+def _allocate(fd: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+    else:  # macOS
+        os.pwrite(fd, bytes(min(size, _PROBE_BYTES_MAX)), 0)
 
 
 def lacks_descriptor(error: BaseException) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from pybroker.storage.log.append_queue import OnComplete, PendingAppend
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.log.log_state import LogState
-from pybroker.storage.log.placing import place, verdict_on, write_failed
-from pybroker.storage.results import NONE, RECORD_LIST_TOO_LARGE, AppendResult
+from pybroker.storage.log.placing import note_refusal, place, verdict_on, write_failed
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE, RECORD_LIST_TOO_LARGE, AppendResult
 from pybroker.storage.rules.maximum_timestamp import true_header
 from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
@@ -233,9 +233,8 @@ def _without_place(log: LogState, append: LeaderAppend) -> AppendResult | None:
     refused = make_room(log, len(append.records), log.next_offset)
     if refused is None:
         return append.append_to(log, in_turn=True)
-    _, _, _, _, _, _, _, _, _, producer_id, epoch, sequence, _ = append.header
-    if producer_id >= 0 and sequence >= 0:
-        log.producers.not_begun(producer_id, epoch, sequence)
+    if refused.error_code == KAFKA_STORAGE_ERROR:
+        note_refusal(log, append.records, refused.error_code)
     return refused
 
 

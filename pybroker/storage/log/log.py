@@ -20,6 +20,7 @@ from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.follower_append import append_as_follower
 from pybroker.storage.log.log_rolling import roll
 from pybroker.storage.log.log_state import LogState
+from pybroker.storage.log.placing import note_refusal
 from pybroker.storage.log.producer_snapshot import delete_snapshots, write_snapshot
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 
@@ -40,6 +41,7 @@ class Log(LogState):
     append_run = append_run
     append_internal = leader_append.append_internal
     append_end_transaction = leader_append.append_end_transaction
+    note_refusal = note_refusal
 
     # A follower's.
     append_as_follower = append_as_follower

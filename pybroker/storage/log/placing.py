@@ -17,12 +17,27 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from pybroker_protocol.records import CONTROL_FLAG, LOG_OVERHEAD, TRANSACTIONAL_FLAG, HeaderFields
+from pybroker.storage.results import INVALID_TXN_STATE
+from pybroker.storage.rules.producer_state import SequenceError
+from pybroker_protocol.records import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    CONTROL_FLAG,
+    CURRENT_MAGIC,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    HeaderFields,
+)
 
 if TYPE_CHECKING:
     from pybroker.storage.files.segment import Placed
     from pybroker.storage.log.log_state import LogState
-    from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
+    from pybroker.storage.rules.producer_state import BatchMetadata, FormerState
 
 # Base offset, length (as it was), leader epoch: they lie outside the CRC.
 patch_into = Struct(">qii").pack_into
@@ -76,7 +91,27 @@ def verdict_on(log: LogState, header: HeaderFields) -> BatchMetadata | SequenceE
     transactional = attributes & TRANSACTIONAL_FLAG
     if sequence < 0:
         return log.producers.check_unsequenced(producer_id, epoch, transactional)
-    return log.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
+    verdict = log.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
+    if isinstance(verdict, SequenceError):
+        return log.producers.behind_refused(verdict, producer_id, epoch, sequence, log.environment.now_ms())
+    return verdict
+
+
+def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
+    """A producer's batch is not appended for a reason that has nothing to do with it, and that passes.
+
+    If it was the producer's next, what comes behind it is refused with the same error until it is there.  The first
+    batch of a transaction may be the next, too, though its transaction is not verified yet.
+    """
+    if len(records) < HEADER_BYTES:
+        return
+    header = HEADER.unpack_from(records)
+    is_in_sequence = header[MAGIC] == CURRENT_MAGIC and header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0
+    if not is_in_sequence or header[ATTRIBUTES] & CONTROL_FLAG:
+        return
+    verdict = verdict_on(log, header)
+    if verdict is None or (isinstance(verdict, SequenceError) and verdict.error_code == INVALID_TXN_STATE):
+        log.producers.refused.note(header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], error_code)
 
 
 def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError) -> None:

@@ -23,7 +23,8 @@ from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.checkpoints import MetaProperties
 from pybroker.storage.files.metadata_mark import MARK_FILE, NOTHING_SEEN, read_mark, write_mark
 from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
-from pybroker.storage.log.partition_log import PartitionLog, open_logs
+from pybroker.storage.log.partition_log import PartitionLog
+from pybroker.storage.manager.clean_stop import close_directory
 from pybroker.storage.manager.housekeeping import Housekeeping
 from pybroker.storage.manager.log_dir_state import LogDirState, online
 from pybroker.storage.manager.move_names import InterruptedMoves
@@ -77,6 +78,8 @@ class LogManager:
         self._closed = False
         # Hears of a directory that fails while others go on, by its id.
         self.on_directory_failed: Callable[[bytes], None] | None = None
+        # Hears which directories have no room, by their ids, whenever one has it no more, or again.
+        self.on_room_changed: Callable[[frozenset[bytes]], None] | None = None
         # Hears of a replica, by topic id and partition, that lies in another directory than the metadata says.
         self.on_replica_moved: Callable[[tuple[bytes, int], bytes], None] | None = None
         # Opens the log of a partition that lies on the disk and that nobody uses, if it is of use here: the layer above
@@ -114,6 +117,7 @@ class LogManager:
                 reasons.append(state.directory.fail(error, "the start"))
         for state in self._states:
             state.directory.on_offline = self._directory_failed
+            state.directory.on_room_changed = self._room_changed
             if state.directory.offline and (state.directory.path == self.metadata_dir or not online(self._states)):
                 raise StorageError("; ".join(reasons))
         ids = self.directory_ids()
@@ -224,6 +228,15 @@ class LogManager:
     def directory_ids(self) -> list[bytes]:
         """The ids of the directories that work (KIP-858)."""
         return [state.directory.directory_id for state in online(self._states)]
+
+    def full_directory_ids(self) -> frozenset[bytes]:
+        """The ids of the directories that work and have no room."""
+        return frozenset(s.directory.directory_id for s in online(self._states) if not s.directory.has_room)
+
+    def look_for_room(self) -> None:
+        """Find out which directories have no room at the start, before anything is written to them; blocks."""
+        for state in online(self._states):
+            state.directory.look_for_room_at_start()
 
     def begin_anew(self, topic: str, topic_id: bytes, partition: int) -> bool:
         """Give a replica whose log dir is none of this broker's a place in another, where it begins with nothing; False
@@ -425,6 +438,10 @@ class LogManager:
         elif self.on_directory_failed is not None:
             self.on_directory_failed(directory.directory_id)
 
+    def _room_changed(self, _directory: LogDir) -> None:
+        if self.on_room_changed is not None:
+            self.on_room_changed(self.full_directory_ids())
+
     def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: everything written and synced, checkpoints, the clean-shutdown marks, the locks let go.
 
@@ -450,7 +467,7 @@ class LogManager:
             if not state.ready:
                 continue
             try:
-                self._close_directory(state, broker_epoch)
+                close_directory(state, self._logs, broker_epoch)
             except (OSError, StorageError) as error:
                 logger.error("Log directory %s could not be closed cleanly: %s", state.directory.path, error)
         for log in self._logs.values():
@@ -468,33 +485,3 @@ class LogManager:
             log.close_files()
         for state in self._states:
             state.directory.unlock()
-
-    def _close_directory(self, state: LogDirState, broker_epoch: int) -> None:
-        directory = state.directory
-        state.finish_recovery()
-        logs = [(key, log) for key, log in open_logs(self._logs) if log.directory is directory and log.on_disk]
-        open_keys = {key for key, _ in logs}
-        untouched = {key: offset for key, offset in state.unsynced_since.items() if key not in open_keys}
-        unsynced = sum(log.recovery_point < log.log_end_offset for _, log in logs) + len(untouched)
-        # One sync of the whole file system costs as much as that of some dozen logs, each of which syncs five files.
-        at_once = directory.sync and unsynced > storage_limits.LOGS_SYNCED_ONE_BY_ONE_MAX
-        at_once = at_once and os_file.can_sync_file_system(directory.path)
-        for key, log in logs:
-            log.close_cleanly(directory.sync and not at_once)
-            state.note_offsets(key, log)
-            state.high_watermarks.offsets[key] = log.high_watermark
-        if at_once:
-            directory.sync_file_system()
-        else:
-            self._sync_untouched(state, untouched)
-        state.write_all_now()
-        directory.write_clean_shutdown_marker(broker_epoch)
-
-    @staticmethod
-    def _sync_untouched(state: LogDirState, untouched: dict[TopicPartition, int]) -> None:
-        """Sync what a killed process had only written: after the mark of a clean stop nobody looks at it again."""
-        if untouched:
-            from pybroker.storage.log.recovery import sync_partition
-
-            for key, offset in untouched.items():
-                sync_partition(state.path_of(key), offset)

@@ -6,7 +6,7 @@ transaction that is open.  Does not own the snapshot files (``producer_snapshot.
 Invariants: the state is that of all batches below ``map_end_offset``; an entry is replaced, never changed, so that a
 failed append can put the former one back.
 
-A new producer may begin with any sequence, except while its first batch is known to have found no room.
+A new producer may begin with any sequence, except while its first batch is known to have been refused.
 ``ongoing_txns`` is in the order of offsets, so its first key is the oldest.
 """
 
@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker import storage_limits
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
+    KAFKA_STORAGE_ERROR,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_COORDINATOR_FENCED,
 )
+from pybroker.storage.rules.refused_batches import RefusedBatches
 from pybroker.storage.rules.verification_state import Verification, VerificationStates
 
 BATCHES_RETAINED = 5
@@ -90,11 +91,11 @@ class ProducerStateManager:
     """The producers of one partition."""
 
     __slots__ = (
-        "_begin_at",
         "expiration_ms",
         "map_end_offset",
         "ongoing_txns",
         "producers",
+        "refused",
         "unreplicated_txns",
         "verifications",
     )
@@ -106,14 +107,14 @@ class ProducerStateManager:
         self.unreplicated_txns: dict[int, int] = {}  # first offset -> marker's offset: decided, not replicated yet
         self.map_end_offset = 0
         self.verifications = VerificationStates()
-        self._begin_at: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, sequence); see ``not_begun``
+        self.refused = RefusedBatches()
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of an empty log which begins at ``map_end_offset``."""
         self.producers.clear()
         self.ongoing_txns.clear()
         self.unreplicated_txns.clear()
-        self._begin_at.clear()
+        self.refused.clear()
         self.map_end_offset = map_end_offset
 
     def load(self, entries: dict[int, ProducerStateEntry], map_end_offset: int, now_ms: int) -> None:
@@ -136,32 +137,34 @@ class ProducerStateManager:
         if transactional:
             return self._check_transactional(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if entry is None:
-            return self._check_beginning(producer_id, producer_epoch, base_sequence) if self._begin_at else None
+            return (
+                self._check_beginning(producer_id, producer_epoch, base_sequence) if self.refused.by_producer else None
+            )
         verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
         if verdict is None and entry.current_txn_first_offset >= 0:
             return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
         return verdict
 
     def _check_beginning(self, producer_id: int, producer_epoch: int, base_sequence: int) -> SequenceError | None:
-        epoch, sequence = self._begin_at.get(producer_id, (producer_epoch, base_sequence))
-        if epoch != producer_epoch or sequence == base_sequence:
+        """A producer without state may begin anywhere, and would otherwise begin with the second of the batches that it
+        has in flight, the first of which was refused."""
+        beginning = self.refused.beginning_of(producer_id, producer_epoch)
+        if beginning in (None, base_sequence):
             return None
         return SequenceError(
             OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Sequence {base_sequence} of producer {producer_id} came before its first batch, of sequence {sequence}",
+            f"Sequence {base_sequence} of producer {producer_id} came before its first batch, of sequence {beginning}",
         )
 
-    def not_begun(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """A producer's first batch was not written: until it is, those that were sent behind it are out of order.
-
-        A producer without state may begin anywhere, and would otherwise begin with the second of the batches that it
-        has in flight.  Kafka has no such case: there a failed write takes the log dir offline.
-        """
-        if producer_id in self.producers:
-            return
-        while len(self._begin_at) >= storage_limits.UNWRITTEN_PRODUCERS_MAX:
-            del self._begin_at[next(iter(self._begin_at))]
-        self._begin_at[producer_id] = (producer_epoch, base_sequence)
+    def behind_refused(
+        self, error: SequenceError, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int
+    ) -> SequenceError:
+        """What a batch that ``check`` refuses is answered: ``error``, or that of the batch which is missing before it,
+        if that was refused a moment ago (``refused_batches``)."""
+        if not self.refused.by_producer or error.error_code != OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return error
+        error_code = self.refused.error_for(producer_id, producer_epoch, base_sequence, now_ms)
+        return SequenceError(error_code, f"{error.message}; what is missing was refused") if error_code else error
 
     def _check_sequence(
         self,
@@ -317,8 +320,8 @@ class ProducerStateManager:
         self.producers[producer_id] = ProducerStateEntry(
             producer_epoch, batches, max_timestamp, coordinator_epoch, txn_first_offset
         )
-        if self._begin_at:
-            self._begin_at.pop(producer_id, None)
+        if self.refused.by_producer:
+            self.refused.forget(producer_id)
         return producer_id, former, verification
 
     def complete_transaction(
@@ -347,8 +350,8 @@ class ProducerStateManager:
         current = self.producers.pop(producer_id, None)
         if former is not None:
             self.producers[producer_id] = former
-        elif current is not None and current.last_sequence >= 0:
-            self.not_begun(producer_id, current.producer_epoch, current.batches[0][0])
+        if current is not None and current.last_sequence >= 0:
+            self.refused.note(producer_id, current.producer_epoch, current.batches[-1][0], KAFKA_STORAGE_ERROR)
         if current is not None and current.current_txn_first_offset >= 0:
             former_first = former.current_txn_first_offset if former is not None else NO_OFFSET
             if former_first != current.current_txn_first_offset:
