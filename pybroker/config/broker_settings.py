@@ -296,7 +296,7 @@ _ROWS: Final = (
     ("log.flush.scheduler.interval.ms",               LONG,    LONG_MAX,      None,     HIGH,   FIXED,   USED),
     ("log.flush.interval.ms",                         LONG,    None,          None,     HIGH,   CLUSTER, USED),
     ("log.flush.offset.checkpoint.interval.ms",       INT,     60_000,        NATURAL,  HIGH,   FIXED,   USED),
-    ("log.flush.start.offset.checkpoint.interval.ms", INT,     60_000,        NATURAL,  HIGH,   FIXED,   IDLE),
+    ("log.flush.start.offset.checkpoint.interval.ms", INT,     60_000,        NATURAL,  HIGH,   FIXED,   USED),
     ("log.preallocate",                               BOOLEAN, False,         None,     MEDIUM, CLUSTER, IDLE),
     ("num.recovery.threads.per.data.dir",             INT,     2,             POSITIVE, HIGH,   CLUSTER, IDLE),
     ("auto.create.topics.enable",                     BOOLEAN, True,          None,     HIGH,   FIXED,   USED),

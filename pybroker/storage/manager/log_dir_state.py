@@ -147,16 +147,19 @@ class LogDirState:
 
     def note_offsets(self, key: TopicPartition, log: Log) -> None:
         """Take an open log's offsets over into what the checkpoints will say."""
+        self.note_recovery_point(key, log)
+        self.note_log_start(key, log)
+
+    def note_recovery_point(self, key: TopicPartition, log: Log) -> None:
+        """Where a recovery of that log would begin."""
         self.recovery_points.offsets[key] = log.recovery_point
+
+    def note_log_start(self, key: TopicPartition, log: Log) -> None:
+        """Where that log starts; a start that its first segment tells needs no entry, as in Kafka."""
         if log.log_start_offset > log.segments[0].base_offset:
             self.log_start_offsets.offsets[key] = log.log_start_offset
         else:
             self.log_start_offsets.forget(key)
-
-    def write_offsets(self) -> None:
-        """Write where logs start, and where a recovery would, on the flusher thread."""
-        self.recovery_points.write()
-        self.log_start_offsets.write()
 
     def write_high_watermarks(self) -> None:
         """Write the high watermarks, on the flusher thread."""
