@@ -20,6 +20,7 @@ from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import (
     assign_replicas,
     begin_controlled_shutdown,
+    cordon_directories,
     fence_brokers,
     leads_anything,
     register_broker,
@@ -198,14 +199,20 @@ class Controller:
         done: Callable[[Heartbeat], None],
         *,
         offline_directories: Collection[bytes] = (),
+        cordoned_directories: Collection[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker tells of log dirs that have failed, or wants to stop and be rid of its leaderships first."""
+        """A broker tells of log dirs that have failed, or wants to stop and be rid of its leaderships first.
+
+        ``cordoned_directories`` are those that take no new replicas; None says nothing of that.
+        """
 
         def decide(builder: ImageBuilder) -> Generator[None, None, Heartbeat]:
             broker = builder.view().brokers.get(broker_id)
             if broker is None or broker.epoch != broker_epoch:
                 return Heartbeat(ErrorCode.STALE_BROKER_EPOCH)
+            if cordoned_directories is not None:
+                cordon_directories(builder, broker_id, cordoned_directories)
             if offline_directories:
                 take_directories_offline(builder, broker_id, offline_directories)
             if wants_shutdown and not broker.in_controlled_shutdown:

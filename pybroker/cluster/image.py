@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
 
-    ``log_dirs`` has the ids of its log dirs that work.
+    ``log_dirs`` has the ids of its log dirs that work, ``cordoned_log_dirs`` of those that take no new replicas.
     """
 
     broker_id: int
@@ -73,6 +73,19 @@ class BrokerRegistration(NamedTuple):
     fenced: bool = False
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] = ()
+
+    @property
+    def open_log_dirs(self) -> tuple[bytes, ...]:
+        """Its log dirs that take new replicas (KIP-1066)."""
+        if not self.cordoned_log_dirs:
+            return self.log_dirs
+        return tuple(each for each in self.log_dirs if each not in self.cordoned_log_dirs)
+
+    @property
+    def takes_replicas(self) -> bool:
+        """Whether any log dir of its takes new replicas; a broker that named none is trusted, as in Kafka."""
+        return not self.log_dirs or bool(self.open_log_dirs)
 
     @property
     def is_active(self) -> bool:

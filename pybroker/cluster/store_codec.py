@@ -269,6 +269,8 @@ def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
         "fenced": broker.fenced,
         "inControlledShutdown": broker.in_controlled_shutdown,
         "logDirs": [uuid_text(log_dir) for log_dir in broker.log_dirs],
+        # Left out where there is none, as it was before there were any.
+        **({"cordoned": [uuid_text(each) for each in broker.cordoned_log_dirs]} if broker.cordoned_log_dirs else {}),
     }
 
 
@@ -439,4 +441,5 @@ def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
         fields["fenced"],
         fields["inControlledShutdown"],
         tuple(uuid_bytes(text) for text in fields["logDirs"]),
+        tuple(uuid_bytes(text) for text in fields.get("cordoned", ())),
     )

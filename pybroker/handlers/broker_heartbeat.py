@@ -1,6 +1,7 @@
-"""BrokerHeartbeat (key 63), versions 0 and 1.
+"""BrokerHeartbeat (key 63), versions 0 to 2.
 
-Behaviour: a broker tells of log dirs that have failed (1), or wants to stop and be rid of its leaderships first.
+Behaviour: a broker tells of log dirs that have failed (1) or are cordoned (2, KIP-1066), or wants to stop and be rid of
+its leaderships first.
 Not done: being alive, which its session in the metadata store says, and asking to be fenced or unfenced.
 """
 
@@ -23,6 +24,7 @@ def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartb
         request.broker_epoch,
         lambda answer: parked.complete(_response(answer)),
         offline_directories=request.offline_log_dirs or (),
+        cordoned_directories=request.cordoned_log_dirs,
         wants_shutdown=request.want_shut_down,
     )
     return parked

@@ -2,8 +2,7 @@
 
 Behaviour: every log dir with the partitions asked for (null means all), their sizes, and from 4 the volume's size and
 free space (KIP-827); a directory that is offline, or cannot be read, is answered with KAFKA_STORAGE_ERROR.
-A replica that is being moved stands twice, in its target as a future one.
-Not done: cordoned directories (KIP-1066).
+A replica that is being moved stands twice, in its target as a future one.  5 says which are cordoned (KIP-1066).
 """
 
 from __future__ import annotations
@@ -66,4 +65,5 @@ def _result(directory: LogDirDescription) -> Steps:
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=directory.total_bytes,
         usable_bytes=directory.usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )

@@ -65,7 +65,9 @@ class Housekeeping:
         self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
         if self._maps.start():
             self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
-        self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points)
+        self._every(
+            "recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points
+        )
         interval_ms = settings.log_flush_start_offset_checkpoint_interval_ms
         self._every("log starts", interval_ms, self.checkpoint_log_starts)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
