@@ -112,7 +112,7 @@ INTER_BROKER_APIS: tuple[Api, ...] = (
     Api(56, "AlterPartition", (2, 3), "alter_partition"),
     Api(58, "Envelope", (0, 0), "envelope"),
     Api(62, "BrokerRegistration", (0, 4), "broker_registration"),
-    Api(63, "BrokerHeartbeat", (0, 1), "broker_heartbeat"),
+    Api(63, "BrokerHeartbeat", (0, 2), "broker_heartbeat"),
     Api(67, "AllocateProducerIds", (0, 0), "allocate_producer_ids"),
     Api(73, "AssignReplicasToDirs", (0, 0), "assign_replicas_to_dirs", elements_max=ADMIN),
 )

@@ -219,6 +219,13 @@ TOKEN_KEYS_MAX = 10_000
 
 # A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.  And the least pause between two fetches.
 KEY_SET_BYTES_MAX = 1_000_000
+
+# A file that a setting names: stores of keys, files of settings and of users.  Java's own trust store has 200 KB.
+NAMED_FILE_BYTES_MAX = 4 << 20
+
+# How long an alteration waits for the files that it names: less than a client waits for the answer, and much longer
+# than a busy machine takes.  A file system that does not answer keeps a thread, and the alteration is refused.
+NAMED_FILES_MS = 20_000
 KEYS_PAUSE_MS_MIN = 100
 
 # ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.

@@ -34,6 +34,7 @@ from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.moved_replicas import MovedReplicas
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
+from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.late_services import LateServices
@@ -46,12 +47,13 @@ from pybroker.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
+    from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.cluster.delegation_tokens import DelegationTokens
     from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
-    from pybroker.cluster.standalone import Standalone
+    from pybroker.cluster.standalone import OwnChannel, Standalone
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
@@ -153,15 +155,16 @@ class BrokerServer:
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
-        moved = MovedReplicas(env.timers, channel.assign_replicas)
-        self._close_what_was_built.append(moved.close)
-        logs.on_replica_moved = moved.tell
+        self._tell_of_moved_replicas(env, logs, channel)
         rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
+        cordoned = logs.cordon(config.cordoned_log_dirs)
         if membership.is_alone:
-            membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0)
+            membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
+            await self._join(
+                membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue, cordoned
+            )
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
@@ -169,6 +172,7 @@ class BrokerServer:
                 log.warning(why)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
+        self._keep_cordoned(services.configs, logs, membership, cordoned)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
         self._hold_clients_to_quotas(metadata)
@@ -189,6 +193,24 @@ class BrokerServer:
         logs.look_for_room()
         logs.on_room_changed = membership.note_full_directories
         membership.note_full_directories(logs.full_directory_ids())
+
+    def _tell_of_moved_replicas(self, env: Env, logs: LogManager, channel: OwnChannel | ControllerChannel) -> None:
+        moved = MovedReplicas(env.timers, channel.assign_replicas)
+        self._close_what_was_built.append(moved.close)
+        logs.on_replica_moved = moved.tell
+
+    def _keep_cordoned(
+        self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]
+    ) -> None:
+        """The controller hears which log dirs take no new replicas, from ``registered`` on."""
+
+        def tell(names: frozenset[str]) -> None:
+            if CORDONED_LOG_DIRS in names:
+                membership.cordon(logs.cordon(self.config.cordoned_log_dirs))
+
+        configs.subscribe(tell)
+        if logs.cordon(self.config.cordoned_log_dirs) != registered:  # the image, which has come now, says otherwise
+            tell(frozenset((CORDONED_LOG_DIRS,)))
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
@@ -213,6 +235,8 @@ class BrokerServer:
         """Have settings of brokers that change hold at once, and refuse those that cannot."""
         configs.subscribe(self._on_config_change)
         configs.checks += [doors.check, sockets.check]
+        configs.look = doors.look
+        self._close_what_was_built.append(doors.follow_files(self.services.env))
         configs.subscribe(lambda names: doors.update(self.config))
         configs.subscribe(lambda names: sockets.processor.follow_settings())
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
@@ -310,11 +334,12 @@ class BrokerServer:
         hearing: Hearing | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
+        cordoned: list[bytes],
     ) -> None:
         member.on_superseded = self._on_failure
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered, cordoned)
 
         why = await outcome_of(begin)
         if why is not None:

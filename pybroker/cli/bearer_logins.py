@@ -26,6 +26,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathn
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pybroker.config import jaas
+from pybroker.config.named_files import read_named_text
 
 MECHANISM: Final = "OAUTHBEARER"
 
@@ -97,13 +98,7 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def _token_of_file(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return _checked(file.read().strip(), path)
-    except OSError as error:
-        raise ValueError(f"{_URL}: {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ValueError(f"{_URL}: {path} holds no token") from None
+    return _checked(read_named_text(path, _URL).strip(), path)
 
 
 def _checked(token: Any, source: str) -> str:

@@ -19,6 +19,7 @@ from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
 from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.named_files import read_named_text
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import tell_of_exposure
 from pybroker.server import BrokerServer
@@ -71,13 +72,7 @@ def _first_users(add_scram: Sequence[str]) -> Users:
 
 def _lines(path: str) -> list[str]:
     """The lines of a file that are neither empty nor comments; ConfigError."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except UnicodeDecodeError:
-        raise ConfigError(f"--add-scram: {path} is not UTF-8") from None
-    except OSError as error:
-        raise ConfigError(f"--add-scram: {path} cannot be read: {error.strerror}") from error
+    lines = [line.strip() for line in read_named_text(path, "--add-scram").split("\n")]
     tell_of_exposure(path, "passwords")
     return [line for line in lines if line and not line.startswith("#")]
 

@@ -168,10 +168,12 @@ class ClusterMember:
         hearing: Hearing | None = None,
         found: FoundReplicas = MappingProxyType({}),
         on_registered: Callable[[], None] = lambda: None,
+        cordoned: Sequence[bytes] = (),
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
-        ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
+        ``endpoints`` are what clients, and brokers, of each listener connect to; ``cordoned`` are those of
+        ``log_dirs`` that take no new replicas; ``previous_broker_epoch`` is that of
         the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
         replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
         controller has registered this broker, so that others may know of it, which is a moment before ``done``.
@@ -179,7 +181,13 @@ class ClusterMember:
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
         registration = BrokerRegistration(
-            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
+            self.node_id,
+            0,
+            incarnation_id,
+            dict(endpoints),
+            rack,
+            log_dirs=tuple(log_dirs),
+            cordoned_log_dirs=tuple(cordoned),
         )
         own = LiveBroker(incarnation_id, tuple(log_dirs), sends_heartbeats=True)
         live = LiveBrokers(self._store, self.node_id, own)
@@ -307,6 +315,12 @@ class ClusterMember:
         """These log dirs of this broker have no room, and its others have: replicas elsewhere take over."""
         assert self._full_log_dirs is not None
         self._full_log_dirs.become(directories)
+
+    def cordon(self, directories: Sequence[bytes]) -> None:
+        """These log dirs of this broker, and no others, take no new replicas: the controller is told."""
+        assert self._lifecycle is not None
+        self._lifecycle.cordon(tuple(directories))
+        self.channel.cordon(tuple(directories))
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""

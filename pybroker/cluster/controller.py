@@ -20,6 +20,7 @@ from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.brokers import (
     assign_replicas,
     begin_controlled_shutdown,
+    cordon_directories,
     fence_brokers,
     leads_anything,
     note_full_directories,
@@ -202,17 +203,16 @@ class Controller:
         *,
         offline_directories: Collection[bytes] = (),
         full_directories: Collection[bytes] | None = None,
+        cordoned_directories: Collection[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker lives, tells of log dirs that have failed, of all that have no room (None: nothing is said of that), or
-        wants to stop and be rid of its leaderships first.
-
-        One that tells nothing changes nothing, and does not wait for the store.
-        """
+        """A broker lives, tells of its log dirs (failed; all without room; all cordoned; None says nothing), or wants
+        to stop and be rid of its leaderships first.  A heartbeat that tells nothing does not wait for the store."""
         known = self._images.image.brokers.get(broker_id)
         if self.is_active and known is not None and known.epoch == broker_epoch:
             self.on_contact(broker_id)
-            if not offline_directories and full_directories is None and not wants_shutdown:
+            says_nothing = not offline_directories and full_directories is None and cordoned_directories is None
+            if says_nothing and not wants_shutdown:
                 self._env.timers.call_soon(done, Heartbeat(0, known.fenced))
                 return
 
@@ -220,6 +220,8 @@ class Controller:
             broker = builder.view().brokers.get(broker_id)
             if broker is None or broker.epoch != broker_epoch:
                 return Heartbeat(ErrorCode.STALE_BROKER_EPOCH)
+            if cordoned_directories is not None:
+                cordon_directories(builder, broker_id, cordoned_directories)
             if offline_directories:
                 take_directories_offline(builder, broker_id, offline_directories)
             if full_directories is not None:

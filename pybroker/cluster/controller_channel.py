@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pybroker_protocol.schema import Request
 
 # Versions that every broker of a cluster speaks.
+_CORDONING_HEARTBEAT = 2
 _REGISTRATION, _HEARTBEAT, _ALTER_PARTITION, _PRODUCER_IDS, _CREATE_TOPICS, _ASSIGNMENT = 4, 1, 3, 0, 7, 0
 _TIMEOUT_MS: Final = 10_000
 # How long a broker waits until its own image has a topic that the controller says it has created.
@@ -81,6 +82,7 @@ class ControllerChannel:
         peers: Peers,
     ) -> None:
         self._env = env
+        self._cordoned: Sequence[bytes] = ()  # as the controller is to know it
         self._broker_epoch = broker_epoch
         self._broker_id = broker_id
         self._controller = controller
@@ -176,9 +178,10 @@ class ControllerChannel:
         *,
         offline_directories: Sequence[bytes] = (),
         full_directories: Sequence[bytes] | None = None,
+        cordoned_directories: Sequence[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """Tell of log dirs that failed or have no room, or of the wish to stop; see ``Controller.heartbeat``."""
+        """Tell of log dirs that failed, are full or cordoned, or of the wish to stop; see ``Controller.heartbeat``."""
         if self._controller.is_active:
             self._controller.heartbeat(
                 self._broker_id,
@@ -186,6 +189,7 @@ class ControllerChannel:
                 done,
                 offline_directories=offline_directories,
                 full_directories=full_directories,
+                cordoned_directories=cordoned_directories,
                 wants_shutdown=wants_shutdown,
             )
             return
@@ -197,6 +201,7 @@ class ControllerChannel:
             want_shut_down=wants_shutdown,
             offline_log_dirs=list(offline_directories),
             full_log_dirs=None if full_directories is None else list(full_directories),
+            cordoned_log_dirs=None if cordoned_directories is None else list(cordoned_directories),
         )
 
         def answer(response: Any | None, error_code: int) -> None:
@@ -205,7 +210,8 @@ class ControllerChannel:
             else:
                 done(Heartbeat(response.error_code, response.is_fenced, response.should_shut_down))
 
-        self._ask(request, _HEARTBEAT, answer)
+        # Of an older version's controller nothing else is asked than what it knows.
+        self._ask(request, _HEARTBEAT if cordoned_directories is None else _CORDONING_HEARTBEAT, answer)
 
     def assign_replicas(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
         """Tell in which log dirs this broker found replicas; ``done(error code)``, see ``Controller.assign_replicas``.
@@ -249,6 +255,20 @@ class ControllerChannel:
                 self._env.timers.call_later(STORE_RETRY_MS, self.take_directory_offline, directory)
 
         self.heartbeat(done, offline_directories=(directory,))
+
+    def cordon(self, directories: Sequence[bytes]) -> None:
+        """These log dirs of this broker take no new replicas: told until the controller knows, or others are named."""
+        self._cordoned = directories
+
+        def done(heartbeat: Heartbeat) -> None:
+            if heartbeat.error_code and self._cordoned is directories:
+                self._env.timers.call_later(STORE_RETRY_MS, again)
+
+        def again() -> None:
+            if self._cordoned is directories:
+                self.cordon(directories)
+
+        self.heartbeat(done, cordoned_directories=directories)
 
     # --- partitions --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ class VersionRange(NamedTuple):
     max_version: int
 
 
+# The level of metadata.version from which log dirs can be cordoned (KIP-1066): 4.3-IV0.
+CORDONED_LOG_DIRS_LEVEL: Final = 30
+
 SUPPORTED: Final[Mapping[str, VersionRange]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),  # 1: KIP-966
     GROUP_VERSION: VersionRange(0, 1),  # 1: consumer groups of KIP-848

@@ -62,7 +62,8 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
 
-    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` those of them that have no room.
+    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` of those without room, and
+    ``cordoned_log_dirs`` of those that take no new replicas.
     """
 
     broker_id: int
@@ -74,11 +75,24 @@ class BrokerRegistration(NamedTuple):
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
     full_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] = ()
 
     @property
     def has_room(self) -> bool:
         """Whether any of its log dirs has."""
         return not self.full_dirs or any(directory not in self.full_dirs for directory in self.log_dirs)
+
+    @property
+    def open_log_dirs(self) -> tuple[bytes, ...]:
+        """Its log dirs that take new replicas (KIP-1066)."""
+        if not self.cordoned_log_dirs:
+            return self.log_dirs
+        return tuple(each for each in self.log_dirs if each not in self.cordoned_log_dirs)
+
+    @property
+    def takes_replicas(self) -> bool:
+        """Whether any log dir of its takes new replicas; a broker that named none is trusted, as in Kafka."""
+        return not self.log_dirs or bool(self.open_log_dirs)
 
     @property
     def is_active(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Literal
 from pybroker.cluster import store_codec
 from pybroker.cluster.controller import Controller, static_min_insync_replicas, tell_missing
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.brokers import register_broker
+from pybroker.cluster.decisions.brokers import cordon_directories, register_broker
 from pybroker.cluster.features import unsupported_level
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder, first_delta
@@ -95,6 +95,11 @@ class Standalone:
         """A log dir of this broker failed."""
         self.controller.take_directory_offline(directory)
 
+    def cordon(self, directories: Sequence[bytes]) -> None:
+        """These log dirs of this broker, and no others, take no new replicas."""
+        broker = self._cache.image.brokers[self.node_id]
+        self.controller.heartbeat(self.node_id, broker.epoch, lambda _: None, cordoned_directories=directories)
+
     def load(self) -> None:
         """Open and read the store, or find the cluster that a new one will hold; nothing is written yet.
 
@@ -133,12 +138,14 @@ class Standalone:
         found: FoundReplicas = MappingProxyType({}),
         *,
         clean_shutdown: bool = True,
+        cordoned: Sequence[bytes] = (),
     ) -> None:
         """Take the controller key, register this broker and publish the first image, in one transaction.
 
-        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that
-        work, ``found`` where replicas lie for which ``loaded_image`` names another log dir, or none.  After an unclean
-        shutdown the leader epochs of this broker's partitions grow.  StoreError when the store fails.
+        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that work,
+        ``cordoned`` those of them that take no new replicas, ``found`` where replicas lie for which ``loaded_image``
+        names another log dir, or none.  After an unclean shutdown the leader epochs of this broker's partitions grow.
+        StoreError when the store fails.
         """
         incarnation_id = self._env.new_uuid()
         registration = BrokerRegistration(
@@ -148,6 +155,7 @@ class Standalone:
         if eligible_replicas.are_tracked(self._loaded):
             eligible_replicas.prepare_settings(builder, static_min_insync_replicas(self._config))
         tell_missing(self.node_id, register_broker(builder, registration, found, clean_shutdown=clean_shutdown))
+        cordon_directories(builder, self.node_id, cordoned)
         builder.set_controller(self.node_id)
         applied = self._apply_retained(builder)
         puts, deletes = store_codec.encode(self._loaded, builder.view(), builder.delta())

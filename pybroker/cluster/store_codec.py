@@ -277,7 +277,9 @@ def _broker_fields(broker: BrokerRegistration) -> dict[str, Any]:
         "fenced": broker.fenced,
         "inControlledShutdown": broker.in_controlled_shutdown,
         "logDirs": [uuid_text(log_dir) for log_dir in broker.log_dirs],
+        # Left out where there is none, as it was before there were any.
         **({"fullDirs": [uuid_text(log_dir) for log_dir in broker.full_dirs]} if broker.full_dirs else {}),
+        **({"cordoned": [uuid_text(each) for each in broker.cordoned_log_dirs]} if broker.cordoned_log_dirs else {}),
     }
 
 
@@ -449,4 +451,5 @@ def _broker(broker_id: int, fields: dict[str, Any]) -> BrokerRegistration:
         fields["inControlledShutdown"],
         tuple(uuid_bytes(text) for text in fields["logDirs"]),
         tuple(uuid_bytes(text) for text in fields.get("fullDirs", ())),
+        tuple(uuid_bytes(text) for text in fields.get("cordoned", ())),
     )

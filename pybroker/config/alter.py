@@ -17,6 +17,7 @@ from pybroker.config.broker import NOTHING, BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.names import LISTENER_PREFIX, base_name, broker_setting
+from pybroker.config.providers import refers_elsewhere
 from pybroker.config.resources import (
     APPEND,
     BROKER,
@@ -163,6 +164,13 @@ def change_broker(
     return ConfigChange(BROKER, name, updates, alteration.replace)
 
 
+def own_settings_after(alteration: Alteration, current: Overrides, config: BrokerConfig) -> BrokerConfig:
+    """What this broker's settings would be; ConfigFailure and ConfigError where ``change_broker`` refuses that."""
+    merged = _merged(alteration, current, _updates(alteration, current, broker_setting))
+    _validate_dynamic(merged, per_broker=True)
+    return config.with_dynamic(config.cluster_default, merged)
+
+
 def require_broker(
     resource_name: str, broker_id: int, mismatch: str = "Unexpected broker id, expected {}, but received {}"
 ) -> None:
@@ -260,11 +268,14 @@ def _validate_dynamic(overrides: Overrides, per_broker: bool) -> None:
     if single and not per_broker:
         reason = "Cannot update these configs at default cluster level, broker id must be specified"
         raise ConfigError(f"{reason}: {list_text(single)}")
+    for name, text in overrides.items():
+        if refers_elsewhere(text):
+            raise ConfigError(f"{name}: references to config providers are resolved in a broker's own file alone")
     for name in known:
         if name in _NOT_WHILE_RUNNING:
             raise ConfigError(f"{name} cannot be changed while pybroker runs")
     for name, setting in known.items():
-        setting.parse(overrides[name])
+        setting._replace(name=name).parse(overrides[name])
 
 
 def _check_limits(name: str, value: int, config: BrokerConfig) -> None:

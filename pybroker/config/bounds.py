@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.config.schema import ListOf, OneOf, Range, RangeOr
+from pybroker.config.schema import BuiltIn, ListOf, OneOf, Range, RangeOr
 
 POSITIVE: Final = Range(1)
 NATURAL: Final = Range(0)
 ANY_LIST: Final = ListOf()
+NO_CLASS: Final = BuiltIn()
 COMPRESSION_TYPES: Final = OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVEL: Final = RangeOr(1, 9, -1)
 CLEANUP_POLICIES: Final = ListOf("compact", "delete")

@@ -17,16 +17,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS, REQUIRED_BY_KAFKA
-from pybroker.config.names import LISTENER_PREFIX, OF_THE_AUTHORIZER, base_name
+from pybroker.config.named_files import read_named_file
+from pybroker.config.names import (
+    LISTENER_PREFIX,
+    OF_PROVIDERS,
+    OF_THE_AUTHORIZER,
+    PROVIDERS,
+    base_name,
+    broker_setting,
+)
 from pybroker.config.properties import parse_properties
-from pybroker.config.rules import broken_rule, check_together
-from pybroker.config.schema import ConfigError, Setting
+from pybroker.config.rules import absolute_paths, broken_rule, check_together
+from pybroker.config.schema import BuiltIn, ConfigError, Setting
 from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
+from pybroker.config.without_effect import tell_without_effect
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
@@ -144,6 +154,10 @@ class BrokerConfig:
             if listen and name == "listeners":
                 raise ConfigError(f"listening on {', '.join(listen)} and the setting {name} exclude each other")
             static[name] = value
+        if PROVIDERS in static or any("${" in text for text in static.values()):
+            from pybroker.config.providers import resolve
+
+            static = resolve(static)
         if data_dir is not None:
             static.pop("log.dir", None)
             static["log.dirs"] = data_dir  # a list, as of every log.dirs
@@ -153,7 +167,8 @@ class BrokerConfig:
             static.update(settings_of_arguments(listen, static))
         _require_text(static)
         config = cls(static, defaults=DEV_DEFAULTS if dev else NOTHING)
-        config.log_idle_settings()
+        _check_for_listeners(static)
+        tell_without_effect(static, config.static)
         return config
 
     # --- look-ups --------------------------------------------------------------------------------------------------
@@ -202,6 +217,12 @@ class BrokerConfig:
         return dirs
 
     @property
+    def cordoned_log_dirs(self) -> frozenset[str]:
+        """The absolute paths of those log dirs that take no new replicas (KIP-1066); ``*`` is all of them."""
+        cordoned = self._values["cordoned.log.dirs"]
+        return absolute_paths(self.log_dirs if cordoned == ("*",) else cordoned)
+
+    @property
     def log_config(self) -> LogConfig:
         """What a topic without overrides has; one object until a broker setting changes."""
         if self._log_config is None:
@@ -241,6 +262,9 @@ class BrokerConfig:
     def apply_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
         """Replace both dynamic layers; returns the names whose value changed.  Effective at once."""
         before, own_before = self._values, self.per_broker
+        told = {*self.cluster_default.items(), *own_before.items()}
+        new = [name for name, text in (*cluster_default.items(), *per_broker.items()) if (name, text) not in told]
+        tell_without_effect(new, {**self.static, **cluster_default, **per_broker})
         self.cluster_default = cluster_default
         self.per_broker = per_broker
         self._values = self._combine()
@@ -262,11 +286,9 @@ class BrokerConfig:
         check_together(candidate)
         return candidate
 
-    def log_idle_settings(self) -> None:
-        """One line that names the settings which were set and mean nothing here."""
-        idle = sorted(name for name in self._given if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].used)
-        if idle:
-            log.info("accepted, but without meaning in pybroker: %s", ", ".join(idle))
+    def snapshot(self) -> BrokerConfig:
+        """These settings as they are now, for a thread: this object changes on the loop."""
+        return copy(self)
 
     def _combine(self) -> dict[str, Any]:
         static = self._static_values()
@@ -303,27 +325,30 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
     while (rule := broken_rule(values)) is not None:
         ignored = {name: static[name] for name in rule.names if values[name] != static[name]}
         if not ignored:
-            raise ConfigError(rule.message)
-        log.warning("dynamic settings ignored: %s: %s", ", ".join(ignored), rule.message)
+            raise ConfigError(rule.says(values))
+        log.warning("dynamic settings ignored: %s: %s", ", ".join(ignored), rule.says(values))
         values.update(ignored)
     return values
+
+
+def _check_for_listeners(static: Mapping[str, str]) -> None:
+    """ConfigError for what a setting of one listener must not say: also of a listener that there is not."""
+    for name, text in static.items():
+        setting = broker_setting(name) if name.startswith(LISTENER_PREFIX) else None
+        if setting is not None and isinstance(setting.valid, BuiltIn):
+            setting._replace(name=name).parse(text)
 
 
 _DIRECTORIES = frozenset(("log.dir", "log.dirs", "metadata.log.dir"))
 
 
 def _read_file(path: str) -> dict[str, str]:
+    data = read_named_file(path, "the file of settings")
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            settings = parse_properties(file.read())
+        settings = parse_properties(data.decode(errors="surrogateescape"))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"the file of settings cannot be read: {path}: {error.strerror}") from error
     tell_of_exposed_settings(path, settings)
-    unknown = sorted(name for name in settings if base_name(name) is None and name not in OF_THE_AUTHORIZER)
-    if unknown:
-        log.warning("%s: unknown settings, ignored: %s", path, ", ".join(unknown))
     return settings
 
 
@@ -338,7 +363,7 @@ def _require_text(settings: Mapping[str, str]) -> None:
 
 
 def _require_known(name: str) -> None:
-    if base_name(name) is not None or name in OF_THE_AUTHORIZER:
+    if base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS):
         return
     if name in DYNAMIC_ONLY_SETTINGS:
         raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")

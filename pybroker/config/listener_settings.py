@@ -12,6 +12,7 @@ from typing import Any
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.names import LISTENER_PREFIX
+from pybroker.config.schema import PASSWORD, ConfigError
 
 
 class ListenerSettings:
@@ -40,6 +41,8 @@ class ListenerSettings:
         for name in self._own_names(setting, mechanism):
             text = self._text(name)
             if text is not None:
+                if "${" in text and BROKER_SETTINGS[setting].type == PASSWORD:
+                    _refuse_reference(name, text)
                 return BROKER_SETTINGS[setting]._replace(name=name).parse(text)
         return self._config[setting]
 
@@ -57,3 +60,11 @@ class ListenerSettings:
     def _text(self, name: str) -> str | None:
         config = self._config
         return config.per_broker.get(name, config.static.get(name))
+
+
+def _refuse_reference(name: str, text: str) -> None:
+    """A secret that refers elsewhere and was not resolved (an older version's store): its text must not be it."""
+    from pybroker.config.providers import refers_elsewhere
+
+    if refers_elsewhere(text):
+        raise ConfigError(f"{name}: references to config providers are resolved in a broker's own file alone")

@@ -18,6 +18,10 @@ LISTENER_PREFIX: Final = "listener.name."
 # What Kafka hands to its authorizer: settings of no type and no default, that have no row.
 OF_THE_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 
+# Kafka's config providers: these names, and below the prefix class and parameters of each provider.
+PROVIDERS: Final = "config.providers"
+OF_PROVIDERS: Final = f"{PROVIDERS}."
+
 # What librdkafka, and the commands' ``-X``, call secrets of clients for which Kafka has other names.
 _SECRETS_OF_LIBRDKAFKA: Final = frozenset(("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"))
 

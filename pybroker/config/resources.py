@@ -20,6 +20,7 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 # While eligible leader replicas are tracked (KIP-966) it is set for all brokers together, and for none alone.
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 

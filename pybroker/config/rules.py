@@ -14,7 +14,8 @@ for changes ``validateReconfiguration`` of ``DynamicThreadPool``, ``DynamicRemot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from os.path import abspath
 from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.connections import OVERRIDES, parse_overrides
@@ -31,11 +32,19 @@ class Values(Protocol):
 
 
 class Rule(NamedTuple):
-    """Among the settings ``names`` holds ``holds(values)``; if not, ``message`` is what the operator reads."""
+    """Among the settings ``names`` holds ``holds(values)``; if not, ``message`` is what the operator reads.
+
+    ``culprits`` gives what stands behind the message, where it names some.
+    """
 
     names: tuple[str, ...]
     holds: Callable[[Values], bool]
     message: str
+    culprits: Callable[[Values], Iterable[str]] | None = None
+
+    def says(self, values: Values) -> str:
+        """The message for values among which the rule does not hold."""
+        return self.message if self.culprits is None else self.message + ",".join(self.culprits(values))
 
 
 def _at_most(low: str, high: str, message: str = "") -> Rule:
@@ -87,6 +96,17 @@ def _inter_broker_listener_is_advertised(values: Values) -> bool:
     return name.upper() in names - {controller.upper() for controller in values["controller.listener.names"]}
 
 
+def absolute_paths(paths: Iterable[str]) -> frozenset[str]:
+    """Paths as log dirs are told to clients: a relative one means a place, not a spelling (KAFKA-20901)."""
+    return frozenset(abspath(path) for path in paths)
+
+
+def _cordoned_elsewhere(values: Values) -> list[str]:
+    """What is cordoned, and no log dir."""
+    log_dirs = absolute_paths(values["log.dirs"] or values["log.dir"])
+    return [path for path in values["cordoned.log.dirs"] if path != "*" and abspath(path) not in log_dirs]
+
+
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
 _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
 _RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
@@ -127,6 +147,18 @@ RULES: Final = (
         ("log.dirs", "log.dir"),
         lambda values: all(values["log.dirs"] or values["log.dir"]),
         "At least one log directory must be defined via log.dirs or log.dir.",
+    ),
+    Rule(
+        ("cordoned.log.dirs",),
+        lambda values: "*" not in values["cordoned.log.dirs"] or len(values["cordoned.log.dirs"]) == 1,
+        "requirement failed: When cordoned.log.dirs is set to *, it must not contain other values",
+    ),
+    Rule(
+        ("cordoned.log.dirs", "log.dirs", "log.dir"),
+        lambda values: not _cordoned_elsewhere(values),
+        "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+        "Missing entries : ",
+        _cordoned_elsewhere,
     ),
     Rule(
         ("log.cleaner.threads",),
@@ -196,7 +228,7 @@ def check_together(values: Values) -> None:
     """Raise ``ConfigError`` unless every rule holds."""
     rule = broken_rule(values)
     if rule is not None:
-        raise ConfigError(rule.message)
+        raise ConfigError(rule.says(values))
 
 
 def check_change(before: Values, after: Values) -> None:

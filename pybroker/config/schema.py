@@ -49,9 +49,11 @@ BROKER: Final = "per-broker"
 CLUSTER: Final = "cluster-wide"
 
 # Flags: what a setting means here.
-IDLE: Final = 0  # accepted, because Kafka knows it; nothing in pybroker reads it
-USED: Final = 1
+USED: Final = 1  # something in pybroker reads it, or refuses what it cannot do
 INTERNAL: Final = 2  # Kafka's own undocumented settings: accepted, never described
+# Nothing reads these two; each row says which one it is, because what restricts or hides is not accepted in vain.
+TUNES: Final = 4  # accepted: it is about how Kafka does a thing, or about a thing that is not served at all
+CHECKED: Final = 8  # it restricts, hides, verifies or names code: its validator refuses what would be without effect
 
 
 class ConfigError(ValueError):
@@ -218,6 +220,46 @@ class Matching:
         return self.form
 
 
+class BuiltIn:
+    """What a setting that names Java classes, or parts of a JVM, may say: what is here anyhow; other code is nowhere.
+
+    ``names`` are accepted, and classes that begin with ``package``; each element of a list counts.  Kafka prints no
+    bounds here, and fails where a class cannot be loaded.
+    """
+
+    __slots__ = ("names", "package")
+
+    def __init__(self, *names: str, package: str = "") -> None:
+        self.names = names
+        self.package = package
+
+    def check(self, name: str, value: Any) -> None:
+        for element in value if isinstance(value, tuple) else (value,):
+            if element and element not in self.names and not (self.package and element.startswith(self.package)):
+                here = f"{' and '.join(self.names)} alone" if self.names else "it has to stay unset"
+                raise invalid_value(name, element, f"pybroker loads no Java classes: {here}")
+
+    def __str__(self) -> str:
+        return ""
+
+
+class Not:
+    """A feature that is asked for, and not served: the setting may have any value but ``refused``."""
+
+    __slots__ = ("reason", "refused")
+
+    def __init__(self, refused: Any, reason: str) -> None:
+        self.refused = refused
+        self.reason = reason
+
+    def check(self, name: str, value: Any) -> None:
+        if value == self.refused:
+            raise invalid_value(name, value_text(value), self.reason)
+
+    def __str__(self) -> str:
+        return ""
+
+
 class Setting(NamedTuple):
     """One setting.  ``default`` is a parsed value or None; ``mode`` says how a broker setting may change at run time.
 
@@ -236,6 +278,11 @@ class Setting(NamedTuple):
     def used(self) -> bool:
         """Whether anything in pybroker reads it."""
         return bool(self.flags & USED)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it is read, or held to what is done anyhow."""
+        return bool(self.flags & (USED | CHECKED))
 
     @property
     def internal(self) -> bool:

@@ -32,6 +32,7 @@ from pybroker.config.resources import (
     Description,
     Outcome,
 )
+from pybroker.config.schema import ConfigError
 from pybroker_protocol.errors import ErrorCode
 
 Overrides = Mapping[str, str]
@@ -109,6 +110,8 @@ class ConfigService:
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
         # Each raises ConfigError for settings of this broker that its parts could not follow.
         self.checks: list[Callable[[BrokerConfig], None]] = []
+        # Calls back, maybe later, with why its parts cannot follow them, which files say that the settings name.
+        self.look: Callable[[BrokerConfig, Callable[[ConfigError | None], None]], None] | None = None
         self._waiting: deque[_Request] = deque()
         self._writing = False
         metadata.subscribe(self.on_image)
@@ -210,14 +213,61 @@ class ConfigService:
 
         Each resource comes once, or with a refusal.
         """
-        self._waiting.append(_Request(alterations, validate_only, done))
-        self._serve()
 
-    def settle_here(self, alterations: Sequence[Alteration], validate_only: bool) -> list[Outcome | None]:
+        def go_on(looked_into: Sequence[Alteration]) -> None:
+            self._waiting.append(_Request(looked_into, validate_only, done))
+            self._serve()
+
+        self._look_into(alterations, go_on)
+
+    def settle_here(
+        self,
+        alterations: Sequence[Alteration],
+        validate_only: bool,
+        done: Callable[[list[Outcome | None]], None],
+    ) -> None:
         """Do what this broker does by itself, where another one's controller decides the rest: None for each of that.
 
-        Those are its loggers, and what cannot be because of its own settings.
+        Those are its loggers, and what cannot be because of its own settings.  ``done`` may run before this returns.
         """
+        self._look_into(alterations, lambda looked_into: done(self._settled(looked_into, validate_only)))
+
+    def _look_into(self, alterations: Sequence[Alteration], go_on: Callable[[Sequence[Alteration]], None]) -> None:
+        """Refuse those of this broker's own settings whose files say no: ``go_on`` with all, once that is known.
+
+        Each resource comes once, so that there is one of these, and no other request waits for its files.
+        """
+        look = self.look
+        for index, alteration in enumerate(alterations):
+            after = None if look is None else self._own_settings_after(alteration)
+            if after is None:
+                continue
+
+            def looked(error: ConfigError | None, index: int = index) -> None:
+                looked_into = list(alterations)
+                if error is not None:
+                    refusal = ConfigFailure(ErrorCode.INVALID_REQUEST, str(error))
+                    looked_into[index] = looked_into[index]._replace(refusal=refusal)
+                go_on(looked_into)
+
+            assert look is not None
+            look(after, looked)
+            return
+        go_on(alterations)
+
+    def _own_settings_after(self, alteration: Alteration) -> BrokerConfig | None:
+        """What this broker's settings would be; None where they stay, or cannot be so: the decision says why."""
+        if alteration.resource_type != BROKER or not alteration.resource_name or alteration.refusal is not None:
+            return None
+        try:
+            alter.refuse_malformed(alteration)
+            alter.require_broker(alteration.resource_name, self._broker_id)
+            current = self._overrides(BROKER, str(self._broker_id))
+            return alter.own_settings_after(alteration, current, self._config)
+        except (ConfigFailure, ConfigError):
+            return None
+
+    def _settled(self, alterations: Sequence[Alteration], validate_only: bool) -> list[Outcome | None]:
         outcomes: list[Outcome | None] = []
         for alteration in alterations:
             of_one_broker = alteration.resource_type == BROKER and alteration.resource_name

@@ -6,9 +6,6 @@ broker loggers cannot be altered so; one answer per resource.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from pybroker.config.resources import Alteration, AlterConfigOp
 from pybroker.handlers.config_requests import alter, refusal, refused
 from pybroker.handlers.config_requests import split as split_configs
@@ -34,12 +31,10 @@ def handle(ctx: RequestContext, request: AlterConfigsRequest) -> Steps:
     )
 
 
-def split(
-    ctx: RequestContext, request: AlterConfigsRequest
-) -> tuple[AlterConfigsRequest | None, Callable[[Any | None], Any]]:
+def split(ctx: RequestContext, request: AlterConfigsRequest) -> Steps:
     """What this broker alone can do is done; the rest."""
     alterations = [_alteration(ctx, resource) for resource in request.resources]
-    return split_configs(ctx, request, alterations, AlterConfigsResponse, AlterConfigsResourceResponse)
+    return (yield from split_configs(ctx, request, alterations, AlterConfigsResponse, AlterConfigsResourceResponse))
 
 
 def refuse(ctx: RequestContext, request: AlterConfigsRequest, error: ErrorCode) -> AlterConfigsResponse:

@@ -1,7 +1,7 @@
-"""BrokerHeartbeat (key 63), versions 0 and 1.
+"""BrokerHeartbeat (key 63), versions 0 to 2.
 
 Behaviour: a broker keeps up its session with the active controller, tells of log dirs that have failed (1), of all that
-have no room (1), or wants to stop and be rid of its leaderships first.
+have no room (1) and of all that are cordoned (2, KIP-1066), or wants to stop and be rid of its leaderships first.
 Not done: asking to be fenced, or unfenced: a broker that is fenced registers anew.
 """
 
@@ -25,6 +25,7 @@ def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartb
         lambda answer: parked.complete(_response(answer)),
         offline_directories=request.offline_log_dirs or (),
         full_directories=request.full_log_dirs,
+        cordoned_directories=request.cordoned_log_dirs,
         wants_shutdown=request.want_shut_down,
     )
     return parked

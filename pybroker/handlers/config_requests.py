@@ -25,7 +25,7 @@ from pybroker.config.resources import (
     ConfigFailure,
     Outcome,
 )
-from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions, too_many
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
@@ -86,11 +86,13 @@ def split(
     alterations: Sequence[Alteration],
     response_class: Callable[..., Any],
     result_class: Callable[..., Any],
-) -> tuple[Any | None, Callable[[Any | None], Any]]:
+) -> Steps:
     """See ``forwarding``: a broker's loggers are its own, and so is what its settings allow."""
     outcomes: list[Outcome | None] = [None] * len(alterations)
     if too_many(alterations) is None:
-        outcomes = ctx.services.configs.settle_here(_without_repeated(alterations), request.validate_only)
+        settled = Parked()
+        ctx.services.configs.settle_here(_without_repeated(alterations), request.validate_only, settled.complete)
+        outcomes = yield settled
 
     def merge(response: Any | None) -> Any:
         theirs = iter(() if response is None else response.responses)

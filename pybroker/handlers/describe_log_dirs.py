@@ -3,8 +3,7 @@
 Behaviour: every log dir with the partitions asked for (null means all), their sizes, also of those that nothing was
 written to, and from 4 the volume's size and free space (KIP-827); a directory that is offline, or cannot be read, is
 answered with KAFKA_STORAGE_ERROR.
-A replica that is being moved stands twice, in its target as a future one.
-Not done: cordoned directories (KIP-1066).
+A replica that is being moved stands twice, in its target as a future one.  5 says which are cordoned (KIP-1066).
 """
 
 from __future__ import annotations
@@ -73,4 +72,5 @@ def _result(directory: LogDirDescription) -> Steps:
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=directory.total_bytes,
         usable_bytes=directory.usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )

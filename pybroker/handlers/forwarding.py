@@ -5,7 +5,7 @@ long, and what a client is told that could not be served.  Owns no connection (`
 meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, beside ``handle``,
 
     def refuse(ctx, request, error: ErrorCode) -> response      # nothing of it was done, for this reason
-    def split(ctx, request) -> (request | None, merge)          # optional: what this broker does by itself is done; the
+    def split(ctx, request) -> steps: (request | None, merge)   # optional: what this broker does by itself is done; the
                                                                 # rest, and ``merge(response to it)`` is the response
 
     REPEATABLE = False      # optional: what may have been done already must not be asked a second time
@@ -50,7 +50,7 @@ class ControllerHandler(Protocol):
     def refuse(self, ctx: RequestContext, request: Any, error: ErrorCode, /) -> Any: ...
 
 
-Split = Callable[[RequestContext, Any], tuple[Any | None, Callable[[Any | None], Any]]]
+Split = Callable[[RequestContext, Any], Steps]
 
 
 class Forwarder:
@@ -66,7 +66,7 @@ class Forwarder:
         split: Split | None = getattr(handler, "split", None)
         if split is None or self._services.controller.is_active:
             return (yield from self._done(handler, ctx, request))
-        rest, merge = split(ctx, request)
+        rest, merge = yield from split(ctx, request)
         return merge(None if rest is None else (yield from self._done(handler, ctx, rest)))
 
     def _done(self, handler: ControllerHandler, ctx: RequestContext, request: Request) -> Steps:

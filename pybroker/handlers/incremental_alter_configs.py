@@ -6,9 +6,6 @@ and a resource is changed wholly or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from pybroker.config.resources import Alteration, AlterConfigOp
 from pybroker.handlers.config_requests import alter, refusal, refused
 from pybroker.handlers.config_requests import split as split_configs
@@ -36,12 +33,14 @@ def handle(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Step
     )
 
 
-def split(
-    ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> tuple[IncrementalAlterConfigsRequest | None, Callable[[Any | None], Any]]:
+def split(ctx: RequestContext, request: IncrementalAlterConfigsRequest) -> Steps:
     """What this broker alone can do is done; the rest."""
     alterations = [_alteration(ctx, resource) for resource in request.resources]
-    return split_configs(ctx, request, alterations, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)
+    return (
+        yield from split_configs(
+            ctx, request, alterations, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
+        )
+    )
 
 
 def refuse(

@@ -22,11 +22,13 @@ from pybroker.config.secret_files import tell_of_exposure
 from pybroker.net.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.listeners import Listener
+    from pybroker.env import Env
+    from pybroker.net.key_stores import KeyStores, WantedTls
     from pybroker.net.processor import Processor
     from pybroker.security.login import Mechanisms
     from pybroker.security.mechanisms import Surroundings
@@ -131,6 +133,7 @@ class Doors:
         self._config = config
         self._listeners = {listener.name: listener for listener in listeners}
         self._around = around
+        self._key_stores: KeyStores | None = None  # there is none where no listener has TLS, or nothing changes yet
         self._serving_brokers: str | None = None  # the name of the listener by which other brokers come
         self._doors = {
             listener.name: Door(
@@ -156,38 +159,77 @@ class Doors:
         return self._doors[listener]
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise ConfigError unless all listeners can be what these settings say.
+        """Raise ConfigError unless all listeners can let clients log in as these settings say.
 
-        One about which they say nothing new stays as it is, even where its certificate has expired meanwhile.
+        One about which they say nothing new stays as it is.
         """
         for name, listener in self._listeners.items():
-            if _security_of(name, config) == _security_of(name, self._config):
-                continue
-            self._inside_of(listener, config)
+            if _security_of(name, config) != _security_of(name, self._config):
+                self._mechanisms(listener, config)
+
+    def look(self, config: BrokerConfig, done: Callable[[ConfigError | None], None]) -> None:
+        """Whether all listeners can show the keys and certificates that these settings name: ``done``, maybe at once.
+
+        Files are read on a thread.  What was read is what ``update`` with these settings takes, without another look.
+        Where nothing new is said of a listener no file of it is a reason to refuse, be its certificate expired.
+        """
+        key_stores = self._key_stores
+        if key_stores is None:
+            done(None)
+            return
+        key_stores.look(self._wanted(config), done)
 
     def update(self, config: BrokerConfig) -> None:
         """Settings were altered, be it to what they were: listeners of which they say something new follow.
 
-        So do those whose files of keys and certificates are others by now, as in Kafka.  A file, or what an earlier
-        version has let through, may be wrong: then the listener stays as it was.
+        So do those whose files of keys and certificates are others by now, as in Kafka: a moment later, unless they
+        were read for this change.  A file, or what an earlier version has let through, may be wrong: then the listener
+        stays as it was.
         """
+        key_stores = self._key_stores
         for name, listener in self._listeners.items():
-            door, told = self._doors[name], _security_of(name, config)
-            if told == door.told and (door.tls is None or not door.tls.has_newer_files):
-                continue
-            try:
-                door.mechanisms, door.tls = self._inside_of(listener, config)
-                door.told = told
-            except ConfigError as error:
-                log.warning("listener %s stays as it was: %s", name, error)
+            told = _security_of(name, config)
+            if not listener.has_tls:
+                if told != self._doors[name].told:
+                    self._renew(name, told, None)
+            elif key_stores is not None and (tls := key_stores.take(name, told)) is not None:
+                self._renew(name, told, tls)
+        if key_stores is not None:
+            key_stores.read_anew(lambda: self._wanted(self._config.snapshot()), self._renew)
 
-    def _inside_of(self, listener: Listener, config: BrokerConfig) -> tuple[Mechanisms | None, Tls | None]:
-        """What a listener's door is made of, by these settings; ConfigError, also for a certificate of another one."""
-        mechanisms, tls = self._mechanisms(listener, config), _tls(listener, config)
-        before = self._doors[listener.name].tls
-        if tls is not None and before is not None:
-            _check_compatible(tls, before, ListenerSettings(config, listener.name))
-        return mechanisms, tls
+    def follow_files(self, env: Env) -> Callable[[], None]:
+        """Files of keys are read on a thread of ``env`` from now on; what is given back ends it."""
+        if not any(listener.has_tls for listener in self._listeners.values()):
+            return lambda: None
+        from pybroker.net.key_stores import KeyStores
+
+        self._key_stores = KeyStores(env)
+        return self._key_stores.close
+
+    def _wanted(self, config: BrokerConfig) -> list[WantedTls]:
+        """What each listener with TLS has, and what the settings say of it."""
+        from pybroker.net.key_stores import WantedTls
+
+        found = []
+        for name, listener in self._listeners.items():
+            door = self._doors[name]
+            if door.tls is not None:
+                settings = ListenerSettings(config, name)
+                told = _security_of(name, config)
+                found.append(WantedTls(name, settings, listener.asks_who_it_is, told, told == door.told, door.tls))
+        return found
+
+    def _renew(self, name: str, told: dict[str, Any], tls: Tls | None) -> None:
+        """The listener shows these keys from now on, if its settings still say so."""
+        if told != _security_of(name, self._config):
+            return
+        door = self._doors[name]
+        try:
+            if told != door.told:
+                door.mechanisms = self._mechanisms(self._listeners[name], self._config)
+            door.tls, door.told = tls, told
+        except ConfigError as error:
+            log.warning("listener %s stays as it was: %s", name, error)
 
     def _mechanisms(self, listener: Listener, config: BrokerConfig) -> Mechanisms | None:
         serves_brokers, around = listener.name == self._serving_brokers, self._around
@@ -198,22 +240,6 @@ class Doors:
         if listener.asks_who_it_is:
             return ListenerMechanisms(ListenerSettings(config, listener.name), around, serves_brokers)
         return None if around.cluster is None else BrokerMechanisms(around.cluster)
-
-
-def _check_compatible(tls: Tls, before: Tls, settings: ListenerSettings) -> None:
-    """Raise ConfigError where clients that trusted the one may not trust the other (SslFactory.CertificateEntries)."""
-    name = settings.name_of("ssl.keystore.location")
-    if tls.subject != before.subject and not settings.get("ssl.allow.dn.changes"):
-        raise ConfigError(
-            f"{name}: the new certificate is another one's "
-            f"({tls.subject}, not {before.subject}); ssl.allow.dn.changes would let it"
-        )
-    lost = before.alternative_names - tls.alternative_names
-    if lost and not settings.get("ssl.allow.san.changes"):
-        raise ConfigError(
-            f"{name}: the new certificate lacks {len(lost)} of the alternative names of the one before; "
-            "ssl.allow.san.changes would let it"
-        )
 
 
 def _security_of(listener: str, config: BrokerConfig) -> dict[str, Any]:

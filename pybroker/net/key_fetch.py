@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 
 def fetch_keys(source: KeySource) -> bytes:
-    """What is there.  OSError where it cannot be had, ValueError where it is too much to be a key set."""
+    """What is there.  OSError where it cannot be had by http, ValueError where it is too much, or in no file."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     parts = urlsplit(source.url)
     if parts.scheme == "file":
-        with open(url2pathname(parts.path), "rb") as file:
-            data = file.read(limits.KEY_SET_BYTES_MAX + 1)
-    else:
-        data = _get(source)
+        from pybroker.config.named_files import read_named_file
+
+        path = url2pathname(parts.path)
+        return read_named_file(path, "sasl.oauthbearer.jwks.endpoint.url", limits.KEY_SET_BYTES_MAX)
+    data = _get(source)
     if len(data) > limits.KEY_SET_BYTES_MAX:
         raise ValueError(f"it has more than {limits.KEY_SET_BYTES_MAX} bytes")
     return data

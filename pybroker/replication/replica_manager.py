@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
+from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
 from pybroker.folded_log import FoldedLog
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 
 # A topic's name or its id.
 TopicKey = str | bytes
-
-# Kafka's selector of the replica that a consumer reads from (KIP-392); there is no other.
-RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 logger = logging.getLogger(__name__)
 

@@ -106,6 +106,9 @@ class ListenerMechanisms:
                 f"{setting} names {', '.join(strangers) or 'no mechanism'}: {', '.join(_MECHANISMS)} are served"
             )
         self.names: tuple[str, ...] = tuple(enabled)
+        for name in self.names:
+            # Whoever names another handler does not mean that the users of these settings get in.
+            settings.get("sasl.server.callback.handler.class", name)
         self._starts: dict[str, Start] = {name: _MECHANISMS[name](name, settings, surroundings) for name in self.names}
         self._max_session_ms = {name: settings.get("connections.max.reauth.ms", name) for name in self.names}
         self._cluster = surroundings.cluster if serves_brokers else None
@@ -154,9 +157,6 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
         raise ConfigError(f"{setting} is not set: it says where the keys of OAUTHBEARER's tokens are")
     if not url.startswith(("https://", "http://", "file:///")):
         raise ConfigError(f"{setting} is no URL of https, http or file:///")
-    if "Unsecured" in (settings.get("sasl.server.callback.handler.class", name) or ""):
-        handler = settings.name_of("sasl.server.callback.handler.class", name)
-        raise ConfigError(f"{handler} names one that lets tokens without a signature in: there is none here")
     if find_spec("jwt") is None or find_spec("cryptography") is None:
         raise ConfigError(f"{settings.name_of('sasl.enabled.mechanisms')}: OAUTHBEARER needs the extra: "
                           "pip install 'pybroker[oauth]'")  # fmt: skip

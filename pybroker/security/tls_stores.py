@@ -21,14 +21,16 @@ from secrets import token_hex
 from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.named_files import read_named_file
 from pybroker.config.schema import ConfigError
 from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
 from pybroker.security.principals import PrincipalMapper, RuleError
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
-_KEY: Final = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+# Between the lines there is no third one: so a text of beginnings without ends costs no more than its length.
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_KEY: Final = re.compile(r"-----BEGIN ([A-Z ]{0,20})PRIVATE KEY-----(?:[^-]|-(?!----))*-----END \1PRIVATE KEY-----")
 # The store itself as PEM; where it is, of which type, and its password.
 _STORE_SETTINGS: Final = {
     "keystore": (
@@ -44,6 +46,7 @@ _STORE_SETTINGS: Final = {
         "ssl.truststore.password",
     ),
 }
+LOCATIONS: Final = tuple(names[1] for names in _STORE_SETTINGS.values())
 _JKS: Final = b"\xfe\xed\xfe\xed"
 # Java's names of TLS 1.2's suites that OpenSSL knows by others: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
 _JAVA_SUITE: Final = re.compile(r"TLS_(ECDHE_RSA|ECDHE_ECDSA|DHE_RSA|RSA)_WITH_([A-Z0-9_]+)")
@@ -188,13 +191,10 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
         if password is not None:
             raise ConfigError(f"{password_name} is set, but {location_name} is not")
         return None
+    if type_ not in ("PEM", "PKCS12", "JKS"):
+        raise ConfigError(f"{type_name} is {type_}: PEM and PKCS12 are served")
     file = _File.at(location)
-    try:
-        data = Path(location).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{location_name}: {location} cannot be read: {error.strerror}") from error
-    except ValueError:
-        raise ConfigError(f"{location_name}: {location!r} is no name of a file") from None
+    data = read_named_file(location, location_name)
     if data.startswith(_JKS):
         raise ConfigError(
             f"{location_name}: {location} is JKS, which only Java reads; convert it by: keytool -importkeystore "
@@ -205,8 +205,6 @@ def _store(settings: StoreSettings, kind: str) -> _Store | None:
         if password is not None:
             raise ConfigError(f"{password_name} means nothing with PEM: the key's password is ssl.key.password")
         return _pem(data.decode(errors="replace"), settings, kind, location_name, location)._replace(file=file)
-    if type_ not in ("PKCS12", "JKS"):
-        raise ConfigError(f"{type_name} is {type_}: PEM and PKCS12 are served")
     if not data.startswith(b"\x30"):
         hint = f", but PEM: set {type_name}=PEM" if data.lstrip().startswith(b"-----BEGIN") else ""
         raise ConfigError(f"{location_name}: {location} is no PKCS12 store{hint}")

@@ -99,7 +99,7 @@ class Broker:
             broker_id=THIS,
             authorizer=None,
             config=BrokerConfig({}),
-            configs=SimpleNamespace(settle_here=lambda alterations, _: [None] * len(alterations)),
+            configs=SimpleNamespace(settle_here=lambda alterations, _, done: done([None] * len(alterations))),
             controller=self.controller,
             peers=self.elsewhere,
             metadata=SimpleNamespace(image=None),

@@ -250,7 +250,7 @@ def test_a_broker_without_keys_lets_nobody_in_until_there_are_some(tmp_path: Pat
                 f"{OWN}sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.internals."
                 "unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
             },
-            "tokens without a signature",
+            "callback.handler.class: pybroker loads no Java classes",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_cluster import PybrokerCluster
 
-from pybroker.replication.replica_manager import RACK_AWARE_SELECTOR
+from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 
 TOPIC = "read-nearby"
 BROKERS = (1, 2, 3)

@@ -19,12 +19,14 @@ from pybroker_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pybroker_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.two_dirs import TwoDirs
 from tests.broker.wire_client import WireClient
 
@@ -131,6 +133,94 @@ def test_a_throttled_move_is_seen_and_cancelled_by_its_own_dir(tmp_path: Path, t
         assert ask_to_move(client, target) == [0]
         set_throttle(client, 1, str(1 << 40))
         wait_until(lambda: places(client) == [(target.name, False)], "the replica to lie there")
+
+
+def set_cordoned(client: WireClient, broker_id: int, value: str) -> str | None:
+    """The error, if any."""
+    config = AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name=str(broker_id), configs=[config])
+    reply = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    message: str | None = reply.responses[0].error_message
+    return message
+
+
+def cordoned(client: WireClient) -> list[str]:
+    """The log dirs that DescribeLogDirs calls cordoned."""
+    reply = client.ask(DescribeLogDirsRequest(topics=None), 5)
+    return sorted(Path(result.log_dir).name for result in reply.results if result.is_cordoned)
+
+
+def a_topic(topic: CreatableTopic) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=False)
+
+
+def new_topics(client: WireClient, *names: str) -> list[tuple[str, int, str | None]]:
+    """For each the name of its log dir, or the error."""
+    found = []
+    for name in names:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        (result,) = client.ask(a_topic(topic), 7).topics
+        if not result.error_code:
+            assert client.produce(name, batch(b"v")).error_code == 0
+        where = "" if result.error_code else places(client, name)[0][0]
+        found.append((where, result.error_code, result.error_message))
+    return found
+
+
+def test_a_cordoned_log_dir_gets_no_new_replica_and_keeps_those_it_has(tmp_path: Path, two_dirs: str) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    with Broker({"cordoned.log.dirs": str(b)}, data_dir=two_dirs) as broker, connect(broker) as client:
+        assert cordoned(client) == ["b"]
+        assert new_topics(client, "t1", "t2") == [("a", 0, None)] * 2
+        assert ask_to_move(client, b, "t1") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+        assert ask_to_move(client, b, "not-there-yet") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+        assert set_cordoned(client, 1, str(a)) is None
+        assert cordoned(client) == ["a"]
+        assert new_topics(client, "t3", "t4", "t5") == [("b", 0, None)] * 3
+        assert client.produce("t1", batch(b"v")).error_code == 0, "what lies there is served as before"
+        assert "Missing entries : /nowhere" in (set_cordoned(client, 1, "/nowhere") or "")
+        assert set_cordoned(client, 1, "*") is None
+        ((_, code, message),) = new_topics(client, "t6")
+        assert code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert "fenced, or have all their log directories cordoned" in (message or "")
+    with Broker({"cordoned.log.dirs": str(b)}, data_dir=two_dirs) as broker, connect(broker) as client:
+        assert cordoned(client) == ["a", "b"], "the dynamic setting is there from the start on"
+        assert new_topics(client, "t6")[0][1] == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert set_cordoned(client, 1, "") is None
+        assert new_topics(client, "t6")[0][1] == 0
+
+
+def test_a_broker_whose_log_dirs_are_all_cordoned_gets_no_new_replica_of_the_cluster() -> None:
+    with Cluster(2) as cluster:
+        first, second = cluster.brokers.values()
+        with connect(first) as client, connect(second) as other_client:
+            assert set_cordoned(other_client, second.broker_id, "*") is None
+
+            def replicas(name: str, factor: int = 1) -> set[int] | int:
+                topic = CreatableTopic(
+                    name=name, num_partitions=4, replication_factor=factor, assignments=[], configs=[]
+                )
+                (result,) = client.ask(a_topic(topic), 7).topics
+                if result.error_code:
+                    return int(result.error_code)
+                wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+                nodes: set[int] = set()
+
+                def is_known() -> bool:
+                    (found,) = client.ask(wanted, 9).topics
+                    nodes.update(node for partition in found.partitions for node in partition.replica_nodes)
+                    return bool(nodes)
+
+                wait_until(is_known, "the broker that was asked to know the topic")
+                return nodes
+
+            names = iter(f"t{number}" for number in range(1000))
+            wait_until(lambda: replicas(next(names)) == {first.broker_id}, "the controller to know")
+            for _ in range(5):
+                assert replicas(next(names)) == {first.broker_id}
+            assert replicas(next(names), factor=2) == ErrorCode.INVALID_REPLICATION_FACTOR
+            assert set_cordoned(other_client, second.broker_id, "") is None
+            wait_until(lambda: replicas(next(names)) == {first.broker_id, second.broker_id}, "the controller to know")
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +16,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from harness.waiting import wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker import limits
 from pybroker.config.schema import ConfigError
+from pybroker.security import tls_stores
 from pybroker.security.certificates import read_certificate
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -75,6 +79,20 @@ def damaged(authority: Authority, whole: Path) -> str:
     """The file ``whole`` with a second certificate, which is none."""
     file = authority.ca.parent / f"{whole.name}-damaged"
     file.write_text(whole.read_text() + DAMAGED)
+    return str(file)
+
+
+def empty(authority: Authority) -> str:
+    file = authority.ca.parent / "empty.pem"
+    file.touch()
+    return str(file)
+
+
+def fifo(authority: Authority) -> str:
+    """A pipe into which nobody writes."""
+    file = authority.ca.parent / "fifo"
+    if not file.exists():
+        os.mkfifo(file)
     return str(file)
 
 
@@ -293,6 +311,53 @@ def test_a_store_that_cannot_be_read_is_refused_and_keeps_no_other_setting_from_
         assert is_served(broker, authority)
 
 
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+@pytest.mark.parametrize("file", ["fifo", "/dev/zero", "/proc/kmsg", "huge"])
+def test_a_store_that_is_no_file_of_bounded_size_is_refused_while_others_are_served(
+    authority: Authority, broker: Broker, store: str, file: str
+) -> None:
+    huge = authority.ca.parent / "huge"
+    with huge.open("wb") as sparse:
+        sparse.truncate(5 << 30)
+    where = {"fifo": fifo(authority), "huge": str(huge)}.get(file, file)
+    with TlsClient(broker, authority) as client:
+        refused = altered(client, **{f"listener_name_ssl_ssl_{store}_location": where})
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert f"listener.name.ssl.ssl.{store}.location: " in refused.error_message
+        assert is_served(broker, authority)
+
+
+def test_a_file_system_that_does_not_answer_keeps_nobody_but_who_named_it(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    asked = threading.Event()
+
+    def hang(path: str, *_: Any) -> bytes:
+        asked.set()
+        assert answers.wait(60)
+        raise ConfigError("too late")
+
+    monkeypatch.setattr(limits, "NAMED_FILES_MS", 500)
+    with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
+        monkeypatch.setattr(tls_stores, "read_named_file", hang)
+        texts = {"listener.name.ssl.ssl.truststore.location": "/hangs"}
+        configs = [AlterableConfig(name=name, config_operation=0, value=text) for name, text in texts.items()]
+        resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+        client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        assert asked.wait(60)
+        assert is_served(broker, authority), "while the thread is held"
+        refused = client.receive().responses[0]
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "listener.name.ssl.ssl.truststore.location=/hangs: not read within 500 ms" in refused.error_message
+        assert altered(client, log_cleaner_threads="2").error_code == 0
+        answers.set()
+        wait_until(
+            lambda: "too late" in altered(client, listener_name_ssl_ssl_truststore_location="/hangs").error_message,
+            "the thread to go on",
+        )
+
+
 def test_a_certificate_changes_while_the_broker_runs_and_connections_stand(authority: Authority) -> None:
     with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
 
@@ -386,7 +451,9 @@ def test_a_certificate_that_has_expired_keeps_no_other_setting_from_changing(aut
         (lambda files: {"ssl.keystore.location": str(files.pem("locked", password="hunter2"))}, "password right"),
         (lambda files: {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "wrong",
                         "ssl.keystore.location": str(files.pkcs12("broker", "hunter2"))}, ".password right"),
-        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/dev/null"}, "holds no certificate"),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/dev/zero"}, "no regular file"),
+        (lambda files: {"ssl.keystore.location": fifo(files)}, "ssl.keystore.location: "),
+        (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": empty(files)}, "holds no certificate"),
         (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.location": damaged(files, files.ca)},
          "ssl.truststore.location: "),
         (lambda files: {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": DAMAGED},

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from pybroker.cluster.decisions.brokers import register_broker, take_directories_offline
+from pybroker.cluster import store_codec
+from pybroker.cluster.decisions.brokers import cordon_directories, register_broker, take_directories_offline
+from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.placement import Refused, choose_directory, place
+from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker.cluster.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -16,6 +22,9 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
+from pybroker.cluster.metadata_store import Entry
+from pybroker.config.resources import BROKER, CORDONED_LOG_DIRS, ConfigChange
+from pybroker_protocol.errors import ErrorCode
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 TOPIC_ID = b"t" * 16
@@ -119,3 +128,74 @@ def test_other_brokers_partitions_are_left_alone() -> None:
 )
 def test_which_log_dirs_are_online(directory: bytes, log_dirs: tuple[bytes, ...], online: bool) -> None:
     assert registration(*log_dirs).has_online_dir(directory) is online
+
+
+def cluster_of(*brokers: BrokerRegistration, level: int = CORDONED_LOG_DIRS_LEVEL) -> ImageBuilder:
+    builder = ImageBuilder(ClusterImage(features={METADATA_VERSION: level}))
+    for broker in brokers:
+        builder.put_broker(broker)
+    return builder
+
+
+def test_new_replicas_go_to_log_dirs_that_are_not_cordoned() -> None:
+    builder = cluster_of(registration(A, B, C))
+    cordon_directories(builder, 1, (B, A))
+    broker = builder.view().brokers[1]
+    assert broker.cordoned_log_dirs == (A, B)
+    assert {choose_directory(builder, broker) for _ in range(9)} == {C}
+    cordon_directories(builder, 1, ())
+    assert {choose_directory(builder, builder.view().brokers[1]) for _ in range(30)} == {A, B, C}
+
+
+@pytest.mark.parametrize("log_dirs", [(A,), (A, B)])
+def test_who_assigns_replicas_by_hand_may_choose_a_broker_that_is_cordoned(log_dirs: tuple[bytes, ...]) -> None:
+    broker = registration(*log_dirs)._replace(cordoned_log_dirs=log_dirs)
+    assert choose_directory(cluster_of(broker), broker) in log_dirs
+
+
+def test_a_broker_that_is_cordoned_counts_for_none_and_one_without_log_dirs_is_trusted() -> None:
+    def placed(brokers: dict[int, BrokerRegistration], factor: int = 1) -> set[int]:
+        return {each for replicas in place(brokers, 20, factor, Random(1)) for each in replicas}
+
+    cordoned = registration(A, B)._replace(cordoned_log_dirs=(A, B))
+    half = registration(A, B)._replace(broker_id=2, cordoned_log_dirs=(A,))
+    nameless = registration()._replace(broker_id=3, cordoned_log_dirs=(A,))
+    assert placed({1: cordoned, 2: half, 3: nameless}) == {2, 3}
+    with pytest.raises(Refused, match=r"only 1 broker\(s\) are registered"):
+        placed({1: cordoned, 2: half}, 2)
+    with pytest.raises(Refused, match="fenced, or have all their log directories cordoned"):
+        placed({1: cordoned})
+    # A broker all of whose open log dirs have failed takes none either.
+    assert not half._replace(log_dirs=(A,)).takes_replicas
+
+
+def test_what_is_cordoned_stays_so_while_its_broker_is_away_and_until_it_says_otherwise() -> None:
+    builder = cluster_of(registration(A, B))
+    cordon_directories(builder, 1, (B,))
+    register_broker(builder, registration(A, B), {}, clean_shutdown=True)
+    assert builder.view().brokers[1].cordoned_log_dirs == (B,)
+    register_broker(builder, registration(A, B)._replace(cordoned_log_dirs=(A,)), {}, clean_shutdown=True)
+    assert builder.view().brokers[1].cordoned_log_dirs == (A,)
+
+
+def test_a_cluster_of_an_older_level_cordons_nothing_and_refuses_the_setting() -> None:
+    builder = cluster_of(registration(A, B), level=CORDONED_LOG_DIRS_LEVEL - 1)
+    cordon_directories(builder, 1, (B,))
+    assert builder.view().brokers[1].cordoned_log_dirs == ()
+    (refused,) = alter_configs(builder, [ConfigChange(BROKER, "1", {CORDONED_LOG_DIRS: "/x"}, False)])
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert refused.error_message is not None
+    assert refused.error_message.endswith(f"it requires metadata.version >= {CORDONED_LOG_DIRS_LEVEL}")
+    (removed,) = alter_configs(builder, [ConfigChange(BROKER, "1", {CORDONED_LOG_DIRS: None}, False)])
+    assert not removed.error_code
+
+
+def test_what_is_cordoned_comes_back_from_the_store_and_costs_nothing_where_there_is_none() -> None:
+    for cordoned in ((), (B,)):
+        builder = cluster_of(registration(A, B)._replace(cordoned_log_dirs=cordoned))
+        image, delta = builder.build(1)
+        puts, _ = store_codec.encode(ClusterImage(), image, delta)
+        text = puts[store_codec.BROKERS + "1"]
+        assert (b"cordoned" in text) is bool(cordoned)
+        decoded = store_codec.decode({key: Entry(value, 1) for key, value in puts.items()})
+        assert decoded.brokers[1].cordoned_log_dirs == cordoned

@@ -100,14 +100,6 @@ def test_unknown_name_in_a_file_is_a_warning(tmp_path: Path, caplog: pytest.LogC
     assert "confluent.metrics" in warnings[0].getMessage()
 
 
-def test_settings_without_meaning_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = write(tmp_path, "num.io.threads=3\nssl.provider=x\nnum.partitions=2\n")
-    with caplog.at_level(logging.INFO, "pybroker.config"):
-        BrokerConfig.load(config_file=file)
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line.endswith("num.io.threads, ssl.provider")
-
-
 def test_malformed_file_is_an_error_with_its_path(tmp_path: Path) -> None:
     file = write(tmp_path, r"a=\u12")
     with pytest.raises(ConfigError, match=r"server\.properties: malformed"):

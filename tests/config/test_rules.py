@@ -72,6 +72,11 @@ REFUSED = [
     ({"queued.max.request.bytes": "10"}, "queued.max.request.bytes must be larger or equal to"),
     ({"inter.broker.listener.name": "FOO"}, "inter.broker.listener.name must be a listener name defined in"),
     ({"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name must be a listener name defined in"),
+    ({"cordoned.log.dirs": "*,/x", "log.dirs": "/x"}, "When cordoned.log.dirs is set to *, it must not contain other"),
+    (
+        {"cordoned.log.dirs": "/y,/x,/z", "log.dirs": "/x"},
+        "must be present in log.dirs or log.dir. Missing entries : /y,/z",
+    ),
     ({"process.roles": "controller"}, "process.roles must name the broker role"),
 ]
 ACCEPTED = [
@@ -87,6 +92,8 @@ ACCEPTED = [
     {"group.min.session.timeout.ms": "20", "group.max.session.timeout.ms": "10"},
     {"queued.max.request.bytes": "0"},
     {"inter.broker.listener.name": "plaintext"},
+    {"cordoned.log.dirs": "*"},
+    {"cordoned.log.dirs": "/x", "log.dirs": "/x,/y"},
 ]
 # Changes of a running broker with Kafka's defaults; the same were refused by Kafka 4.3.1 with INVALID_REQUEST.
 REFUSED_CHANGES = [

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pybroker import limits
+from pybroker.config.schema import ConfigError
 from pybroker.net.key_fetch import fetch_keys
 from pybroker.security.key_sets import KeySource
 from tests.certificates import Authority
@@ -127,7 +128,7 @@ def test_a_set_has_bounds(server: str, tmp_path: Path) -> None:
 
 def test_a_set_may_lie_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys of tokens.json"
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(ConfigError, match=r"jwks\.endpoint\.url: .* cannot be read: No such file"):
         fetch_keys(source(file.as_uri()))
     file.write_bytes(b"{}")
     assert fetch_keys(source(file.as_uri())) == b"{}"

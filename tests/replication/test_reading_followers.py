@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 from pybroker.handlers.context import Parked
-from pybroker.replication.replica_manager import RACK_AWARE_SELECTOR
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

@@ -33,7 +33,8 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     expected = answers(log)
     log.flushes.flush()
     world.run()
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     storage.manager._housekeeping.checkpoint_high_watermarks()
     world.run()
     if request.param == "after a clean stop":

@@ -163,7 +163,8 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.increment_log_start_offset(self.start_offset) == 0
         self.log.apply_retention()
         del self.model[:drop]
-        self.storage.manager._housekeeping.checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_recovery_points()
+        self.storage.manager._housekeeping.checkpoint_log_starts()
         self.world.run()
 
     @rule()
@@ -176,7 +177,8 @@ class LogMachine(RuleBasedStateMachine):
     def checkpoint(self, delivered: bool) -> None:
         self.settle()
         self.log.update_high_watermark(self.end_offset)
-        self.storage.manager._housekeeping.checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_recovery_points()
+        self.storage.manager._housekeeping.checkpoint_log_starts()
         self.storage.manager._housekeeping.checkpoint_high_watermarks()
         flusher = next((flusher for name, flusher in self.world.executors.items() if "-flusher-" in name), None)
         if delivered:
@@ -192,7 +194,8 @@ class LogMachine(RuleBasedStateMachine):
         self.settle()
         self.log.update_high_watermark(self.end_offset)
         assert self.log.increment_log_start_offset(self.model[-1][0]) == 0
-        self.storage.manager._housekeeping.checkpoint_offsets()
+        self.storage.manager._housekeeping.checkpoint_recovery_points()
+        self.storage.manager._housekeeping.checkpoint_log_starts()
         self.world.run()
         self.storage.manager.delete("t", self.topics.to_bytes(16, "big"), 10)
         if flusher_works:

@@ -43,7 +43,8 @@ def test_log_that_has_lost_what_was_synced_says_so(
     Client(log).fill(80)
     log.flushes.flush()
     storage.world.run()
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     storage.world.run()
     end, active = log.log_end_offset, log.segments[-1].path()
     assert log.recovery_point == end

@@ -134,7 +134,8 @@ def test_recovery_does_not_read_below_the_recovery_point(make_storage: MakeStora
     Client(log).fill(100)
     world.run()
     assert log.recovery_point >= log.active.base_offset
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     world.run()
     storage.kill()
     first = log.path / "00000000000000000000.log"
@@ -284,7 +285,8 @@ def test_random_crashes_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> 
             if random.random() < 0.1:
                 world.run()
         if random.random() < 0.3:
-            storage.manager._housekeeping.checkpoint_offsets()
+            storage.manager._housekeeping.checkpoint_recovery_points()
+            storage.manager._housekeeping.checkpoint_log_starts()
             world.run()
         if random.random() < 0.2:
             storage.close()
@@ -384,3 +386,31 @@ def test_a_log_that_never_had_a_record_begins_where_it_was_told_to_after_a_kill(
     storage.kill()
     log = make_storage().log()
     assert (log.log_start_offset, log.log_end_offset) == (12, 12)
+
+
+@pytest.mark.parametrize(("passes_ms", "starts_at"), [(1_000, 7), (0, 0)])
+def test_what_was_deleted_stays_deleted_after_a_crash_once_the_starts_interval_is_over(
+    make_storage: MakeStorage, world: FakeWorld, passes_ms: int, starts_at: int
+) -> None:
+    storage = make_storage(log_flush_start_offset_checkpoint_interval_ms=1_000)
+    log = storage.log()
+    Client(log).fill(10)
+    log.update_high_watermark(10)
+    log.increment_log_start_offset(7)
+    world.advance(passes_ms)
+    world.run()
+    storage.kill()
+
+    assert make_storage().log().log_start_offset == starts_at
+
+
+def test_a_checkpoint_interval_of_zero_is_one_checkpoint_and_not_all_the_time(
+    make_storage: MakeStorage, world: FakeWorld
+) -> None:
+    make_storage(
+        log_flush_start_offset_checkpoint_interval_ms=0,
+        log_flush_offset_checkpoint_interval_ms=0,
+        replica_high_watermark_checkpoint_interval_ms=0,
+    )
+    world.advance(0)
+    assert [timer for timer in world.timers.pending if not timer.cancelled and timer.due_ms <= world.clock.now] == []

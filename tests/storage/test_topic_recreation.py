@@ -36,7 +36,8 @@ def checkpointed_log(storage: Storage, topic: str = "t", start: int = 30) -> Log
     assert log.increment_log_start_offset(start) == 0
     log.flushes.flush()
     storage.world.run()
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     storage.manager._housekeeping.checkpoint_high_watermarks()
     storage.world.run()
     assert [offsets[topic, 0] for offsets in on_disk(storage)] == [50, start, 50]
@@ -97,7 +98,8 @@ def test_checkpoint_that_was_on_its_way_does_not_come_after_the_one_without_the_
     storage = make_storage()
     log = checkpointed_log(storage)
     assert log.increment_log_start_offset(40) == 0
-    storage.manager._housekeeping.checkpoint_offsets()  # waits for the flusher
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()  # waits for the flusher
     storage.manager.delete("t", TOPIC_ID, 10)
     Client(storage.log(topic_id=ANOTHER_ID)).fill(20)
     world.executor("flusher").work()
@@ -140,7 +142,8 @@ def test_topic_that_is_deleted_twice_between_two_checkpoints_leaves_nothing(
     Client(log).fill(50)
     log.update_high_watermark(50)
     log.increment_log_start_offset(45)
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     world.executor("flusher").work()  # its completion is not delivered
     storage.manager.delete("t", ANOTHER_ID, 10)
     Client(storage.log()).fill(20)
@@ -192,7 +195,8 @@ def test_offsets_that_a_crash_took_are_not_given_out_again_after_retention_has_l
     again = make_storage()
     again.manager.open_unused = again.partition_log
     again.manager._housekeeping.check_retention()
-    again.manager._housekeeping.checkpoint_offsets()
+    again.manager._housekeeping.checkpoint_recovery_points()
+    again.manager._housekeeping.checkpoint_log_starts()
     world.run()
     again.kill()
     assert make_storage().log().log_end_offset == 30

@@ -224,7 +224,8 @@ def test_transaction_indexes_made_anew_for_synced_data_are_synced(
     log.append_end_transaction(bytes(end_marker(7, 0, commit=False)), 0, 1, 0, client.later.append)
     log.flushes.flush()
     world.run()
-    storage.manager._housekeeping.checkpoint_offsets()
+    storage.manager._housekeeping.checkpoint_recovery_points()
+    storage.manager._housekeeping.checkpoint_log_starts()
     world.run()
     assert log.recovery_point == log.log_end_offset
     storage.kill()

@@ -22,6 +22,7 @@ from pybroker.cluster.decisions.in_sync_replicas import (
     without_replica,
 )
 from pybroker.cluster.decisions.placement import choose_directory
+from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker.cluster.image import (
     NO_LEADER,
     UNCHOSEN_DIRECTORIES,
@@ -50,7 +51,9 @@ def register_broker(
     is_same_process = before is not None and before.incarnation_id == registration.incarnation_id
     still_full = before.full_dirs if before is not None and is_same_process else ()
     full_dirs = tuple(directory for directory in still_full if directory in registration.log_dirs)
-    registration = registration._replace(epoch=epoch, full_dirs=full_dirs)
+    # Which log dirs are cordoned a broker tells after it has registered: until then those of its life before are.
+    cordoned = registration.cordoned_log_dirs or (() if before is None else before.cordoned_log_dirs)
+    registration = registration._replace(epoch=epoch, full_dirs=full_dirs, cordoned_log_dirs=cordoned)
     builder.put_broker(registration)
     image = builder.view()
     broker_id = registration.broker_id
@@ -172,6 +175,15 @@ def leads_anything(image: ClusterImage, broker_id: int) -> bool:
     return any(
         partition.leader == broker_id for topic in image.topics_by_name.values() for partition in topic.partitions
     )
+
+
+def cordon_directories(builder: ImageBuilder, broker_id: int, directories: Collection[bytes]) -> None:
+    """Exactly these log dirs of a broker take no new replicas, unless the cluster's level knows nothing of that."""
+    image = builder.view()
+    broker = image.brokers[broker_id]
+    cordoned = tuple(sorted(directories))
+    if cordoned != broker.cordoned_log_dirs and image.features.get(METADATA_VERSION, 0) >= CORDONED_LOG_DIRS_LEVEL:
+        builder.put_broker(broker._replace(cordoned_log_dirs=cordoned))
 
 
 def take_directories_offline(builder: ImageBuilder, broker_id: int, directories: Collection[bytes]) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import NamedResult
 from pybroker.cluster.store_names import refusal_of_length
-from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
+from pybroker.config.resources import BROKER, CORDONED_LOG_DIRS, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -30,6 +31,12 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
     if change.resource_type == TOPIC and change.resource_name not in image.topics_by_name:
         message = f"The topic '{change.resource_name}' does not exist."
         return NamedResult(change.resource_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if image.features.get(METADATA_VERSION, 0) < CORDONED_LOG_DIRS_LEVEL and change.updates.get(CORDONED_LOG_DIRS):
+        message = (
+            f"The {CORDONED_LOG_DIRS} configuration value cannot be set because it requires "
+            f"metadata.version >= {CORDONED_LOG_DIRS_LEVEL}"
+        )
+        return NamedResult(change.resource_name, ErrorCode.INVALID_CONFIG, message)
     refusal = eligible_replicas.refusal(image, change)
     if refusal is not None:
         return NamedResult(change.resource_name, ErrorCode.INVALID_CONFIG, refusal)

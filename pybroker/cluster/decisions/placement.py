@@ -39,11 +39,14 @@ def place(
 ) -> Iterator[tuple[int, ...]]:
     """Replicas for ``partition_count`` new partitions; ``Refused`` when the brokers are too few or all fenced.
 
+    One whose log dirs are all cordoned gets none, and counts for none, as in Kafka (KIP-1066).
     One in controlled shutdown is as good as fenced.  (Kafka leaves it out, and refuses a topic with as many replicas as
     there are brokers while one of them restarts.)
     """
+    brokers = {broker_id: broker for broker_id, broker in brokers.items() if broker.takes_replicas}
     if not any(broker.is_active for broker in brokers.values()):
-        raise _cannot_replicate(replication_factor, "All brokers are currently fenced.")
+        reason = "All brokers are currently fenced, or have all their log directories cordoned."
+        raise _cannot_replicate(replication_factor, reason)
     if replication_factor > len(brokers):
         reason = (
             f"The target replication factor of {replication_factor} cannot be reached because only "
@@ -168,13 +171,17 @@ def new_partition(
 
 
 def choose_directory(builder: ImageBuilder, broker: BrokerRegistration) -> bytes:
-    """The log dir of the broker that has room and holds the fewest replicas; one more is counted to it."""
+    """The log dir of the broker that has room and holds the fewest replicas; one more is counted to it.
+
+    A cordoned one only where there is no other: who assigns replicas by hand may do that, as in Kafka.
+    """
+    directories = broker.open_log_dirs or broker.log_dirs
     if len(broker.log_dirs) == 1:
         return broker.log_dirs[0]
     if not broker.log_dirs:
         return UNASSIGNED_DIRECTORY
     counts = builder.replicas_per_directory
-    chosen = min(broker.log_dirs, key=lambda directory: (directory in broker.full_dirs, counts[directory]))
+    chosen = min(directories, key=lambda directory: (directory in broker.full_dirs, counts[directory]))
     counts[chosen] += 1
     return chosen
 

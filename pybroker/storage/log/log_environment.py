@@ -28,6 +28,7 @@ class StorageSettings:
     __slots__ = (
         "fsync_before_ack",
         "log_flush_offset_checkpoint_interval_ms",
+        "log_flush_start_offset_checkpoint_interval_ms",
         "log_retention_check_interval_ms",
         "producer_id_expiration_check_interval_ms",
         "producer_id_expiration_ms",
@@ -42,6 +43,7 @@ class StorageSettings:
         sync: bool = True,
         log_retention_check_interval_ms: int = 300_000,
         log_flush_offset_checkpoint_interval_ms: int = 60_000,
+        log_flush_start_offset_checkpoint_interval_ms: int = 60_000,
         replica_high_watermark_checkpoint_interval_ms: int = 5_000,
         producer_id_expiration_ms: int = 86_400_000,
         producer_id_expiration_check_interval_ms: int = 600_000,
@@ -50,6 +52,7 @@ class StorageSettings:
         self.sync = sync  # False: never sync anything, for throw-away brokers (--dev, tests)
         self.log_retention_check_interval_ms = log_retention_check_interval_ms
         self.log_flush_offset_checkpoint_interval_ms = log_flush_offset_checkpoint_interval_ms
+        self.log_flush_start_offset_checkpoint_interval_ms = log_flush_start_offset_checkpoint_interval_ms
         self.replica_high_watermark_checkpoint_interval_ms = replica_high_watermark_checkpoint_interval_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
@@ -62,6 +65,9 @@ class StorageSettings:
             sync=config.get_bool("pybroker.fsync.enable"),
             log_retention_check_interval_ms=config.get_int("log.retention.check.interval.ms"),
             log_flush_offset_checkpoint_interval_ms=config.get_int("log.flush.offset.checkpoint.interval.ms"),
+            log_flush_start_offset_checkpoint_interval_ms=config.get_int(
+                "log.flush.start.offset.checkpoint.interval.ms"
+            ),
             replica_high_watermark_checkpoint_interval_ms=config.get_int(
                 "replica.high.watermark.checkpoint.interval.ms"
             ),

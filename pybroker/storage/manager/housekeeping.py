@@ -65,7 +65,11 @@ class Housekeeping:
         self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
         if self._maps.start():
             self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
-        self._every("recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_offsets)
+        self._every(
+            "recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points
+        )
+        interval_ms = settings.log_flush_start_offset_checkpoint_interval_ms
+        self._every("log starts", interval_ms, self.checkpoint_log_starts)
         interval_ms = settings.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", interval_ms, self.checkpoint_high_watermarks)
         self._every("producers", settings.producer_id_expiration_check_interval_ms, self._expire_producers)
@@ -78,12 +82,14 @@ class Housekeeping:
         self._maps.stop()
 
     def _every(self, name: str, interval_ms: int, task: Callable[[], None]) -> None:
+        """Do the task each ``interval_ms``; once, where that is not positive (as Kafka's scheduler does)."""
+
         def run() -> None:
             try:
                 task()
             except Exception:
                 logger.exception("The housekeeping of %s failed, it goes on in %d ms", name, interval_ms)
-            if not self._stopped:
+            if interval_ms > 0 and not self._stopped:
                 self._timers[name] = self._timers_port.call_later(interval_ms, run)
 
         self._timers[name] = self._timers_port.call_later(interval_ms, run)
@@ -133,13 +139,21 @@ class Housekeeping:
             if log.recovery_point < log.log_end_offset and log.flush_is_overdue(now_ms):
                 log.flushes.flush()
 
-    def checkpoint_offsets(self) -> None:
-        """Write where recovery would begin, and where logs start."""
+    def checkpoint_recovery_points(self) -> None:
+        """Write where recovery would begin."""
         for key, log in open_logs(self._logs):
             if log.on_disk:
-                self._places[key].note_offsets(key, log)
+                self._places[key].note_recovery_point(key, log)
         for state in online(self._states):
-            state.write_offsets()
+            state.recovery_points.write()
+
+    def checkpoint_log_starts(self) -> None:
+        """Write where logs start: what DeleteRecords has taken away stays away after a crash."""
+        for key, log in open_logs(self._logs):
+            if log.on_disk:
+                self._places[key].note_log_start(key, log)
+        for state in online(self._states):
+            state.log_start_offsets.write()
 
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks, and look whether all that was appended to lies where it was."""

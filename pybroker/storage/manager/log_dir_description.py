@@ -60,10 +60,11 @@ class LogDirDescription:
     Where there is an error code nothing else is known.
     """
 
-    __slots__ = ("error_code", "partitions", "path", "total_bytes", "usable_bytes")
+    __slots__ = ("error_code", "is_cordoned", "partitions", "path", "total_bytes", "usable_bytes")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_cordoned: bool = False) -> None:
         self.path = str(path)
+        self.is_cordoned = is_cordoned  # takes no new replicas (KIP-1066)
         self.fail(NONE)
 
     def fail(self, error_code: int) -> None:
@@ -129,7 +130,7 @@ class LogDirsDescription:
                 coming = places.coming(key, assigned[key])
                 if coming is not None:
                     keys[coming].append(key)
-        self._results = [LogDirDescription(state.directory.path) for state in states]
+        self._results = [LogDirDescription(state.directory.path, state.is_cordoned) for state in states]
         for state, described in zip(states, self._results, strict=True):
             if state.directory.offline:
                 described.fail(KAFKA_STORAGE_ERROR)

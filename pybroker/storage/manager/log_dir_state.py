@@ -15,7 +15,7 @@ Counterpart in Kafka: ``LogManager``'s checkpoint maps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,6 +59,7 @@ class LogDirState:
         "directory",
         "high_watermarks",
         "holes",
+        "is_cordoned",
         "log_start_offsets",
         "ready",
         "recovery_points",
@@ -67,6 +68,7 @@ class LogDirState:
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
+        self.is_cordoned = False  # takes no new replicas (KIP-1066)
         self.ready = False  # locked, read, and recovered if need be: only then may it be marked as cleanly stopped
         self.recovery_points = OffsetCheckpoint(directory, checkpoints.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = OffsetCheckpoint(directory, checkpoints.LOG_START_OFFSET_CHECKPOINT)
@@ -147,16 +149,19 @@ class LogDirState:
 
     def note_offsets(self, key: TopicPartition, log: Log) -> None:
         """Take an open log's offsets over into what the checkpoints will say."""
+        self.note_recovery_point(key, log)
+        self.note_log_start(key, log)
+
+    def note_recovery_point(self, key: TopicPartition, log: Log) -> None:
+        """Where a recovery of that log would begin."""
         self.recovery_points.offsets[key] = log.recovery_point
+
+    def note_log_start(self, key: TopicPartition, log: Log) -> None:
+        """Where that log starts; a start that its first segment tells needs no entry, as in Kafka."""
         if log.log_start_offset > log.segments[0].base_offset:
             self.log_start_offsets.offsets[key] = log.log_start_offset
         else:
             self.log_start_offsets.forget(key)
-
-    def write_offsets(self) -> None:
-        """Write where logs start, and where a recovery would, on the flusher thread."""
-        self.recovery_points.write()
-        self.log_start_offsets.write()
 
     def write_high_watermarks(self) -> None:
         """Write the high watermarks, on the flusher thread."""
@@ -170,6 +175,15 @@ class LogDirState:
         """Write every checkpoint; raises OSError."""
         for checkpoint in self._checkpoints():
             checkpoint.write_now()
+
+
+def cordon(states: Iterable[LogDirState], paths: Collection[str]) -> list[bytes]:
+    """Those whose directories lie at these absolute paths take no new replicas, the others do: the ids of the former,
+    as far as they work.
+    """
+    for state in states:
+        state.is_cordoned = str(state.directory.path) in paths
+    return [state.directory.directory_id for state in online(states) if state.is_cordoned]
 
 
 def online(states: Iterable[LogDirState]) -> list[LogDirState]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
 from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.manager.clean_stop import close_directory
 from pybroker.storage.manager.housekeeping import Housekeeping
-from pybroker.storage.manager.log_dir_state import LogDirState, online
+from pybroker.storage.manager.log_dir_state import LogDirState, cordon, online
 from pybroker.storage.manager.move_names import InterruptedMoves
 from pybroker.storage.manager.partition_places import Assigned, PartitionPlaces
 from pybroker.storage.manager.replica_moves import ReplicaMoves
@@ -238,6 +238,10 @@ class LogManager:
         for state in online(self._states):
             state.directory.look_for_room_at_start()
 
+    def cordon(self, paths: Collection[str]) -> list[bytes]:
+        """The directories at these absolute paths, and no others, take no new replicas; the ids of those that work."""
+        return cordon(self._states, paths)
+
     def begin_anew(self, topic: str, topic_id: bytes, partition: int) -> bool:
         """Give a replica whose log dir is none of this broker's a place in another, where it begins with nothing; False
         while any log dir does not work, since it may lie in there (Kafka's ``LogManager.getOrCreateLog``)."""
@@ -246,8 +250,7 @@ class LogManager:
 
     def clean_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop, -1 if any directory was not stopped cleanly (KIP-966)."""
-        epochs = [state.directory.clean_broker_epoch for state in self._states]
-        return min(epochs)
+        return min(state.directory.clean_broker_epoch for state in self._states)
 
     # Logs -------------------------------------------------------------------------------------------------------------
 

@@ -220,7 +220,10 @@ class PartitionPlaces:
         return next((state for state in online(self._states) if state.directory.directory_id == directory_id), None)
 
     def _least_loaded(self) -> LogDirState | None:
-        return min(online(self._states), key=self._counts.__getitem__, default=None)
+        """One that takes new replicas; where none does, this one is wanted all the same, as in Kafka."""
+        states = online(self._states)
+        takes_some = [state for state in states if not state.is_cordoned]
+        return min(takes_some or states, key=self._counts.__getitem__, default=None)
 
     def _put(self, key: TopicPartition, state: LogDirState) -> None:
         self._places[key] = state

@@ -26,7 +26,14 @@ from pybroker import limits, storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
 from pybroker.storage.manager.move_names import InterruptedMoves, doom, future_dir_name, moved_path
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND, NONE, REPLICA_NOT_AVAILABLE, StorageError
+from pybroker.storage.results import (
+    INVALID_REPLICA_ASSIGNMENT,
+    KAFKA_STORAGE_ERROR,
+    LOG_DIR_NOT_FOUND,
+    NONE,
+    REPLICA_NOT_AVAILABLE,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -130,7 +137,9 @@ class ReplicaMoves:
         state = self._state_at(path)
         if state is None:
             return LOG_DIR_NOT_FOUND
-        return KAFKA_STORAGE_ERROR if state.directory.offline else NONE
+        if state.directory.offline:
+            return KAFKA_STORAGE_ERROR
+        return INVALID_REPLICA_ASSIGNMENT if state.is_cordoned else NONE
 
     def _state_at(self, path: str) -> LogDirState | None:
         return next((state for state in self._states if str(state.directory.path) == path), None)

@@ -1,0 +1,60 @@
+"""Settings that were given and have no effect: a line for each, at the start and where they are altered.
+
+Owns: what has none, and why, in words.  Refuses nothing: what must not be without effect its row refuses
+(``schema.CHECKED``).  No line quotes a value, which may be a secret.
+
+Counterpart in Kafka: ``AbstractConfig.logUnused``, which knows of unknown names alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.names import LISTENER_PREFIX, OF_PROVIDERS, OF_THE_AUTHORIZER, base_name, broker_setting
+
+log = logging.getLogger("pybroker.config")
+
+_UNKNOWN: Final = "it is no setting that is known here"
+_TUNES: Final = "pybroker does without what it tunes"
+
+
+def tell_without_effect(names: Iterable[str], settings: Mapping[str, str]) -> None:
+    """A line for each of ``names`` that changes nothing beside the others of ``settings``."""
+    for name in sorted(set(names)):
+        why = _why_without_effect(name, settings)
+        if why is not None:
+            # What is unknown may be misspelt; the others stand in every file of Kafka's.
+            log.log(logging.INFO if why is _TUNES else logging.WARNING, "%s has no effect: %s", name, why)
+
+
+def _why_without_effect(name: str, settings: Mapping[str, str]) -> str | None:
+    if name in OF_THE_AUTHORIZER:
+        return None if settings.get("authorizer.class.name", "").strip() else "authorizer.class.name is not set"
+    if name.startswith(OF_PROVIDERS):
+        provider = name[len(OF_PROVIDERS) :].split(".", maxsplit=1)[0]
+        known = provider in (each.strip() for each in settings.get("config.providers", "").split(","))
+        return None if known else f"config.providers does not name {provider}"
+    setting = broker_setting(name)
+    if setting is None:
+        return _UNKNOWN
+    if not setting.has_effect:
+        return _TUNES
+    if name.startswith(LISTENER_PREFIX) and base_name(name) != name:
+        listener = name[len(LISTENER_PREFIX) :].split(".", maxsplit=1)[0]
+        if listener not in _listeners(settings):
+            return f"there is no listener {listener}"
+    return None
+
+
+def _listeners(settings: Mapping[str, str]) -> set[str]:
+    """The names of the listeners that clients reach, as they stand in the names of settings."""
+
+    def names(setting: str, text: str | None, separator: str) -> set[str]:
+        elements = BROKER_SETTINGS[setting].parse(text) if text is not None else BROKER_SETTINGS[setting].default
+        return {element.partition(separator)[0].strip().lower() for element in elements}
+
+    controllers = names("controller.listener.names", settings.get("controller.listener.names", "CONTROLLER"), ",")
+    return names("listeners", settings.get("listeners"), "://") - controllers
