@@ -84,7 +84,7 @@ RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL = "91", "93"
 
 NOT_SERVED_YET = (
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
-    *_unserved_keys((88, 89), "streams groups are not served yet"),
+    *_unserved_keys((88, 89, 93), "streams groups are not served yet"),
     *_unserved_keys((80, 81), "there is no KRaft quorum to change"),
     *_unserved_features("share.version", "streams.version"),
 )

@@ -1,4 +1,4 @@
-"""Every setting of a broker, once: Kafka 4.3.1's own, then the few that are pybroker's.
+"""Every setting of a broker, once: Kafka 4.4's own, then the few that are pybroker's.
 
 Owns: names, types, defaults, bounds, importance, update modes, and whether pybroker reads them; of security they stand
 in ``security_settings``.  Owns no documentation (``documentation``, loaded when a client asks for it) and no value
@@ -19,7 +19,9 @@ from pybroker.config.bounds import (
     ANY_LIST,
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
+    DECOMPRESSED_BYTES,
     GZIP_LEVEL,
+    LARGEST_ARRAY,
     NATURAL,
     POSITIVE,
     TIMESTAMP_TYPES,
@@ -78,6 +80,7 @@ REBALANCE_PROTOCOLS: Final = ("classic", "consumer", "streams")
 REMOTE_LOG_METADATA_MANAGER: Final = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
+SHARE_GROUP_DLQ_MANAGER: Final = "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager"
 SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
 
 # fmt: off
@@ -106,6 +109,8 @@ _ROWS: Final = (
     ("remote.log.reader.max.pending.tasks",                INT,     100,           POSITIVE,  MEDIUM, FIXED,   IDLE),
     ("log.local.retention.ms",                             LONG,    -2,            Range(-2), MEDIUM, CLUSTER, IDLE),
     ("log.local.retention.bytes",                          LONG,    -2,            Range(-2), MEDIUM, CLUSTER, IDLE),
+    ("log.remote.copy.lag.ms",                             LONG,    0,             Range(-1), MEDIUM, CLUSTER, IDLE),
+    ("log.remote.copy.lag.bytes",                          LONG,    -1,            Range(-1), MEDIUM, CLUSTER, IDLE),
     ("remote.log.manager.copy.max.bytes.per.second",       LONG,    LONG_MAX,      POSITIVE,  MEDIUM, CLUSTER, IDLE),
     ("remote.log.manager.copy.quota.window.num",           INT,     11,            POSITIVE,  MEDIUM, FIXED,   IDLE),
     ("remote.log.manager.copy.quota.window.size.seconds",  INT,     1,             POSITIVE,  MEDIUM, FIXED,   IDLE),
@@ -117,6 +122,7 @@ _ROWS: Final = (
     # --- The server ------------------------------------------------------------------------------------------------
     ("broker.id",                                 INT,     -1,         None,         HIGH,   FIXED,   USED),
     ("message.max.bytes",                         INT,     1_048_588,  NATURAL,      HIGH,   CLUSTER, USED),
+    ("max.decompressed.message.bytes", INT, LARGEST_ARRAY, DECOMPRESSED_BYTES, MEDIUM, CLUSTER, IDLE),
     ("num.io.threads",                            INT,     8,          POSITIVE,     HIGH,   CLUSTER, IDLE),
     ("num.replica.alter.log.dirs.threads",        INT,     None,       None,         HIGH,   FIXED,   USED),
     ("background.threads",                        INT,     10,         POSITIVE,     HIGH,   CLUSTER, IDLE),
@@ -233,6 +239,7 @@ _ROWS: Final = (
     ("group.consumer.assignment.interval.ms",     INT,    1000,    NATURAL,  MEDIUM, CLUSTER, USED),
     ("group.consumer.min.assignment.interval.ms", INT,    0,       NATURAL,  MEDIUM, FIXED,   USED),
     ("group.consumer.max.assignment.interval.ms", INT,    15_000,  NATURAL,  MEDIUM, FIXED,   USED),
+    ("group.consumer.assignor.offload.enable",    BOOLEAN, True,  None,    MEDIUM, CLUSTER, INTERNAL),
     ("group.consumer.regex.refresh.interval.ms",  INT,    600_000, Range(10_000), MEDIUM, FIXED,   INTERNAL | USED),
     # --- Share groups (KIP-932) ------------------------------------------------------------------------------------
     ("group.share.session.timeout.ms",           INT,  45_000,      POSITIVE, MEDIUM, FIXED,   IDLE),
@@ -246,6 +253,10 @@ _ROWS: Final = (
     ("group.share.assignment.interval.ms",       INT,  1000,        NATURAL,  MEDIUM, CLUSTER, IDLE),
     ("group.share.min.assignment.interval.ms",   INT,  0,           NATURAL,  MEDIUM, FIXED,   IDLE),
     ("group.share.max.assignment.interval.ms",   INT,  15_000,      NATURAL,  MEDIUM, FIXED,   IDLE),
+    ("group.share.assignor.offload.enable",      BOOLEAN, True,     None,     MEDIUM, CLUSTER, INTERNAL),
+    ("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False, None, MEDIUM, CLUSTER, IDLE),
+    ("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.",    None,     MEDIUM, CLUSTER, IDLE),
+    ("group.share.dlq.manager.class.name", STRING, SHARE_GROUP_DLQ_MANAGER, None, MEDIUM, FIXED, INTERNAL),
     ("group.share.initialize.retry.interval.ms", INT,  30_000,      POSITIVE, LOW,    FIXED,   INTERNAL),
     # --- Streams groups (KIP-1071) ---------------------------------------------------------------------------------
     ("group.streams.session.timeout.ms",         INT, 45_000,  POSITIVE, MEDIUM, FIXED,   IDLE),
@@ -261,6 +272,15 @@ _ROWS: Final = (
     ("group.streams.assignment.interval.ms",     INT, 1000,    NATURAL,  MEDIUM, CLUSTER, IDLE),
     ("group.streams.min.assignment.interval.ms", INT, 0,       NATURAL,  MEDIUM, FIXED,   IDLE),
     ("group.streams.max.assignment.interval.ms", INT, 15_000,  NATURAL,  MEDIUM, FIXED,   IDLE),
+    ("group.streams.assignors",                  LIST, ("sticky",), None, MEDIUM, FIXED,  IDLE),
+    ("group.streams.assignor.offload.enable",    BOOLEAN, True, None,     MEDIUM, CLUSTER, INTERNAL),
+    ("group.streams.task.offset.interval.ms",    INT, 60_000,  POSITIVE, MEDIUM, FIXED,   INTERNAL),
+    ("group.streams.min.task.offset.interval.ms", INT, 15_000, POSITIVE, MEDIUM, FIXED,   INTERNAL),
+    ("group.streams.num.warmup.replicas",        INT, 2,       NATURAL,  MEDIUM, FIXED,   INTERNAL),
+    ("group.streams.max.warmup.replicas",        INT, 20,      NATURAL,  MEDIUM, FIXED,   INTERNAL),
+    ("group.streams.rack.aware.assignment.tags", LIST, (),     None,     LOW,    FIXED,   IDLE),
+    ("group.streams.topology.description.plugin.class", CLASS, None, None, MEDIUM, FIXED, IDLE),
+    ("group.streams.acceptable.recovery.lag",    LONG, 10_000, NATURAL,  MEDIUM, FIXED,   INTERNAL),
     # --- Log cleaner -----------------------------------------------------------------------------------------------
     ("log.cleaner.threads",                 INT,     1,           NATURAL,     MEDIUM, CLUSTER, USED),
     ("log.cleaner.io.max.bytes.per.second", DOUBLE,  DOUBLE_MAX,  None,        MEDIUM, CLUSTER, USED),
