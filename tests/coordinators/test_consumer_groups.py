@@ -446,6 +446,9 @@ def test_transactional_commits_go_by_the_same_epochs_under_classic_names(cluster
     assert error_inside(cluster, 5, "a", 4) == ErrorCode.ILLEGAL_GENERATION
     assert error_inside(cluster, 5, "x", 3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert error_inside(cluster, 5) == 0
+    assert error_inside(cluster, 5, "a", 2, version=6) == 0
+    assert error_inside(cluster, 5, "a", 1, version=6) == ErrorCode.STALE_MEMBER_EPOCH
+    assert error_inside(cluster, 5, "a", 4, version=6) == ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_fetch_in_a_members_name_needs_its_epoch(cluster: ConsumerCluster) -> None:
