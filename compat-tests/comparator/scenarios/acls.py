@@ -207,7 +207,8 @@ def ranges_of_addresses(broker: Broker) -> None:
         denial = Acl(TOPIC, "acl-ranges", DESCRIBE, host, DENY)
         ask(broker, "CreateAcls", 3, f"deny {host}", creations=[denial.creation()])
         broker.wait_until(lambda acl=denial: _there(broker, acl), f"{denial}")  # type: ignore[misc]
-        guest.call("Metadata", 12, f"denied {host}", topics=[{"topic_id": bytes(16), "name": "acl-ranges"}])
+        asked = [{"topic_id": bytes(16), "name": "acl-ranges"}]
+        broker.begin("Metadata", 12, f"denied {host}", guest, topics=asked).reply()
         remove(broker, denial)
 
 
