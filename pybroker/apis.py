@@ -58,7 +58,7 @@ APIS: tuple[Api, ...] = (
     Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP),
     Api(16, "ListGroups", (0, 5), "list_groups", ANY, elements_max=WHOLE),
     Api(17, "SaslHandshake", (0, 1), "sasl_handshake"),
-    Api(18, "ApiVersions", (0, 4), "api_versions"),
+    Api(18, "ApiVersions", (0, 5), "api_versions"),
     Api(19, "CreateTopics", (2, 7), "create_topics", CONTROLLER, elements_max=ADMIN),
     Api(20, "DeleteTopics", (1, 6), "delete_topics", CONTROLLER, elements_max=ADMIN),
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER),
@@ -68,7 +68,7 @@ APIS: tuple[Api, ...] = (
     Api(25, "AddOffsetsToTxn", (0, 4), "add_offsets_to_txn", TRANSACTION),
     Api(26, "EndTxn", (0, 5), "end_txn", TRANSACTION),
     Api(27, "WriteTxnMarkers", (1, 2), "write_txn_markers", LEADER, elements_max=ADMIN),
-    Api(28, "TxnOffsetCommit", (0, 5), "txn_offset_commit", GROUP),
+    Api(28, "TxnOffsetCommit", (0, 6), "txn_offset_commit", GROUP),
     Api(29, "DescribeAcls", (1, 3), "describe_acls", ANY),
     Api(30, "CreateAcls", (1, 3), "create_acls", CONTROLLER, elements_max=ADMIN),
     Api(31, "DeleteAcls", (1, 3), "delete_acls", CONTROLLER, elements_max=ADMIN),
@@ -82,7 +82,7 @@ APIS: tuple[Api, ...] = (
     Api(39, "RenewDelegationToken", (1, 2), "renew_delegation_token", CONTROLLER),
     Api(40, "ExpireDelegationToken", (1, 2), "expire_delegation_token", CONTROLLER),
     Api(41, "DescribeDelegationToken", (1, 3), "describe_delegation_token", elements_max=ADMIN),
-    Api(42, "DeleteGroups", (0, 2), "delete_groups", GROUP),
+    Api(42, "DeleteGroups", (0, 3), "delete_groups", GROUP),
     Api(43, "ElectLeaders", (0, 2), "elect_leaders", CONTROLLER, elements_max=WHOLE),
     Api(44, "IncrementalAlterConfigs", (0, 1), "incremental_alter_configs", CONTROLLER, elements_max=ADMIN),
     Api(45, "AlterPartitionReassignments", (0, 1), "alter_partition_reassignments", CONTROLLER, elements_max=ADMIN),
@@ -105,6 +105,7 @@ APIS: tuple[Api, ...] = (
     Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
     Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, elements_max=WHOLE),
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
+    Api(94, "UnregisterController", (0, 0), "unregister_controller", CONTROLLER),
 )
 
 # What brokers ask of each other, once that is proved; Kafka serves these on controllers.

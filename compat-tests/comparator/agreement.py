@@ -29,7 +29,7 @@ CLUSTER_AGREEMENT = Path(__file__).parent / "CLUSTER_AGREEMENT.md"
 PART = "wire"
 
 # Of this no request is answered without an error: a broker that is alone has no other one to forget.
-NEVER_ORDINARY = {"UnregisterBroker"}
+NEVER_ORDINARY = {"UnregisterBroker", "UnregisterController"}
 
 HEAD = """# What pybroker answers, and what Apache Kafka does
 

@@ -84,7 +84,7 @@ RESOURCE_NOT_FOUND, UNACCEPTABLE_CREDENTIAL = "91", "93"
 
 NOT_SERVED_YET = (
     *_unserved_keys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups are not served yet"),
-    *_unserved_keys((88, 89), "streams groups are not served yet"),
+    *_unserved_keys((88, 89, 93), "streams groups are not served yet"),
     *_unserved_keys((80, 81), "there is no KRaft quorum to change"),
     *_unserved_features("share.version", "streams.version"),
 )
@@ -532,7 +532,7 @@ MEANT: tuple[Meant, ...] = (
         "*(topics: twice)",
         _ONE_PLACE,
         ("topics[0].partitions[1]", ABSENT, "{'partition_index': 0, 'error_code': 0}"),
-        ("topics[1]", "{'name': 'ends-txn-offsets', 'partitions': [{'partition_index': 0, 'error_code': 0}]}", ABSENT),
+        ("topics[1]", "{'*': '*', 'partitions': [{'partition_index': 0, 'error_code': 0}]}", ABSENT),
     ),
     *each(
         "boundaries_transactions.write_txn_markers",

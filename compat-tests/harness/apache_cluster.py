@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 as a cluster: nodes in combined KRaft mode, each a process with a directory of its own.
+"""Apache Kafka as a cluster: nodes in combined KRaft mode, each a process with a directory of its own.
 
 Owns: what the nodes are told of each other.  Everything else of a node is ``ApacheKafka``'s.
 

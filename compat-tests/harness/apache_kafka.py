@@ -1,7 +1,8 @@
-"""Apache Kafka 4.3.1 as a test partner: one broker in KRaft combined mode, and Kafka's own tools.
+"""Apache Kafka as a test partner: one broker in KRaft combined mode, and Kafka's own tools.
 
 Owns: the class path, formatting, start, stop and kill -9 of one broker on free loopback ports, and running its
-command-line tools.  The jars come from ``scripts/kafka-jars``; nothing is downloaded here.
+command-line tools.  Which Kafka is the reference says ``scripts/poms/kafka/pom.xml`` alone.  The jars come from
+``scripts/kafka-jars``; nothing is downloaded here.
 
     with ApacheKafka(tmp_path / "kafka", properties={"offsets.topic.num.partitions": "5"}) as kafka:
         run_kafka_tool(TOPIC_COMMAND, "--bootstrap-server", kafka.bootstrap, "--list")
@@ -9,6 +10,8 @@ command-line tools.  The jars come from ``scripts/kafka-jars``; nothing is downl
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -19,8 +22,20 @@ from harness.broker_probe import free_port, wait_until_ready
 from harness.broker_process import BrokerProcess
 from harness.child_process import ChildProcess
 
-KAFKA_VERSION = "4.3.1"
-JARS_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache" / "jars" / f"kafka-{KAFKA_VERSION}" / "lib"
+ROOT = Path(__file__).resolve().parents[2]
+POM = ROOT / "scripts" / "poms" / "kafka" / "pom.xml"
+JARS_VARIABLE = "PYBROKER_KAFKA_JARS"  # names another directory of the same jars
+
+
+def _reference_version() -> str:
+    """The version that the pom's property ``kafka.version`` says."""
+    found = re.search(r"<kafka\.version>(.+)</kafka\.version>", POM.read_text())
+    assert found is not None, f"{POM} does not say which Kafka is the reference"
+    return found[1]
+
+
+KAFKA_VERSION = _reference_version()
+JARS_DIRECTORY = Path(os.environ.get(JARS_VARIABLE, ROOT / ".cache" / "jars" / f"kafka-{KAFKA_VERSION}" / "lib"))
 LOG4J_CONFIGURATION = Path(__file__).resolve().parent / "log4j2.properties"
 CLUSTER_ID = "pybrokerCompatTestsIdA"  # 22 characters of base64: 16 bytes, as Kafka wants them
 

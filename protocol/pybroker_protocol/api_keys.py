@@ -1,4 +1,4 @@
-"""The name of every API key of Kafka 4.3, whether it is served or not."""
+"""The name of every API key of Kafka 4.4, whether it is served or not."""
 
 NAMES: dict[int, str] = {
     0: "Produce",
@@ -90,4 +90,6 @@ NAMES: dict[int, str] = {
     90: "DescribeShareGroupOffsets",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }

@@ -163,7 +163,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD_STATE = 121, False, "The record's state does not allow the acknowledgement."
     SHARE_SESSION_NOT_FOUND = 122, True, "The share session does not exist (any more)."
     INVALID_SHARE_SESSION_EPOCH = 123, True, "The share session's epoch is not the expected one."
-    FENCED_STATE_EPOCH = 124, False, "The state epoch of the share partition is out of date."
+    FENCED_STATE_EPOCH = 124, False, "The state epoch is out of date."
     INVALID_VOTER_KEY = 125, False, "The voter key is not the receiver's."
     DUPLICATE_VOTER = 126, False, "The voter is one already."
     VOTER_NOT_FOUND = 127, False, "The voter is not one."
@@ -173,6 +173,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The topology epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The topology epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "No more share sessions are possible."
+    GROUP_DELETION_FAILED = 134, False, "The group could not be deleted; the group's message says why."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "The topology description could not be taken."
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller is registered under the id."
 
 
 # Of four bytes each at most, so many characters fit into any string of the wire (32,767 bytes).

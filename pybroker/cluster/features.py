@@ -33,9 +33,16 @@ SUPPORTED: Final[Mapping[str, VersionRange]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),  # 1: KIP-966
     GROUP_VERSION: VersionRange(0, 1),  # 1: consumer groups of KIP-848
     KRAFT_VERSION: VersionRange(0, 1),
-    METADATA_VERSION: VersionRange(7, 30),  # 3.3-IV3 to 4.3-IV0
+    METADATA_VERSION: VersionRange(7, 33),  # 3.3-IV3 to 4.4-IV2
     TRANSACTION_VERSION: VersionRange(0, 2),  # 1: flexible records, 2: KIP-890
 }
+
+# The levels of metadata.version that changed what metadata may say: a downgrade across one may lose some of it.
+METADATA_CHANGES: Final = frozenset((8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
+
+# From these levels of metadata.version on.
+HOSTS_ARE_RANGES: Final = 32  # 4.4-IV1: hosts of ACLs (KIP-1276)
+CONTROLLERS_ARE_UNREGISTERED: Final = 33  # 4.4-IV2
 
 # Levels of a new cluster.  kraft.version stays at 0, which Kafka finalizes without a record of it.
 INITIAL_LEVELS: Final[Mapping[str, int]] = {

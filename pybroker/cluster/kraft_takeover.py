@@ -48,7 +48,12 @@ _NO_LEADER_CHANGE: Final = -2
 _NO_RECOVERY_STATE_CHANGE: Final = -1
 
 # What says nothing to a cluster without a KRaft quorum: the controllers' own registrations, migration from ZooKeeper.
-_MEANINGLESS: Final = (kraft.NoOpRecord, kraft.ZkMigrationStateRecord, kraft.RegisterControllerRecord)
+_MEANINGLESS: Final = (
+    kraft.NoOpRecord,
+    kraft.ZkMigrationStateRecord,
+    kraft.RegisterControllerRecord,
+    kraft.UnregisterControllerRecord,
+)
 
 
 def read_kraft_metadata(log_dir: str, cluster_id: str, node_id: int) -> Founding:

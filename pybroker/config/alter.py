@@ -282,8 +282,8 @@ def _check_limits(name: str, value: int, config: BrokerConfig) -> None:
     """Against ``group.<kind>.min.<rest>`` and ``group.<kind>.max.<rest>``, where the broker has them."""
     kind, rest = name.split(".", 1)
     low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
-    if name == "streams.num.standby.replicas":
-        high = "group.streams.max.standby.replicas"
+    if name in ("streams.num.standby.replicas", "streams.num.warmup.replicas"):
+        high = f"group.{kind}.{rest.replace('num.', 'max.')}"
     if broker_setting(low) is not None and value < config[low]:
         raise ConfigError(f"{name} must be greater than or equal to {low}")
     if broker_setting(high) is not None and value > config[high]:

@@ -1,4 +1,4 @@
-"""Every setting of a broker, once: Kafka 4.3.1's own, then the few that are pybroker's.
+"""Every setting of a broker, once: Kafka 4.4's own, then the few that are pybroker's.
 
 Owns: names, types, defaults, bounds, importance, update modes, and whether pybroker reads them; of security they stand
 in ``security_settings``.  Owns no documentation (``documentation``, loaded when a client asks for it) and no value
@@ -20,7 +20,9 @@ from pybroker.config.bounds import (
     ANY_LIST,
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
+    DECOMPRESSED_BYTES,
     GZIP_LEVEL,
+    LARGEST_ARRAY,
     NATURAL,
     NO_CLASS,
     POSITIVE,
@@ -86,6 +88,8 @@ REMOTE_LOG_METADATA_MANAGER: Final = (
 JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NO_TIERS: Final = Not(True, "there is no tiered storage: what it would move away stays on the log dirs")
+DLQ_MANAGER: Final = "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager"
+NO_DLQ_MANAGER: Final = BuiltIn(DLQ_MANAGER)
 SHARE_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
 NO_PERSISTER: Final = BuiltIn(SHARE_PERSISTER)
 
@@ -115,6 +119,8 @@ _ROWS: Final = (
     ("remote.log.reader.max.pending.tasks",                INT,     100,           POSITIVE,  MEDIUM, FIXED,   TUNES),
     ("log.local.retention.ms",                             LONG,    -2,            Range(-2), MEDIUM, CLUSTER, TUNES),
     ("log.local.retention.bytes",                          LONG,    -2,            Range(-2), MEDIUM, CLUSTER, TUNES),
+    ("log.remote.copy.lag.ms",                             LONG,    0,             Range(-1), MEDIUM, CLUSTER, TUNES),
+    ("log.remote.copy.lag.bytes",                          LONG,    -1,            Range(-1), MEDIUM, CLUSTER, TUNES),
     ("remote.log.manager.copy.max.bytes.per.second",       LONG,    LONG_MAX,      POSITIVE,  MEDIUM, CLUSTER, TUNES),
     ("remote.log.manager.copy.quota.window.num",           INT,     11,            POSITIVE,  MEDIUM, FIXED,   TUNES),
     ("remote.log.manager.copy.quota.window.size.seconds",  INT,     1,             POSITIVE,  MEDIUM, FIXED,   TUNES),
@@ -126,6 +132,7 @@ _ROWS: Final = (
     # --- The server ------------------------------------------------------------------------------------------------
     ("broker.id",                                 INT,     -1,         None,         HIGH,   FIXED,   USED),
     ("message.max.bytes",                         INT,     1_048_588,  NATURAL,      HIGH,   CLUSTER, USED),
+    ("max.decompressed.message.bytes", INT, LARGEST_ARRAY, DECOMPRESSED_BYTES, MEDIUM, CLUSTER, CHECKED),
     ("num.io.threads",                            INT,     8,          POSITIVE,     HIGH,   CLUSTER, TUNES),
     ("num.replica.alter.log.dirs.threads",        INT,     None,       None,         HIGH,   FIXED,   USED),
     ("background.threads",                        INT,     10,         POSITIVE,     HIGH,   CLUSTER, TUNES),
@@ -242,6 +249,7 @@ _ROWS: Final = (
     ("group.consumer.assignment.interval.ms",     INT,    1000,    NATURAL,  MEDIUM, CLUSTER, USED),
     ("group.consumer.min.assignment.interval.ms", INT,    0,       NATURAL,  MEDIUM, FIXED,   USED),
     ("group.consumer.max.assignment.interval.ms", INT,    15_000,  NATURAL,  MEDIUM, FIXED,   USED),
+    ("group.consumer.assignor.offload.enable",    BOOLEAN, True,  None,    MEDIUM, CLUSTER, INTERNAL | TUNES),
     ("group.consumer.regex.refresh.interval.ms",  INT,    600_000, Range(10_000), MEDIUM, FIXED,   INTERNAL | USED),
     # --- Share groups (KIP-932) ------------------------------------------------------------------------------------
     ("group.share.session.timeout.ms",           INT,  45_000,      POSITIVE, MEDIUM, FIXED,   TUNES),
@@ -255,6 +263,10 @@ _ROWS: Final = (
     ("group.share.assignment.interval.ms",       INT,  1000,        NATURAL,  MEDIUM, CLUSTER, TUNES),
     ("group.share.min.assignment.interval.ms",   INT,  0,           NATURAL,  MEDIUM, FIXED,   TUNES),
     ("group.share.max.assignment.interval.ms",   INT,  15_000,      NATURAL,  MEDIUM, FIXED,   TUNES),
+    ("group.share.assignor.offload.enable",      BOOLEAN, True,     None,     MEDIUM, CLUSTER, INTERNAL | TUNES),
+    ("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False, None, MEDIUM, CLUSTER, TUNES),
+    ("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.",    None,     MEDIUM, CLUSTER, TUNES),
+    ("group.share.dlq.manager.class.name", STRING, DLQ_MANAGER, NO_DLQ_MANAGER, MEDIUM, FIXED, INTERNAL | CHECKED),
     ("group.share.initialize.retry.interval.ms", INT,  30_000,      POSITIVE, LOW,    FIXED,   INTERNAL | TUNES),
     # --- Streams groups (KIP-1071) ---------------------------------------------------------------------------------
     ("group.streams.session.timeout.ms",         INT, 45_000,  POSITIVE, MEDIUM, FIXED,   TUNES),
@@ -270,6 +282,15 @@ _ROWS: Final = (
     ("group.streams.assignment.interval.ms",     INT, 1000,    NATURAL,  MEDIUM, CLUSTER, TUNES),
     ("group.streams.min.assignment.interval.ms", INT, 0,       NATURAL,  MEDIUM, FIXED,   TUNES),
     ("group.streams.max.assignment.interval.ms", INT, 15_000,  NATURAL,  MEDIUM, FIXED,   TUNES),
+    ("group.streams.assignors",                  LIST, ("sticky",), None, MEDIUM, FIXED,  TUNES),
+    ("group.streams.assignor.offload.enable",    BOOLEAN, True, None,     MEDIUM, CLUSTER, INTERNAL | TUNES),
+    ("group.streams.task.offset.interval.ms",    INT, 60_000,  POSITIVE, MEDIUM, FIXED,   INTERNAL | TUNES),
+    ("group.streams.min.task.offset.interval.ms", INT, 15_000, POSITIVE, MEDIUM, FIXED,   INTERNAL | TUNES),
+    ("group.streams.num.warmup.replicas",        INT, 2,       NATURAL,  MEDIUM, FIXED,   INTERNAL | TUNES),
+    ("group.streams.max.warmup.replicas",        INT, 20,      NATURAL,  MEDIUM, FIXED,   INTERNAL | TUNES),
+    ("group.streams.rack.aware.assignment.tags", LIST, (),     None,     LOW,    FIXED,   TUNES),
+    ("group.streams.topology.description.plugin.class", CLASS, None, NO_CLASS, MEDIUM, FIXED, CHECKED),
+    ("group.streams.acceptable.recovery.lag",    LONG, 10_000, NATURAL,  MEDIUM, FIXED,   INTERNAL | TUNES),
     # --- Log cleaner -----------------------------------------------------------------------------------------------
     ("log.cleaner.threads",                 INT,     1,           NATURAL,     MEDIUM, CLUSTER, USED),
     ("log.cleaner.io.max.bytes.per.second", DOUBLE,  DOUBLE_MAX,  None,        MEDIUM, CLUSTER, USED),

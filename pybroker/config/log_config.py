@@ -51,6 +51,7 @@ class LogConfig:
     compression_type: str  # "producer", "uncompressed", "gzip", "snappy", "lz4" or "zstd"
     compression_zstd_level: int
     delete_retention_ms: int
+    errors_deadletterqueue_group_enable: bool
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
@@ -61,6 +62,7 @@ class LogConfig:
     local_retention_bytes: int
     local_retention_ms: int
     max_compaction_lag_ms: int
+    max_decompressed_message_bytes: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
@@ -70,6 +72,8 @@ class LogConfig:
     min_insync_replicas: int
     preallocate: bool
     pybroker_validate_records: bool
+    remote_copy_lag_bytes: int
+    remote_copy_lag_ms: int
     remote_log_copy_disable: bool
     remote_log_delete_on_disable: bool
     remote_storage_enable: bool

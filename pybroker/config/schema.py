@@ -260,6 +260,23 @@ class Not:
         return ""
 
 
+class NoBound:
+    """A bound that is asked for, and not kept: the setting may have no value but ``largest``, which bounds nothing."""
+
+    __slots__ = ("largest", "reason")
+
+    def __init__(self, largest: int, reason: str) -> None:
+        self.largest = largest
+        self.reason = reason
+
+    def check(self, name: str, value: Any) -> None:
+        if value != self.largest:
+            raise invalid_value(name, value_text(value), self.reason)
+
+    def __str__(self) -> str:
+        return ""
+
+
 class Setting(NamedTuple):
     """One setting.  ``default`` is a parsed value or None; ``mode`` says how a broker setting may change at run time.
 

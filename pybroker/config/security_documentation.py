@@ -81,6 +81,8 @@ SECURITY_DOCUMENTATION: Final[dict[str, str]] = {
     "sasl.oauthbearer.clock.skew.seconds": "Difference between clocks that a token's times may have.",
     "sasl.oauthbearer.expected.audience": "Audiences that a token must name one of.",
     "sasl.oauthbearer.expected.issuer": "Issuer that a token must name.",
+    "sasl.oauthbearer.allow.unverified.audience": "Whether tokens of any audience are taken where none is expected.",
+    "sasl.oauthbearer.allow.unverified.issuer": "Whether tokens of any issuer are taken where none is expected.",
     # --- Security: delegation tokens -------------------------------------------------------------------------------
     "delegation.token.secret.key": "Secret that signs delegation tokens, the same on all brokers.",
     "delegation.token.max.lifetime.ms": "Time after which a delegation token cannot be renewed.",

@@ -130,6 +130,8 @@ SECURITY_ROWS: Final = (
     ("sasl.oauthbearer.clock.skew.seconds",                 INT,      30,            None,     LOW,    FIXED,  USED),
     ("sasl.oauthbearer.expected.audience",                  LIST,     (),            ANY_LIST, HIGH,   FIXED,  USED),
     ("sasl.oauthbearer.expected.issuer",                    STRING,   None,          None,     HIGH,   FIXED,  USED),
+    ("sasl.oauthbearer.allow.unverified.audience",          BOOLEAN,  False,         None,     MEDIUM, FIXED,  USED),
+    ("sasl.oauthbearer.allow.unverified.issuer",            BOOLEAN,  False,         None,     MEDIUM, FIXED,  USED),
     # --- Security: delegation tokens -------------------------------------------------------------------------------
     ("delegation.token.secret.key",               PASSWORD, None,        None,     MEDIUM, FIXED, USED),
     ("delegation.token.max.lifetime.ms",          LONG,     604_800_000, POSITIVE, MEDIUM, FIXED, USED),

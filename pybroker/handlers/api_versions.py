@@ -1,8 +1,10 @@
-"""ApiVersions (key 18), versions 0 to 4.
+"""ApiVersions (key 18), versions 0 to 5.
 
 Behaviour: one entry per row of the API table; supported and finalized features from 3 (KIP-584); below 4 supported
 ranges that start at 0 are left out (KIP-1022); telemetry is announced only where a client-metrics subscription exists
-(KIP-714).  A version of the future is answered with error 35 in the oldest body.
+(KIP-714).  A version of the future is answered with error 35 in the oldest body.  From 5 a client may say which node of
+which cluster it means (KIP-1242): REBOOTSTRAP_REQUIRED where this is another one, INVALID_REQUEST where it says half of
+it.  Before a login nobody is compared: Kafka looks only whether both are there.
 """
 
 from __future__ import annotations
@@ -25,15 +27,20 @@ from pybroker_protocol.messages.api_versions import (
 _KEY = 18
 _TELEMETRY_KEYS = (71, 72)
 _FEATURES_FROM_ZERO = 4
+_NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Everything that is served, and the features that it implies."""
+    if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     if ctx.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        if _means_another_node(ctx, request):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
         ctx.connection.client_software = (
             name[: limits.SOFTWARE_NAME_CHARS],
             version[: limits.SOFTWARE_NAME_CHARS],
@@ -55,6 +62,15 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
             if level > 0
         ],
     )
+
+
+def _means_another_node(ctx: RequestContext, request: ApiVersionsRequest) -> bool:
+    """Whether the client has come to another node than it meant, of this cluster or of another."""
+    login = ctx.connection.login
+    if request.cluster_id is None or (login is not None and not login.is_done()):
+        return False
+    services = ctx.services
+    return (request.cluster_id, request.node_id) != (services.metadata.image.cluster_id, services.broker_id)
 
 
 def unsupported_version() -> ApiVersionsResponse:

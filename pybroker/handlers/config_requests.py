@@ -44,7 +44,9 @@ def refusal(ctx: RequestContext, operation: AclOperation, resource_type: int, na
     if resource_type in _GUARDS:
         resource, code = _GUARDS[resource_type]
         if not ctx.authorize(operation, resource, CLUSTER_NAME if resource == Resource.CLUSTER else name):
-            return ConfigFailure(code, code.message)
+            # Kafka says no more than the code where the broker itself refuses a change, before the controller sees it.
+            is_own = operation is AclOperation.ALTER_CONFIGS and resource_type in (BROKER, BROKER_LOGGER)
+            return ConfigFailure(code, None if is_own else code.message)
     # An empty name means a default, which each operation refuses in its own words.
     reason = invalid_reason(name) if resource_type == TOPIC and name else None
     return None if reason is None else ConfigFailure(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)

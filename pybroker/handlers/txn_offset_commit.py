@@ -1,9 +1,10 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5.
+"""TxnOffsetCommit (key 28), versions 0 to 6.
 
 Behaviour: a producer writes how far a group has read as part of its transaction.  From 2 the leader epoch is kept; from
 3 generation and member of the consumer are checked (KIP-447); TRANSACTION_ABORTABLE from 4; from 5 the broker adds the
-group's partition to the transaction by itself (KIP-890).  Topics and partitions that do not exist are refused one by
-one.
+group's partition to the transaction by itself (KIP-890); from 6 topics by id, and STALE_MEMBER_EPOCH or
+GROUP_ID_NOT_FOUND where older versions say ILLEGAL_GENERATION (KIP-1319).  Topics and partitions that do not exist are
+refused one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from operator import attrgetter
 
-from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
+from pybroker.coordinators.group.transactional_offsets import TOPIC_IDS_VERSION, txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
 from pybroker.security.acls import AclOperation, Resource
@@ -24,9 +25,11 @@ from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+_Refused = dict[tuple[bytes, str], TxnOffsetCommitResponseTopic]
+
 _KNOWS_LOADING = 2  # older clients may crash of COORDINATOR_LOAD_IN_PROGRESS
 
-_name = attrgetter("name")
+_key = attrgetter("topic_id", "name")
 
 
 def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked | Steps:
@@ -36,7 +39,7 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCom
 
 def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
     """A batch of the coordinator's for each portion."""
-    topics = yield from answered_in_portions(request, partial(_commit, ctx), _name)
+    topics = yield from answered_in_portions(request, partial(_commit, ctx), _key)
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
@@ -45,7 +48,7 @@ def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCo
         return txn_offset_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return txn_offset_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused: dict[str, TxnOffsetCommitResponseTopic] = {}
+    refused: _Refused = {}
     request.topics = [topic for topic in request.topics if _accept(ctx, topic, refused)]
     if not request.topics:
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(refused.values()))
@@ -56,7 +59,7 @@ def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCo
         if version < _KNOWS_LOADING:
             for topic in response.topics:
                 _hide_loading(topic)
-        merge_topics(refused, response.topics, _name)
+        merge_topics(refused, response.topics, _key)
         response.topics = list(refused.values())
         parked.complete(response)
 
@@ -64,22 +67,27 @@ def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCo
     return parked
 
 
-def _accept(
-    ctx: RequestContext, topic: TxnOffsetCommitRequestTopic, refused: dict[str, TxnOffsetCommitResponseTopic]
-) -> bool:
-    """Leave only partitions that exist and may be read; returns whether there are any."""
-    known = ctx.services.metadata.image.topics_by_name.get(topic.name)
-    count = 0 if known is None else len(known.partitions)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name):
-        error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+def _accept(ctx: RequestContext, topic: TxnOffsetCommitRequestTopic, refused: _Refused) -> bool:
+    """Leave only partitions that exist and may be read, and fill in the name or the id; returns whether any is left."""
+    image = ctx.services.metadata.image
+    by_id = ctx.api_version >= TOPIC_IDS_VERSION
+    known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics_by_name.get(topic.name)
+    error, count = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
+    if by_id and known is None:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name if known is None else known.name):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif known is not None:
+        count = len(known.partitions)
+        topic.name, topic.topic_id = known.name, known.topic_id
     accepted = []
     for partition in topic.partitions:
         index = partition.partition_index
         if 0 <= index < count:
             accepted.append(partition)
             continue
-        answer = refused.setdefault(topic.name, TxnOffsetCommitResponseTopic(name=topic.name, partitions=[]))
+        nothing = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        answer = refused.setdefault(_key(topic), nothing)
         answer.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
     topic.partitions = accepted
     return bool(accepted)

@@ -7,7 +7,7 @@ The rules: an ACL concerns a resource by its name, by a prefix of it, or by the 
 are the principal's, or everybody's, from its host or from everywhere, and for the operation or for all.  One that
 denies wins over all that allow.  READ, WRITE, DELETE and ALTER allow DESCRIBE, and ALTER_CONFIGS DESCRIBE_CONFIGS;
 prohibitions imply nothing.  Where no ACL at all concerns the resource, the authorizer's default decides.  Hosts are
-compared as text: Kafka 4.3.1 has no ranges of addresses.
+compared as text, or are ranges of addresses (``host_ranges``).
 
 Counterpart in Kafka: ``org.apache.kafka.metadata.authorizer.StandardAuthorizerData`` and ``AclCache``; for
 ``decide_by_resource_type`` the default method of ``Authorizer``.
@@ -27,6 +27,7 @@ from pybroker.security.acls import (
     PatternType,
     Permission,
 )
+from pybroker.security.host_ranges import is_in_range, is_range
 
 # What an ACL that allows the operation may be for; operations that are not here are implied by none but ALL.
 _IMPLIED_BY: Final = {
@@ -164,7 +165,9 @@ class _Prefixes:
 
 
 def _is_for(acl: Acl, principal: str, host: str) -> bool:
-    return acl.principal in (principal, WILDCARD_PRINCIPAL) and acl.host in (host, WILDCARD)
+    if acl.principal not in (principal, WILDCARD_PRINCIPAL):
+        return False
+    return acl.host in (host, WILDCARD) or (is_range(acl.host) and is_in_range(host, acl.host))
 
 
 def _is_wildcard(acl: Acl) -> bool:

@@ -157,6 +157,16 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
         raise ConfigError(f"{setting} is not set: it says where the keys of OAUTHBEARER's tokens are")
     if not url.startswith(("https://", "http://", "file:///")):
         raise ConfigError(f"{setting} is no URL of https, http or file:///")
+    for claim, expected, anything in (
+        ("audience", "sasl.oauthbearer.expected.audience", "sasl.oauthbearer.allow.unverified.audience"),
+        ("issuer", "sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.allow.unverified.issuer"),
+    ):
+        # A token is for somebody, and of somebody: what it has to say is set, or it is said that it does not matter.
+        if not settings.get(expected, name) and not settings.get(anything, name):
+            raise ConfigError(
+                f"{settings.name_of(expected, name)} is not set: it says which {claim} a token has to name; "
+                f"{settings.name_of(anything, name)}=true takes tokens of any {claim}"
+            )
     if find_spec("jwt") is None or find_spec("cryptography") is None:
         raise ConfigError(f"{settings.name_of('sasl.enabled.mechanisms')}: OAUTHBEARER needs the extra: "
                           "pip install 'pybroker[oauth]'")  # fmt: skip
@@ -176,7 +186,7 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
     )
     expectations = Expectations(
         tuple(of("sasl.oauthbearer.expected.audience")),
-        of("sasl.oauthbearer.expected.issuer"),
+        of("sasl.oauthbearer.expected.issuer") or None,
         of("sasl.oauthbearer.clock.skew.seconds"),
         of("sasl.oauthbearer.sub.claim.name"),
         of("sasl.oauthbearer.scope.claim.name"),

@@ -42,6 +42,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
+ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
+
+
 def settings_of(keys: Path, **own: str | int) -> dict[str, str | int]:
     return {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -244,6 +248,9 @@ def test_a_broker_without_keys_lets_nobody_in_until_there_are_some(tmp_path: Pat
     [
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "is not set"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://127.0.0.1/keys"}, "is no URL of https, http or file:///"),
+        ({"sasl.oauthbearer.expected.audience": ""}, "expected.audience is not set"),
+        ({"sasl.oauthbearer.expected.issuer": ""}, "expected.issuer is not set"),
+        ({"sasl.oauthbearer.expected.issuer": "", **ANY_AUDIENCE}, "expected.issuer is not set"),
         ({f"{OWN}sasl.jaas.config": "some.OtherModule required;"}, "login module"),
         (
             {
@@ -257,6 +264,13 @@ def test_a_broker_without_keys_lets_nobody_in_until_there_are_some(tmp_path: Pat
 def test_settings_that_would_let_anybody_in_are_refused(keys: Path, changed: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said), Broker({**settings_of(keys), **changed}, listen=LISTEN):
         pass
+
+
+def test_what_a_token_says_may_be_left_open_where_the_settings_say_so(keys: Path) -> None:
+    expected = {"sasl.oauthbearer.expected.audience": "", "sasl.oauthbearer.expected.issuer": ""}
+    settings = {**settings_of(keys), **expected, **ANY_AUDIENCE, **ANY_ISSUER}
+    with Broker(settings, listen=LISTEN) as broker, Login(broker, signed(aud="another", iss="another")) as client:
+        assert not client.answer.auth_bytes
 
 
 def test_without_the_extra_a_line_names_it(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:

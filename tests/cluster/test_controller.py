@@ -62,7 +62,7 @@ def test_first_start_registers_the_broker_as_controller(cluster: FakeCluster) ->
     assert image.features == {
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
-        "metadata.version": 30,
+        "metadata.version": 33,
         "transaction.version": 2,
     }
     assert image.epoch > 0
@@ -484,13 +484,13 @@ def test_who_fails_to_hear_that_a_controller_decides_or_does_not_keeps_nobody_fr
     ("update", "says"),
     [
         (FeatureUpdate("nope", 1), "does not support this feature"),
-        (FeatureUpdate("metadata.version", 31), "only supports versions 7-30"),
-        (FeatureUpdate("metadata.version", 5, 2), "only supports versions 7-30"),
+        (FeatureUpdate("metadata.version", 34), "only supports versions 7-33"),
+        (FeatureUpdate("metadata.version", 5, 2), "only supports versions 7-33"),
         (FeatureUpdate("metadata.version", 20), "without setting the upgrade type"),
-        (FeatureUpdate("metadata.version", 29, 2), "might delete metadata"),
-        (FeatureUpdate("metadata.version", 29, 3), "Unsafe metadata downgrade"),
+        (FeatureUpdate("metadata.version", 31, 2), "might delete metadata"),
+        (FeatureUpdate("metadata.version", 31, 3), "Unsafe metadata downgrade"),
         (FeatureUpdate("metadata.version", -1), "cannot be less than 0"),
-        (FeatureUpdate("metadata.version", 30, 0), "does not support the given upgrade type"),
+        (FeatureUpdate("metadata.version", 33, 0), "does not support the given upgrade type"),
         (FeatureUpdate("kraft.version", 1, 2), "Can't downgrade to a newer version"),
     ],
 )

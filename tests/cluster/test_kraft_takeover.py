@@ -24,7 +24,7 @@ TOPIC_ID = b"t" * 16
 OTHER_ID = b"o" * 16
 DIRECTORY = b"d" * 16
 
-# Versions in which Kafka 4.3 writes the records that have several.
+# Versions in which Kafka 4.4 writes the records that have several.
 VERSIONS = {kraft.PartitionRecord: 2, kraft.PartitionChangeRecord: 2, kraft.RegisterBrokerRecord: 3}
 
 
@@ -302,7 +302,7 @@ def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> No
         ((kraft.RemoveAccessControlEntryRecord(id=TOPIC_ID),), "removes an ACL that is not there"),
         ((kraft.RemoveTopicRecord(topic_id=TOPIC_ID),), "removes a topic that is not there"),
         ((topic(), kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID)), "changes a partition"),
-        ((feature("metadata.version", 31),), "outside of 7-30"),
+        ((feature("metadata.version", 34),), "outside of 7-33"),
         ((b"\x05\x00\x00",), "cannot be read"),
         ((b"\x01\x02\x09",), "cannot be read"),
         ((b"\x01\x02\x00\x7f",), "cannot be read"),

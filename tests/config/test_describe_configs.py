@@ -1,4 +1,4 @@
-"""DescribeConfigs: values, sources, synonyms and flags, as Apache Kafka 4.3.1 gives them."""
+"""DescribeConfigs: values, sources, synonyms and flags, as Apache Kafka gives them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OK = Outcome(ErrorCode.NONE)
 ZERO_PER_IP = "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set."
 ONE_MEBIBYTE = "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
 
-# What Kafka 4.3.1 answers to the same settings.
+# What Apache Kafka answers to the same settings.
 REFUSED = [
     ({OVERRIDES: "127.0.0.1:abc"}, "Invalid value abc for configuration max.connections.per.ip.overrides"),
     ({OVERRIDES: "foo"}, "Error parsing configuration property 'max.connections.per.ip.overrides'"),
@@ -95,7 +95,7 @@ ACCEPTED = [
     {"cordoned.log.dirs": "*"},
     {"cordoned.log.dirs": "/x", "log.dirs": "/x,/y"},
 ]
-# Changes of a running broker with Kafka's defaults; the same were refused by Kafka 4.3.1 with INVALID_REQUEST.
+# Changes of a running broker with Kafka's defaults; the same were refused by Apache Kafka with INVALID_REQUEST.
 REFUSED_CHANGES = [
     ("log.cleaner.threads", "0", "Log cleaner threads should be at least 1"),
     ("log.cleaner.threads", "3", "Log cleaner threads cannot be increased to more than double the current value 1"),

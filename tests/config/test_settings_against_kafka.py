@@ -1,13 +1,13 @@
-"""The tables against Apache Kafka 4.3.1 itself: a small Java program prints its definitions."""
+"""The tables against Apache Kafka itself: a small Java program prints its definitions."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from harness.apache_kafka import JARS_DIRECTORY as JARS
 
 from pybroker.config.broker_settings import KAFKA_BROKER_SETTINGS
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
@@ -16,11 +16,6 @@ from pybroker.config.schema import TYPE_NAMES, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from tests.config.test_rules import ACCEPTED, REFUSED
 
-JARS = Path(
-    os.environ.get(
-        "PYBROKER_KAFKA_JARS", Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka-4.3.1" / "lib"
-    )
-)
 TABLES = {
     "broker": KAFKA_BROKER_SETTINGS,
     "topic": TOPIC_SETTINGS,

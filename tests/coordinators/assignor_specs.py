@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from harness.apache_kafka import JARS_DIRECTORY as JARS
 
 from pybroker.coordinators.group.assignors.spec import GroupAssignment, GroupSpec, MemberSubscription
 
-JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka-4.3.1" / "lib"
 PROGRAM = Path(__file__).with_name("AskKafka.java")
 ANSWERS = Path(__file__).with_name("kafka_assignments.json")
 

@@ -1,4 +1,4 @@
-"""Our assignors, hashes and regular expressions against the classes of Apache Kafka 4.3.1."""
+"""Our assignors, hashes and regular expressions against the classes of Apache Kafka."""
 
 from __future__ import annotations
 

@@ -446,6 +446,32 @@ def test_transactional_commits_go_by_the_same_epochs_under_classic_names(cluster
     assert error_inside(cluster, 5, "a", 4) == ErrorCode.ILLEGAL_GENERATION
     assert error_inside(cluster, 5, "x", 3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert error_inside(cluster, 5) == 0
+    assert error_inside(cluster, 5, "a", 2, version=6) == 0
+    assert error_inside(cluster, 5, "a", 1, version=6) == ErrorCode.STALE_MEMBER_EPOCH
+    assert error_inside(cluster, 5, "a", 4, version=6) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_another_assignor_of_the_group_begins_a_new_epoch(cluster: ConsumerCluster) -> None:
+    cluster.enter("a", "t")
+    epoch = cluster.group().group_epoch
+    cluster.beat("a", 2, assignor="uniform")  # the default, by its name
+    assert cluster.group().group_epoch == epoch
+    cluster.beat("a", 2, assignor="range")
+    assert cluster.group().group_epoch == epoch + 1
+    cluster.beat("a", 3, assignor="range")
+    assert cluster.group().group_epoch == epoch + 1
+
+
+def test_last_member_leaves_nothing_to_assign_and_the_next_one_waits_for_nothing(cluster: ConsumerCluster) -> None:
+    cluster.enter("a", "t")
+    cluster.enter("b", "t")
+    cluster.beat("b", -1)
+    group = cluster.group()
+    assert group.assignment_epoch < group.group_epoch
+    cluster.beat("a", -1)
+    group = cluster.group()
+    assert group.assignment_epoch == group.group_epoch
+    assert cluster.enter("c", "t").response.member_epoch == group.group_epoch
 
 
 def test_fetch_in_a_members_name_needs_its_epoch(cluster: ConsumerCluster) -> None:

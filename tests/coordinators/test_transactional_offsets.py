@@ -36,6 +36,7 @@ def commit_inside(
     partition: int = 0,
     metadata: str | None = "",
     producer_id: int = PRODUCER,
+    version: int = 5,
 ) -> Reply:
     reply = Reply()
     offsets = TxnOffsetCommitRequestPartition(
@@ -46,12 +47,12 @@ def commit_inside(
         group_id=group,
         producer_id=producer_id,
         producer_epoch=EPOCH,
-        generation_id=generation,
+        generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[offsets])],
+        topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=cluster.topic_id("t"), partitions=[offsets])],
     )
-    cluster.groups.commit_transactional_offsets(request, 5, reply.done)
+    cluster.groups.commit_transactional_offsets(request, version, reply.done)
     return reply
 
 
@@ -134,6 +135,7 @@ def test_group_without_an_id_is_refused(cluster: Cluster) -> None:
 
 def test_generation_of_an_unknown_group_is_refused(cluster: Cluster) -> None:
     assert error_inside(cluster, 7, "member", 0) == ErrorCode.ILLEGAL_GENERATION
+    assert error_inside(cluster, 7, "member", 0, version=6) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_generation_and_member_are_checked_if_the_producer_names_them(cluster: Cluster) -> None:

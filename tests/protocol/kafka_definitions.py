@@ -6,13 +6,14 @@ Owns: finding and reading the definitions, and comparing one with a declaration 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
+
+from harness.apache_kafka import JARS_DIRECTORY, KAFKA_VERSION
 
 from pybroker_protocol.schema import (
     Array,
@@ -29,8 +30,6 @@ from pybroker_protocol.schema import (
 
 Definition = dict[str, Any]
 
-JARS_VARIABLE = "PYBROKER_KAFKA_JARS"
-CACHED_JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka-4.3.1" / "lib"
 JAR_PARTS = ("clients", "group-coordinator", "transaction-coordinator", "share-coordinator", "metadata")
 
 # Where a declaration means to differ from a definition: version 0 is the header of a request that is long removed.
@@ -39,16 +38,36 @@ MEANT_VERSIONS = {"RequestHeader": Versions(0, 2)}
 MEANT_FIELDS = {("BrokerHeartbeatRequest", "full_log_dirs")}
 
 
+# What Kafka has renamed, or marked, since the definitions inside of kafka-python: field, its key, then and now.
+SINCE_KAFKA_PYTHON = {
+    "TxnOffsetCommitRequest": ("GenerationId", "name", "GenerationIdOrMemberEpoch"),
+    "DescribeProducersRequest": ("Name", "mapKey", True),
+}
+
+
 def definitions_of_kafka_python() -> dict[str, Definition]:
-    """The definitions inside of the kafka-python wheel, by message name."""
+    """The definitions inside of the kafka-python wheel, by message name, with the names that Kafka has today."""
     resources = files("kafka.protocol.schemas.resources")
-    return _by_name(item.read_text() for item in resources.iterdir() if item.name.endswith(".json"))
+    definitions = _by_name(item.read_text() for item in resources.iterdir() if item.name.endswith(".json"))
+    for message, (name, key, value) in SINCE_KAFKA_PYTHON.items():
+        _field_of(definitions[message]["fields"], name)[key] = value
+    return definitions
+
+
+def _field_of(fields: list[Definition], name: str) -> Definition:
+    """The first field of that name, however deep it lies."""
+    for field in fields:
+        if field["name"] == name:
+            return field
+        found = _field_of(field.get("fields", []), name)
+        if found:
+            return found
+    return {}
 
 
 def jars() -> list[Path]:
-    """The jars of Apache Kafka 4.3.1 that hold definitions; empty where they were not downloaded."""
-    folder = Path(os.environ.get(JARS_VARIABLE, CACHED_JARS))
-    found = [path for part in JAR_PARTS for path in folder.glob(f"kafka-{part}-4.3.1.jar")]
+    """The jars of the reference Kafka that hold definitions; empty where they were not downloaded."""
+    found = [path for part in JAR_PARTS for path in JARS_DIRECTORY.glob(f"kafka-{part}-{KAFKA_VERSION}.jar")]
     return found if len(found) == len(JAR_PARTS) else []
 
 

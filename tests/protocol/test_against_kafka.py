@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from harness.apache_kafka import JARS_VARIABLE
 
 from pybroker_protocol import codec
 from pybroker_protocol.schema import Message
 
-from .kafka_definitions import JARS_VARIABLE, jars
+from .kafka_definitions import jars
 from .message_classes import messages_and_versions
 from .random_messages import random_message
 
@@ -22,9 +23,7 @@ EXAMPLES = 20
 pytestmark = [
     pytest.mark.jvm,
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java on this machine"),
-    pytest.mark.skipif(
-        not jars(), reason=f"the jars of Kafka 4.3.1 are not here: run scripts/kafka-jars or set {JARS_VARIABLE}"
-    ),
+    pytest.mark.skipif(not jars(), reason=f"Kafka's jars are not here: run scripts/kafka-jars or set {JARS_VARIABLE}"),
 ]
 
 

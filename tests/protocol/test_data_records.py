@@ -78,7 +78,7 @@ def test_metadata_record_has_a_frame() -> None:
 def test_every_metadata_record_is_found_by_its_type() -> None:
     random = Random(2)
     classes = record_classes(("records_metadata",), "value")
-    assert len(classes) == 26
+    assert len(classes) == 27
     for cls in classes.values():
         for version in versions_of(cls):
             record = random_message(random, cls, version)

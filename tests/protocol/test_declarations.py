@@ -6,12 +6,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from harness.apache_kafka import JARS_VARIABLE
 
 from pybroker_protocol.api_keys import NAMES
 from pybroker_protocol.schema import Request
 
 from .kafka_definitions import (
-    JARS_VARIABLE,
     Differences,
     defined_versions,
     definitions_of_jars,
@@ -21,7 +21,7 @@ from .kafka_definitions import (
 from .message_classes import message_classes
 
 needs_jars = pytest.mark.skipif(
-    not jars(), reason=f"the jars of Kafka 4.3.1 are not here: run scripts/kafka-jars or set {JARS_VARIABLE}"
+    not jars(), reason=f"Kafka's jars are not here: run scripts/kafka-jars or set {JARS_VARIABLE}"
 )
 
 
@@ -74,7 +74,7 @@ def test_comparison_notices_what_is_ignorable_and_what_is_flexible() -> None:
 
 
 def test_every_key_has_a_name_and_both_messages() -> None:
-    assert len(NAMES) == 89
+    assert len(NAMES) == 91
     requests = [cls for cls in message_classes().values() if issubclass(cls, Request)]
     assert len(requests) == len(NAMES)
     assert all(cls.__name__ == f"{NAMES[cls.__declaration__.key or 0]}Request" for cls in requests)

@@ -185,9 +185,12 @@ def test_star_is_a_wildcard_as_a_literal_name_alone() -> None:
     assert may_read([acl("*", pattern=PatternType.PREFIXED)], "*t") is True
 
 
-def test_range_of_addresses_is_a_text_like_any_other() -> None:
-    """Kafka 4.3.1 compares hosts as text."""
-    assert may_read([acl("t", host="10.0.0.0/8")]) is False
+@pytest.mark.parametrize(("host", "expected"), [("10.1.2.3", True), ("11.1.2.3", False), ("::1", False)])
+def test_range_of_addresses_is_for_those_that_lie_in_it(host: str, expected: bool) -> None:
+    assert may_read([acl("t", host="10.0.0.0/8")], host=host) is expected
+    narrower = acl("t", host="10.1.0.0/16", permission=Permission.DENY)
+    assert may_read([acl("t", host="10.0.0.0/8"), narrower], host="10.1.2.3") is False
+    assert may_read([acl("t", host="10.0.0.0/8"), narrower], host="10.2.2.3") is True
 
 
 LOOKALIKES = [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.apache_kafka import JARS_DIRECTORY as JARS
 
 from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
 from pybroker.storage.log.log import Log
@@ -16,7 +16,6 @@ from pybroker.storage.results import StorageError
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
-JARS = Path(os.environ.get("PYBROKER_KAFKA_JARS", Path(__file__).parents[2] / ".cache/jars/kafka-4.3.1/lib"))
 pytestmark = [
     pytest.mark.jvm,
     pytest.mark.skipif(not JARS.is_dir() or shutil.which("java") is None, reason="needs Java and Kafka's jars"),

@@ -191,6 +191,28 @@ def what_is_no_acl(broker: Broker) -> None:
 
 
 @scenario
+def ranges_of_addresses(broker: Broker) -> None:
+    """Hosts of ACLs that are ranges (KIP-1276): which are taken, and for whom they are."""
+    for host in (
+        "10.0.0.0/8", "10.1.2.3/8", "010.0.0.0/8", "0.0.0.0/0", "1.2.3.4/32", "2001:db8::/32", "::/0", "fe80::1/128",
+        "10.0.0.0/33", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/", "/8", "/", "10.0.0.0/-1", "10.0.0.0/255.0.0.0", "*/8",
+        "host/8", "10.0.0.0/8/8", "2001:db8::/129", "2001:db8::/", "2001:db8::/x", ":/8", "::ffff:10.0.0.1/104", "",
+    ):  # fmt: skip
+        acl = Acl(TOPIC, "acl-ranges", READ, host)
+        ask(broker, "CreateAcls", 3, f"host {host!r}", creations=[acl.creation()])
+        ask(broker, "DeleteAcls", 3, f"host {host!r}", filters=[wanted(resource_name_filter="acl-ranges")])
+    broker.prepare_topic("acl-ranges")
+    guest = broker.connect(GUEST)
+    for host in (f"{GUEST}/32", "127.0.0.0/8", "0.0.0.0/0", "10.0.0.0/8", "::/0"):
+        denial = Acl(TOPIC, "acl-ranges", DESCRIBE, host, DENY)
+        ask(broker, "CreateAcls", 3, f"deny {host}", creations=[denial.creation()])
+        broker.wait_until(lambda acl=denial: _there(broker, acl), f"{denial}")  # type: ignore[misc]
+        asked = [{"topic_id": bytes(16), "name": "acl-ranges"}]
+        broker.begin("Metadata", 12, f"denied {host}", guest, topics=asked).reply()
+        remove(broker, denial)
+
+
+@scenario
 def boundaries_of_acls(broker: Broker) -> None:
     def creations(_version: int, name: str) -> Tree:
         return {"creations": [Acl(TOPIC, name, READ, "10.0.0.1").creation()]}
@@ -505,9 +527,9 @@ def table(topic_id: bytes) -> list[Row]:
                 "group_id": "kept",
                 "producer_id": 99,
                 "producer_epoch": 0,
-                "generation_id": -1,
+                "generation_id_or_member_epoch": -1,
                 "member_id": "",
-                "topics": [{"name": "kept", "partitions": [committed]}],
+                "topics": [{"topic_id": topic_id, "partitions": [committed]}],
             },
             (((*X, WRITE),), ((*G, READ),), ((*T, READ),)),
         ),
@@ -613,6 +635,7 @@ def table(topic_id: bytes) -> list[Row]:
         ),
         Row("ListPartitionReassignments", {"timeout_ms": 9_000, "topics": None}, (((*C, DESCRIBE),),)),
         Row("UnregisterBroker", {"broker_id": 99}, (((*C, ALTER),),)),
+        Row("UnregisterController", {"controller_id": 99}, (((*C, ALTER),),)),
         Row("UpdateFeatures", {"timeout_ms": 9_000, "feature_updates": []}, (((*C, ALTER),),)),
         Row(
             "DescribeCluster",

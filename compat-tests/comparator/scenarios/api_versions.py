@@ -23,6 +23,30 @@ def client_software_names_that_are_not_valid(broker: Broker) -> None:
 
 
 @scenario
+def a_client_may_say_which_node_it_means(broker: Broker) -> None:
+    """KIP-1242: the cluster and the node, both or neither."""
+    told = broker.quietly("DescribeCluster", 1, endpoint_type=1)
+    cluster_id, node_id = told["cluster_id"], told["brokers"][0]["broker_id"]
+    software = {"client_software_name": "comparator", "client_software_version": "1.0"}
+    for note, cluster, node in (
+        ("neither", None, -1),
+        ("this one", cluster_id, node_id),
+        ("another node", cluster_id, node_id + 1),
+        ("another cluster", "another-cluster-id-abc", node_id),
+        ("another of both", "another-cluster-id-abc", node_id + 1),
+        ("no cluster's id", "", node_id),
+        ("a cluster alone", cluster_id, -1),
+        ("another cluster alone", "another-cluster-id-abc", -1),
+        ("a node alone", None, node_id),
+        ("the least node", cluster_id, -(2**31)),
+    ):
+        broker.call("ApiVersions", 5, note, **software, cluster_id=cluster, node_id=node)
+    nameless = {"client_software_name": "", "client_software_version": "1.0"}
+    broker.call("ApiVersions", 5, "another node, and no name", **nameless, cluster_id=cluster_id, node_id=node_id + 1)
+    broker.check_alive("the connection lives on")
+
+
+@scenario
 def a_version_from_the_future_is_answered_in_version_0(broker: Broker) -> None:
     broker.call_bytes("ApiVersions", UNSERVED_VERSION, "from the future", b"\x02a\x02b\x00", flexible=True)
     broker.check_alive("the connection lives on")

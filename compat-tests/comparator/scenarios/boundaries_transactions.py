@@ -9,6 +9,7 @@ from comparator.broker import Broker
 from comparator.encoding import Tree
 from comparator.registry import scenario
 from comparator.scenarios.boundaries_groups import wait_for_all_coordinators
+from comparator.scenarios.transactional_data import NAMES_TOPICS_BY_ID
 from comparator.scenarios.transactions import TIMEOUT_MS, prepare, topics
 
 FIRST_VERSION_OF_MANY = 4  # AddPartitionsToTxn
@@ -87,16 +88,17 @@ def add_offsets_to_txn(broker: Broker) -> None:
 
 @scenario
 def txn_offset_commit(broker: Broker) -> None:
-    broker.prepare_topic("ends-txn-offsets")
+    topic_id = broker.prepare_topic("ends-txn-offsets")
     prepare_all(broker)
     wait_for_all_coordinators(broker)
 
-    def ordinary(_version: int, name: str) -> Tree:
+    def ordinary(version: int, name: str) -> Tree:
         producer = quiet_producer(broker, name)
         group = f"{name}-group"
+        topic = {"topic_id": topic_id} if version >= NAMES_TOPICS_BY_ID else {"name": "ends-txn-offsets"}
         broker.quietly("AddOffsetsToTxn", 3, **producer, group_id=group)
         partitions = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": "m"}]
-        return {**producer, "group_id": group, "topics": [{"name": "ends-txn-offsets", "partitions": partitions}]}
+        return {**producer, "group_id": group, "topics": [{**topic, "partitions": partitions}]}
 
     vary(broker, "TxnOffsetCommit", ordinary)
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, ListPartitionReassignments and UnregisterBroker, where there is one broker alone."""
+"""AlterPartitionReassignments, ListPartitionReassignments and unregistrations, where there is one broker alone."""
 
 from __future__ import annotations
 
@@ -64,3 +64,9 @@ def nothing_is_under_way(broker: Broker) -> None:
 def nobody_is_unregistered_who_is_not_there(broker: Broker) -> None:
     for broker_id in (0, 2, -1, 2**31 - 1, -(2**31)):
         broker.call("UnregisterBroker", 0, f"broker {broker_id}", broker_id=broker_id)
+
+
+@scenario
+def no_controller_is_unregistered_that_is_not_there(broker: Broker) -> None:
+    for controller_id in (0, 2, -1, 2**31 - 1, -(2**31)):
+        broker.call("UnregisterController", 0, f"controller {controller_id}", controller_id=controller_id)

@@ -14,6 +14,7 @@ from comparator.scenarios.transactions import add, end, init, prepare, topics
 READ_COMMITTED = 1
 ADDS_PARTITIONS = 12  # Produce
 ADDS_OFFSETS = 5  # TxnOffsetCommit
+NAMES_TOPICS_BY_ID = 6
 V1, V2 = 4, 5
 
 
@@ -237,10 +238,21 @@ def commit_inside(broker: Broker, version: int, note: str, producer: Any, offset
         "group_id": f"txn-group-{version}",
         "producer_id": producer["producer_id"],
         "producer_epoch": producer["producer_epoch"],
-        "topics": [{"name": more.pop("topic", "txn-offsets"), "partitions": [partition]}],
+        "topics": [{**topic_of(broker, version, more.pop("topic", "txn-offsets")), "partitions": [partition]}],
         **more,
     }
     return broker.call("TxnOffsetCommit", version, note, **fields)
+
+
+def topic_of(broker: Broker, version: int, name: str) -> dict[str, Any]:
+    """How TxnOffsetCommit names a topic; what does not exist has an id of nothing."""
+    if version < NAMES_TOPICS_BY_ID:
+        return {"name": name}
+    reply = broker.quietly(
+        "Metadata", 12, topics=[{"topic_id": bytes(16), "name": name}], allow_auto_topic_creation=False
+    )
+    found = reply["topics"][0]
+    return {"topic_id": bytes(15) + b"\x63" if found["error_code"] else found["topic_id"]}
 
 
 def fetch_offsets(broker: Broker, note: str, group: str) -> None:
@@ -272,7 +284,11 @@ def offsets_inside_of_transactions(broker: Broker) -> None:
         older = {**producer, "producer_epoch": producer["producer_epoch"] - 1}
         commit_inside(broker, version, "an older epoch", older, 2)
         if version >= 3:
-            unknown: dict[str, Any] = {"group_id": f"{group}-unknown", "generation_id": 4, "member_id": "m"}
+            unknown: dict[str, Any] = {
+                "group_id": f"{group}-unknown",
+                "generation_id_or_member_epoch": 4,
+                "member_id": "m",
+            }
             commit_inside(broker, version, "a generation of an unknown group", producer, 2, **unknown)
             commit_inside(broker, version, "a member without a generation", producer, 2, member_id="m")
         fetch_offsets(broker, "open", group)

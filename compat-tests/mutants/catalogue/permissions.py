@@ -325,10 +325,19 @@ _QUESTIONS: Final = (
         "txn_offset_commit._commit",
         "ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id)",
     ),
-    ("TxnOffsetCommit", "txn_offset_commit._accept", "ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name)"),
+    (
+        "TxnOffsetCommit",
+        "txn_offset_commit._accept",
+        "ctx.authorize(AclOperation.READ, Resource.TOPIC, topic.name if known is None else known.name)",
+    ),
     (
         "UnregisterBroker",
         "unregister_broker.handle",
+        "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)",
+    ),
+    (
+        "UnregisterController",
+        "unregister_controller.handle",
         "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)",
     ),
     ("UpdateFeatures", "update_features.handle", "ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME)"),

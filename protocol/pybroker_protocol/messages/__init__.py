@@ -1,4 +1,4 @@
-"""Every message of Kafka 4.3, one module per API.
+"""Every message of Kafka 4.4, one module per API.
 
 Owns: finding the class of a request or response by its API key, importing only that key's module.
 
@@ -18,13 +18,13 @@ _API_VERSIONS_KEY = 18
 
 
 def request_class(api_key: int) -> type[Request]:
-    """The class of a key's requests; KeyError for a key that Kafka 4.3 does not have."""
+    """The class of a key's requests; KeyError for a key that Kafka 4.4 does not have."""
     cls: type[Request] = getattr(_module(api_key), f"{NAMES[api_key]}Request")
     return cls
 
 
 def response_class(api_key: int) -> type[Response]:
-    """The class of a key's responses; KeyError for a key that Kafka 4.3 does not have."""
+    """The class of a key's responses; KeyError for a key that Kafka 4.4 does not have."""
     cls: type[Response] = getattr(_module(api_key), f"{NAMES[api_key]}Response")
     return cls
 

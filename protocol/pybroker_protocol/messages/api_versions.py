@@ -1,11 +1,25 @@
 """ApiVersions (key 18): which APIs, versions and features a broker serves."""
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Request, Response, String, Struct, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Request,
+    Response,
+    String,
+    Struct,
+    field,
+    since,
+)
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
     client_software_name: String = since(3, ignorable=True)
     client_software_version: String = since(3, ignorable=True)
+    cluster_id: NullableString = since(5, default=None, ignorable=True)
+    node_id: Int32 = since(5, default=-1, ignorable=True)
 
 
 class ApiVersion(Struct):
@@ -26,7 +40,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: Int16
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     error_code: Int16
     api_keys: list[ApiVersion]
     throttle_time_ms: Int32 = since(1, ignorable=True)

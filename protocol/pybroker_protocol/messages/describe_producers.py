@@ -4,7 +4,7 @@ from pybroker_protocol.schema import Int16, Int32, Int64, NullableString, Reques
 
 
 class TopicRequest(Struct):
-    name: String
+    name: String = field(map_key=True)
     partition_indexes: list[Int32]
 
 

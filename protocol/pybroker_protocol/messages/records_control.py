@@ -1,4 +1,7 @@
-"""Keys and values of control records: transaction markers, and those of the KRaft log and its snapshots."""
+"""Keys and values of control records: transaction markers, and those of the KRaft log and its snapshots.
+
+With them the entry of a transaction index, which Kafka defines in the same way.
+"""
 
 from pybroker_protocol.schema import DataRecord, Int16, Int32, Int64, String, Struct, Uint16, Uuid, field, since
 
@@ -9,6 +12,13 @@ class ControlRecordTypeSchema(DataRecord, versions="0"):
 
 class EndTxnMarker(DataRecord, versions="0"):
     coordinator_epoch: Int32
+
+
+class AbortedTxn(DataRecord, versions="0"):
+    producer_id: Int64
+    first_offset: Int64
+    last_offset: Int64
+    last_stable_offset: Int64
 
 
 class KRaftVersionRecord(DataRecord, versions="0", flexible="0+"):

@@ -225,3 +225,7 @@ class RegisterControllerRecord(DataRecord, key=27, kind="value", versions="0", f
 
 class ClearElrRecord(DataRecord, key=28, kind="value", versions="0", flexible="0+"):
     topic_name: String
+
+
+class UnregisterControllerRecord(DataRecord, key=29, kind="value", versions="0", flexible="0+"):
+    controller_id: Int32

@@ -28,6 +28,8 @@ class StreamsGroupMetadataValue(DataRecord, key=17, kind="value", versions="0", 
     metadata_hash: Int64
     validated_topology_epoch: Int32 = field(tag=0, default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(tag=1, default=[])
+    stored_description_topology_epoch: Int32 = field(tag=2, default=-1)
+    failed_description_topology_epoch: Int32 = field(tag=3, default=-1)
 
 
 class StreamsGroupMemberMetadataKey(DataRecord, key=19, kind="key", versions="0"):

@@ -2,6 +2,7 @@
 
 from pybroker_protocol.schema import (
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -12,12 +13,14 @@ from pybroker_protocol.schema import (
     Struct,
     Uint16,
     field,
+    since,
 )
 
 
-class StreamsGroupDescribeRequest(Request, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeRequest(Request, key=89, versions="0-1", flexible="0+"):
     group_ids: list[String]
     include_authorized_operations: Bool
+    include_topology_description: Bool = since(1)
 
 
 class KeyValue(Struct):
@@ -85,6 +88,30 @@ class Member(Struct):
     is_classic: Bool
 
 
+class TopologyDescriptionNode(Struct):
+    name: String
+    node_type: Int8
+    source_topics: list[String]
+    sink_topic: NullableString = field(default=None)
+    stores: list[String]
+    successors: list[String]
+
+
+class TopologyDescriptionGlobalStore(Struct):
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+
+
+class TopologyDescriptionSubtopology(Struct):
+    subtopology_id: String
+    nodes: list[TopologyDescriptionNode]
+
+
+class TopologyDescription(Struct):
+    subtopologies: list[TopologyDescriptionSubtopology]
+    global_stores: list[TopologyDescriptionGlobalStore]
+
+
 class DescribedGroup(Struct):
     error_code: Int16
     error_message: NullableString
@@ -95,8 +122,11 @@ class DescribedGroup(Struct):
     topology: Topology | None
     members: list[Member]
     authorized_operations: Int32 = field(default=-0x80000000)
+    topology_description: TopologyDescription | None = since(1, default=None)
+    topology_description_status: Int8 = since(1)
+    assignor_name: NullableString = since(1, default=None, ignorable=True)
 
 
-class StreamsGroupDescribeResponse(Response, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeResponse(Response, key=89, versions="0-1", flexible="0+"):
     throttle_time_ms: Int32
     groups: list[DescribedGroup]

@@ -13,6 +13,8 @@ from pybroker_protocol.schema import (
     Struct,
     Uint16,
     field,
+    since,
+    until,
 )
 
 
@@ -65,7 +67,7 @@ class TaskOffset(Struct):
     offset: Int64
 
 
-class StreamsGroupHeartbeatRequest(Request, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Request, key=88, versions="0-1", flexible="0+"):
     group_id: String
     member_id: String
     member_epoch: Int32
@@ -111,18 +113,20 @@ class EndpointToPartitions(Struct):
     standby_partitions: list[TopicPartition]
 
 
-class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatResponse(Response, key=88, versions="0-1", flexible="0+"):
     throttle_time_ms: Int32
     error_code: Int16
     error_message: NullableString
     member_id: String
     member_epoch: Int32
     heartbeat_interval_ms: Int32
-    acceptable_recovery_lag: Int32
+    acceptable_recovery_lag_legacy: Int32 = until(0)
     task_offset_interval_ms: Int32
+    acceptable_recovery_lag: Int64 = since(1, default=-1, ignorable=True)
     status: list[Status] | None = field(default=[])
     active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None
     standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None
     warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None
+    topology_description_required: Bool = since(1)
     endpoint_information_epoch: Int32
     partitions_by_user_endpoint: list[EndpointToPartitions] | None

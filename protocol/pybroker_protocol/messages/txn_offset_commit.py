@@ -9,8 +9,10 @@ from pybroker_protocol.schema import (
     Response,
     String,
     Struct,
+    Uuid,
     field,
     since,
+    until,
 )
 
 
@@ -22,16 +24,17 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    name: String
+    name: String = until(5, ignorable=True)
+    topic_id: Uuid = since(6, ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request, key=28, versions="0-6", flexible="3+"):
     transactional_id: String
     group_id: String
     producer_id: Int64
     producer_epoch: Int16
-    generation_id: Int32 = since(3, default=-1)
+    generation_id_or_member_epoch: Int32 = since(3, default=-1)
     member_id: String = since(3)
     group_instance_id: NullableString = since(3)
     topics: list[TxnOffsetCommitRequestTopic]
@@ -43,10 +46,11 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: String
+    name: String = until(5, ignorable=True)
+    topic_id: Uuid = since(6, ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, key=28, versions="0-6", flexible="3+"):
     throttle_time_ms: Int32
     topics: list[TxnOffsetCommitResponseTopic]

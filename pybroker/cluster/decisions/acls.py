@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 from pybroker import limits
+from pybroker.cluster.features import HOSTS_ARE_RANGES, METADATA_VERSION
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import AclDeletion, Outcome
 from pybroker.security.acls import (
@@ -25,6 +26,7 @@ from pybroker.security.acls import (
     Resource,
     known,
 )
+from pybroker.security.host_ranges import is_range, parse_range
 from pybroker_protocol.errors import ErrorCode
 
 _CREATED: Final = Outcome()
@@ -37,17 +39,19 @@ def create_acls(builder: ImageBuilder, acls: Sequence[Acl]) -> Generator[None, N
     None of them where there are more new ones than one request may bring.
     """
     outcomes: list[Outcome] = []
-    present = builder.view().acls
+    image = builder.view()
+    present = image.acls
+    has_ranges = image.features.get(METADATA_VERSION, 0) >= HOSTS_ARE_RANGES
     added: dict[bytes, Acl] = {}
     for acl in acls:
-        refusal = refusal_of(acl)
-        if refusal is None:
+        refused = _refused(acl, has_ranges)
+        if refused is None:
             acl_id = acl.acl_id()
             if acl_id not in present:
                 added[acl_id] = acl
             outcomes.append(_CREATED)
         else:
-            outcomes.append(Outcome(ErrorCode.INVALID_REQUEST, refusal))
+            outcomes.append(refused)
         yield
     if len(added) > limits.ACLS_PER_REQUEST:
         return [outcome if outcome.error_code else _TOO_MANY for outcome in outcomes]
@@ -86,8 +90,18 @@ def delete_acls(builder: ImageBuilder, filters: Sequence[AclFilter]) -> Generato
     return answers
 
 
+def _refused(acl: Acl, has_ranges: bool) -> Outcome | None:
+    """The answer to an ACL that cannot be; ``has_ranges`` is whether all brokers know ranges of addresses."""
+    refusal = refusal_of(acl)
+    if refusal is None and is_range(acl.host) and not has_ranges:
+        message = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        return Outcome(ErrorCode.UNSUPPORTED_VERSION, message)
+    refusal = refusal or _refusal_of_host(acl.host)
+    return None if refusal is None else Outcome(ErrorCode.INVALID_REQUEST, refusal)
+
+
 def refusal_of(acl: Acl) -> str | None:
-    """Why there can be no such ACL, in Kafka's words."""
+    """Why there can be no such ACL, whatever its host, in Kafka's words."""
     resource_type, pattern_type = known(Resource, acl.resource_type), known(PatternType, acl.pattern_type)
     operation, permission = known(AclOperation, acl.operation), known(Permission, acl.permission_type)
     if resource_type is Resource.CLUSTER and acl.resource_name != CLUSTER_NAME:
@@ -105,6 +119,17 @@ def refusal_of(acl: Acl) -> str | None:
     if ":" not in acl.principal:
         missing = "no colon is present separating the principal type from the principal name"
         return f"Could not parse principal from `{acl.principal}` ({missing})"
+    return None
+
+
+def _refusal_of_host(host: str) -> str | None:
+    if not host:
+        return "Host pattern cannot be null or empty"
+    if is_range(host):
+        try:
+            parse_range(host)
+        except ValueError as error:
+            return f"Invalid CIDR notation '{host}': {error}"
     return None
 
 

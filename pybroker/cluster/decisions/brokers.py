@@ -22,7 +22,7 @@ from pybroker.cluster.decisions.in_sync_replicas import (
     without_replica,
 )
 from pybroker.cluster.decisions.placement import choose_directory
-from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
+from pybroker.cluster.features import CONTROLLERS_ARE_UNREGISTERED, CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker.cluster.image import (
     NO_LEADER,
     UNCHOSEN_DIRECTORIES,
@@ -161,6 +161,15 @@ def unregister_broker(builder: ImageBuilder, broker_id: int) -> Generator[None, 
     builder.remove_broker(broker_id)
     yield from take_replicas_offline(builder, (broker_id,))
     return Outcome()
+
+
+def unregister_controller(image: ClusterImage, controller_id: int) -> Outcome:
+    """No controller has a registration beside its broker's, so that there is none to be forgotten."""
+    if image.features.get(METADATA_VERSION, 0) < CONTROLLERS_ARE_UNREGISTERED:
+        message = "The current MetadataVersion is too old to support controller unregistration."
+        return Outcome(ErrorCode.UNSUPPORTED_VERSION, message)
+    message = f"Controller ID {controller_id} is not currently registered."
+    return Outcome(ErrorCode.CONTROLLER_ID_NOT_REGISTERED, message)
 
 
 def begin_controlled_shutdown(builder: ImageBuilder, broker_id: int) -> Generator[None, None, None]:

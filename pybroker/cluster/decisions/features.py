@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.placement import Refused
-from pybroker.cluster.features import DEPENDENCIES, KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from pybroker.cluster.features import DEPENDENCIES, KRAFT_VERSION, METADATA_CHANGES, METADATA_VERSION, SUPPORTED
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.operations import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureUpdate, NamedResult
 from pybroker_protocol.errors import ErrorCode
@@ -52,7 +52,7 @@ def _check(update: FeatureUpdate, image: ClusterImage) -> None:
         raise _refused(update, f"Can't downgrade the version of this feature {reason}")
     if level > current and upgrade_type != UPGRADE:
         raise _refused(update, "Can't downgrade to a newer version.")
-    if level < current and name == METADATA_VERSION:
+    if name == METADATA_VERSION and any(level < change <= current for change in METADATA_CHANGES):
         raise _metadata_downgrade(update, current)
     if level < current and name == KRAFT_VERSION:
         raise _refused(update, "Can't downgrade the version of this feature.")

@@ -23,6 +23,7 @@ from pybroker.coordinators.group.consumer_records import (
     TARGET_ASSIGNMENT_MEMBER,
     current_assignment_record,
     group_metadata_record,
+    target_metadata_record,
     tombstone,
 )
 from pybroker.coordinators.group.consumer_regexes import MayDescribe
@@ -115,7 +116,11 @@ def remove_members(
         if group.regex_counts.get(regex) == count
     ]
     metadata_hash = context.topics.metadata_hash(group.subscribed_topics(members))
-    records.append(group_metadata_record(group.group_id, group.group_epoch + 1, metadata_hash))
+    epoch = group.group_epoch + 1
+    records.append(group_metadata_record(group.group_id, epoch, metadata_hash))
+    if len(members) == len(group.members):
+        # Nothing is left to assign: who comes next is not held up by the time of the last assignment.
+        records.append(target_metadata_record(group.group_id, epoch, 0))
 
 
 def removal(group: ConsumerGroup, member_id: str) -> list[Record]:

@@ -73,6 +73,7 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
     if after.subscribed_topic_regex or group.regex_counts:
         regexes = regexes_to_resolve(group, settings, context.topics, before, after, now_ms)
     bump = names_changed or regex_change is RegexChange.UPDATED_AND_RESOLVED
+    bump = bump or (after is not before and _assignor_changes(group, after, settings.default_assignor))
     changed = names_changed or regex_change is not RegexChange.NONE
     after = move_on(group, after, bump, changed, owned, context, result, now_ms)
     if regexes:
@@ -89,6 +90,12 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
         assignment=_assignment(after.assigned) if _is_told(request, before, after) else None,
     )
     return result
+
+
+def _assignor_changes(group: ConsumerGroup, after: ConsumerMember, default: str) -> bool:
+    """Whether the group is assigned by another assignor once the member names what it names now."""
+    preferred = group.preferred_assignor(group.predecessor(after), after)
+    return (preferred or default) != (group.preferred_assignor() or default)
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:

@@ -1,6 +1,6 @@
 """The records of consumer groups (KIP-848) in ``__consumer_offsets``, as bytes.
 
-Owns: making and reading their keys and values in the versions that Kafka 4.3 writes.  The schemas are declared in
+Owns: making and reading their keys and values in the versions that Kafka 4.4 writes.  The schemas are declared in
 ``pybroker_protocol.messages.records_consumer_group``.
 
 Counterpart in Kafka: ``GroupCoordinatorRecordHelpers`` and ``GroupCoordinatorRecordSerde``.

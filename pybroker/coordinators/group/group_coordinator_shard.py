@@ -270,11 +270,11 @@ class GroupCoordinatorShard:
         group = self.groups.get(commit.request.group_id)
         return offset_operations.commit_offsets_again(group, commit, requests, now_ms)
 
-    def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, now_ms: int) -> Result:
+    def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int) -> Result:
         """TxnOffsetCommit."""
         group = self.groups.get(request.group_id)
         return transactional_offsets.commit_transactional_offsets(
-            group, self.offsets, request, self._settings, self.consumers.topic_id, now_ms
+            group, self.offsets, request, api_version, self._settings, now_ms
         )
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:

@@ -1,6 +1,6 @@
 """The records of ``__consumer_offsets``, as bytes.
 
-Owns: making and reading the keys and values that a group coordinator writes, in the versions that Kafka 4.3 writes,
+Owns: making and reading the keys and values that a group coordinator writes, in the versions that Kafka 4.4 writes,
 and reading every version that older brokers wrote.  The schemas are declared in
 ``pybroker_protocol.messages.records_group``; committed offsets, which come by the million, are packed and read by
 hand here, and a test holds that to the declaration.

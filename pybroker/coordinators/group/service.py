@@ -232,13 +232,14 @@ class GroupCoordinator:
             return
         partition = self.partition_of(request.group_id)
 
+        def commit(shard: GroupCoordinatorShard, now_ms: int) -> Result:
+            return shard.commit_transactional_offsets(request, api_version, now_ms)
+
         def verified(error_code: int) -> None:
             if error_code:
                 done(txn_offset_commit_error(request, _unverified(error_code)))
             else:
-                self._runtime.submit(
-                    partition, lambda shard, now_ms: shard.commit_transactional_offsets(request, now_ms), waiter
-                )
+                self._runtime.submit(partition, commit, waiter)
 
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
         self._writer.verify_transaction(GROUP_METADATA_TOPIC, partition, producer, api_version, verified)

@@ -1,14 +1,12 @@
 """TxnOffsetCommit and the end of its transactions: offsets that become current with the transaction, or never.
 
-Owns: the decisions of TxnOffsetCommit v0-5, given names of topics that exist.  The pending offsets themselves, and what
+Owns: the decisions of TxnOffsetCommit v0-6, given names of topics that exist.  The pending offsets themselves, and what
 the end of a transaction does to them, are in ``offsets``; whether the transaction is open is the log's to know.
 
 Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.offsets import OffsetStore
@@ -22,7 +20,8 @@ from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from pybroker_protocol.uuids import ZERO_UUID
+
+TOPIC_IDS_VERSION = 6  # and the first that tells of member epochs by their own names (KIP-1319)
 
 # What consumers of a KIP-848 group call their generation, by the names of the classic protocol.
 _OLD_GENERATIONS = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND))
@@ -33,6 +32,7 @@ def txn_offset_commit_error(request: TxnOffsetCommitRequest, error_code: int) ->
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic.name,
+            topic_id=topic.topic_id,
             partitions=[
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_code)
                 for partition in topic.partitions
@@ -47,17 +47,19 @@ def commit_transactional_offsets(
     group: Group | None,
     offsets: OffsetStore,
     request: TxnOffsetCommitRequest,
+    api_version: int,
     settings: GroupSettings,
-    topic_id: Callable[[str], bytes | None],
     now_ms: int,
 ) -> Result:
     """Write offsets inside of the producer's transaction.
 
     A producer may leave its consumer's generation and member out; what it names is checked (KIP-447).  A member of a
-    KIP-848 group may be an epoch behind for what it has kept since then; ``topic_id`` knows the ids of topics.
+    KIP-848 group may be an epoch behind for what it has kept since then.  Topics have their names and their ids.
     """
-    error = _check(group, request, topic_id)
+    error = _check(group, request)
     if error:
+        if api_version < TOPIC_IDS_VERSION and error in _OLD_GENERATIONS:
+            error = ErrorCode.ILLEGAL_GENERATION
         return Result(txn_offset_commit_error(request, error))
     result = Result()
     result.producer = ProducerOfRecords(request.producer_id, request.producer_epoch)
@@ -72,26 +74,24 @@ def commit_transactional_offsets(
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 value = pack_offset(
-                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, ZERO_UUID
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, topic.topic_id
                 )
                 result.records.append((prefix + pack_partition(partition.partition_index), value))
             partitions.append(
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
             )
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     result.response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
     return result
 
 
-def _check(group: Group | None, request: TxnOffsetCommitRequest, topic_id: Callable[[str], bytes | None]) -> int:
+def _check(group: Group | None, request: TxnOffsetCommitRequest) -> int:
+    generation = request.generation_id_or_member_epoch
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else 0
-    error = group.check_offset_commit(
-        request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
-    )
+        return ErrorCode.GROUP_ID_NOT_FOUND if generation >= 0 else 0
+    error = group.check_offset_commit(request.member_id, request.group_instance_id, generation, is_transactional=True)
     if error == ErrorCode.STALE_MEMBER_EPOCH:
-        ids = ((topic_id(topic.name) or ZERO_UUID, topic) for topic in request.topics)
-        partitions = ((known, each.partition_index) for known, topic in ids for each in topic.partitions)
-        if group.accepts_older_commit(request.member_id, request.generation_id, partitions):
+        partitions = ((topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions)
+        if group.accepts_older_commit(request.member_id, generation, partitions):
             return 0
-    return ErrorCode.ILLEGAL_GENERATION if error in _OLD_GENERATIONS else error
+    return error
