@@ -408,9 +408,13 @@ def test_each_broker_leaves_the_list_as_it_stops_and_librdkafka_loses_nothing() 
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
         failed: list[KafkaError] = []
 
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
         def produce() -> None:
             for index in range(6):
-                producer.produce("t", b"v", partition=index, callback=lambda error, _: error and failed.append(error))
+                producer.produce("t", b"v", partition=index, callback=delivered)
             assert producer.flush(60) == 0
 
         for broker_id, node in cluster.brokers.items():
