@@ -265,7 +265,22 @@ class Liveness:
         return (is_witness and len(unfenced) <= 2) or 2 * witnesses > len(unfenced)
 
     def is_cut_off(self, broker_id: int) -> bool:
-        """Whether the two brokers do not hear each other: this one the other, or the other, as it says, this one."""
+        """Whether the two brokers do not hear each other: this one the other, or the other, as it says, this one.
+
+        Where three or more are there, and this broker is cut off so from most of them, it is itself the one: no other
+        is, since a leader that took all others out of the ISR then would be the only one that may lead.
+        """
+        if not self._is_unheard(broker_id):
+            return False
+        others = [
+            each.broker_id
+            for each in self._image().brokers.values()
+            if not each.fenced and each.broker_id != self._broker_id
+        ]
+        reached = sum(1 for other in others if not self._is_unheard(other))
+        return len(others) < 2 or 2 * (1 + reached) > 1 + len(others)
+
+    def _is_unheard(self, broker_id: int) -> bool:
         registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
         if registered is None or known is None or known.epoch != registered.epoch:
             return False

@@ -193,6 +193,16 @@ def test_two_brokers_are_cut_off_from_each_other_where_either_does_not_hear_the_
     assert not brokers.by_id[1].is_cut_off(3), "it is judged anew once it is heard"
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_broker_that_is_cut_off_from_most_takes_no_other_for_cut_off_but_where_there_are_two(count: int) -> None:
+    brokers = Brokers(count)
+    brokers.pass_time(1_000)
+    brokers.air.deaf |= {(other, 1) for other in range(2, count + 1)}
+    brokers.pass_time(2_000)
+    assert [brokers.by_id[1].is_cut_off(other) for other in range(2, count + 1)] == [count == 2] * (count - 1)
+    assert brokers.by_id[2].is_cut_off(1)
+
+
 def test_what_a_fenced_broker_finds_takes_nobody_for_dead() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)

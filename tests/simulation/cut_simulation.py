@@ -39,6 +39,9 @@ CLIENT_MS = 3_000
 PULSE_MS = 100
 LOOK_MS = 20
 LAG_MS = 30_000
+# Longer than a session, as by default: else a leader that is cut off from all others takes them out of the ISR before
+# it is fenced, and is then the only one that may lead.
+DEAF_LAG_MS = 4_000
 
 
 CONTROLLER, BROKER, STORE, ALL = "the controller", "a broker", "the store", "all brokers"
@@ -150,7 +153,7 @@ class CutSimulation(ClusterSimulation):
         if self._wants_hearing is not None:
             settings["pybroker.liveness.timeout.ms"] = "500" if self._wants_hearing else "0"
         self._hears = settings["pybroker.liveness.timeout.ms"] != "0"
-        self._lag_ms = LAG_MS if self._hears else int(settings["replica.lag.time.max.ms"])
+        self._lag_ms = LAG_MS if self._hears else DEAF_LAG_MS
         return {
             **settings,
             "broker.session.timeout.ms": str(BROKER_SESSION_MS),
