@@ -27,7 +27,6 @@ from types import SimpleNamespace
 from pybroker.pipeline import progress
 from pybroker.testing import Broker
 
-progress.COMMIT_TIMEOUT_S = 0.3
 broker = Broker(data_dir=sys.argv[1]).start()
 client = {"bootstrap.servers": broker.bootstrap}
 broker.create_topic("t", partitions=1)
@@ -42,6 +41,7 @@ def shown():
 
 tell(1)
 print(shown())
+progress.COMMIT_TIMEOUT_S = 0.3
 broker.stop()
 for batch in range(2, 6):
     tell(batch)
