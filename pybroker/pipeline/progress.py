@@ -106,7 +106,8 @@ class ProgressMirror(StreamingQueryListener):
         self._consumer: Consumer | None = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
         self._lock = threading.Lock()
         self._batch = -1
-        self._committed: Offsets = {}
+        # What the query said of its sources as it was committed: with topics' ids, where it tells them.
+        self._committed: list[str] = []
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is processed yet."""
@@ -140,11 +141,13 @@ class ProgressMirror(StreamingQueryListener):
                 return
             self._batch = progress.batchId
             offsets = processed_offsets(progress)
-            if offsets and offsets != self._committed:
-                self._commit(self._consumer, offsets)
+            said = [source.endOffset for source in progress.sources]
+            # With a topic a group's offsets in it go: of one that was made anew the same offsets are committed again.
+            if offsets and said != self._committed and self._commit(self._consumer, offsets):
+                self._committed = said
 
-    def _commit(self, consumer: Consumer, offsets: Offsets) -> None:
-        """In bounded time: nobody else is heard on this thread meanwhile."""
+    def _commit(self, consumer: Consumer, offsets: Offsets) -> bool:
+        """In bounded time, since this thread hears of other queries, too; False where it fails, which is logged."""
         at = [ClientTopicPartition(*where, offset) for where, offset in offsets.items()]
         try:
             commit_by(consumer, at, COMMIT_TIMEOUT_S)
@@ -153,4 +156,5 @@ class ProgressMirror(StreamingQueryListener):
         except NoAnswer:
             _log.warning("offsets of group %s: nobody answered within %.0f s", self._group, COMMIT_TIMEOUT_S)
         else:
-            self._committed = offsets
+            return True
+        return False

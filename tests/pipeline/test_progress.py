@@ -27,7 +27,6 @@ from types import SimpleNamespace
 from pybroker.pipeline import progress
 from pybroker.testing import Broker
 
-progress.COMMIT_TIMEOUT_S = 0.3
 broker = Broker(data_dir=sys.argv[1]).start()
 client = {"bootstrap.servers": broker.bootstrap}
 broker.create_topic("t", partitions=1)
@@ -42,6 +41,7 @@ def shown():
 
 tell(1)
 print(shown())
+progress.COMMIT_TIMEOUT_S = 0.3
 broker.stop()
 for batch in range(2, 6):
     tell(batch)
@@ -76,9 +76,9 @@ class Mirrored:
         query = SimpleNamespace(id=QUERY, lastProgress=last, isActive=is_active)
         return mirror_progress(cast(Any, self.listeners), cast(Any, query), self.group, self._settings)
 
-    def progress(self, batch: int, *offsets: int) -> Any:
+    def progress(self, batch: int, *offsets: int, topic_id: str = "x") -> Any:
         """Of a query that reads the topic's only partition so often."""
-        ends = [json.dumps({self.topic: {"0": offset, "id": "x"}}) for offset in offsets]
+        ends = [json.dumps({self.topic: {"0": offset, "id": topic_id}}) for offset in offsets]
         sources = [SimpleNamespace(endOffset=end) for end in (*ends, '{"path": 1}', None)]
         return SimpleNamespace(id=QUERY, batchId=batch, sources=sources)
 
@@ -110,6 +110,21 @@ def test_a_micro_batch_that_is_told_late_moves_nothing_back(mirrored: Mirrored) 
     assert mirrored.committed() == 40
     heard(mirror, mirrored.progress(5, 50))
     assert mirrored.committed() == 50
+
+
+def test_the_same_offsets_of_a_topic_that_was_made_anew_are_committed_again(mirrored: Mirrored) -> None:
+    """With a topic a group's offsets in it go."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    mirror = mirrored.mirror()
+    heard(mirror, mirrored.progress(1, 7))
+    assert mirrored.committed() == 7
+    admin = AdminClient({"bootstrap.servers": mirrored.bootstrap})
+    admin.delete_topics([mirrored.topic])[mirrored.topic].result(30)
+    wait_until(lambda: mirrored.committed() is None, "a group without offsets", 30)
+    admin.create_topics([NewTopic(mirrored.topic, 1)])[mirrored.topic].result(30)
+    heard(mirror, mirrored.progress(2, 7, topic_id="y"))
+    assert mirrored.committed() == 7
 
 
 def test_where_a_query_reads_a_topic_twice_what_both_have_read_is_shown(mirrored: Mirrored) -> None:

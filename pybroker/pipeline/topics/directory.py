@@ -1,22 +1,16 @@
 """What a driver asks the cluster: which partitions a subscription has, and where they begin and end.
 
-Owns one librdkafka admin client; each question about offsets is one request per leader, however many partitions.
-Nothing is remembered: topics and partitions come and go under a running query.  A question is asked again where a
-leader moves or a broker is gone: librdkafka's admin client leaves that to its caller.
+Owns what a subscription means; ``questions`` asks, one request per leader, however many partitions.  Nothing is
+remembered: topics and partitions come and go under a running query.
 """
 
 import re
-import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import ClusterMetadata, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from pybroker.pipeline.topics.logins import admin_client
+from pybroker.pipeline.topics.questions import Questions
 from pybroker.pipeline.topics.source_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -29,46 +23,9 @@ from pybroker.pipeline.topics.source_options import (
 )
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, listed
 
-# How long a question is asked again: brokers may start anew meanwhile.  Twice what a write gives each of its calls:
-# Spark repeats a task that fails, but ends a query whose look does.
-REQUEST_TIMEOUT_S = 60.0
-# A request to a broker that is gone waits for its timeout, while another one leads already.
-ASKED_AGAIN_AFTER_S = 5.0
-_PAUSE_S = 0.1
-
-T = TypeVar("T")
-At = TypeVar("At", bound=Hashable)
-
-_NO_ID = str(Uuid(0, 0))
-
-# What passes by itself: a leader moves or begins, or a broker is gone.
-_PASSING = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._TRANSPORT,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
-
-# What is said of the leader of a partition that went since it was asked for.
-_GONE = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
-
 
 class MissingTopics(RuntimeError):
     """A subscription names topics or partitions that the cluster does not have."""
-
-
-class NobodyAnswers(RuntimeError):
-    """No broker says which topics there are, or no leader where its partition ends."""
 
 
 class NoOffset(RuntimeError):
@@ -84,22 +41,15 @@ class Directory:
     def __init__(self, options: SourceOptions) -> None:
         self._subscription = options.subscription
         self._latest_without_timestamp = options.latest_without_timestamp
-        committed = options.client["isolation.level"] == "read_committed"
-        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        consumers_alone = {"group.id", "isolation.level"}
-        settings = {name: at for name, at in options.client.items() if name not in consumers_alone}
-        # A connection to a broker that stands still is given up, or each request for metadata would take it again.
-        settings.setdefault("socket.timeout.ms", str(int(ASKED_AGAIN_AFTER_S * 1_000)))
-        self._bootstrap = options.client["bootstrap.servers"]
-        self._admin = admin_client(settings, REQUEST_TIMEOUT_S)
+        self._questions = Questions(options.client)
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions of the subscription; raises `MissingTopics`."""
-        return chosen(self._subscription, self._known_partitions())
+        return chosen(self._subscription, self._questions.partitions())
 
     def partitions_left(self) -> frozenset[TopicPartition]:
         """Those of the subscription that are there, whatever is missing."""
-        known = self._known_partitions()
+        known = self._questions.partitions()
         subscription = self._subscription
         if subscription.pattern:
             return chosen(subscription, known)
@@ -109,17 +59,7 @@ class Directory:
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """What tells a topic from a former one of its name; none of topics that go meanwhile, or before KIP-516."""
-        if not names:
-            return {}
-
-        def ask(names: Collection[str], within_s: float) -> Mapping[str, Callable[[], Any]]:
-            futures = self._admin.describe_topics(TopicCollection([*names]), request_timeout=within_s)
-            return {name: future.result for name, future in futures.items()}
-
-        bootstrap = self._bootstrap
-        found, _ = self._answers(names, ask, lambda name, known: name in known, lambda _: f"broker of {bootstrap}")
-        ids = {name: str(topic.topic_id) for name, topic in found.items()}
-        return {name: topic_id for name, topic_id in ids.items() if topic_id != _NO_ID}
+        return {name: topic_id for name, topic_id in self._questions.topic_ids(names).items() if topic_id}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each begins."""
@@ -127,7 +67,7 @@ class Directory:
 
     def earliest_left(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where those begin that are there."""
-        return self._offsets_left(dict.fromkeys(partitions, OffsetSpec.earliest()))[0]
+        return self._questions.offsets_left(dict.fromkeys(partitions, OffsetSpec.earliest()))[0]
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each ends: for committed reads the last stable offset, else the high watermark."""
@@ -140,49 +80,6 @@ class Directory:
     def ends(self, partitions: Iterable[TopicPartition], bound: Bound) -> dict[TopicPartition, int]:
         """Where ``bound`` ends in each; a partition without a record so late ends at its end."""
         return self._resolved(partitions, bound, self.latest)
-
-    def _known_partitions(self) -> dict[str, list[int]]:
-        return _partitions_of(self._metadata(time.monotonic() + REQUEST_TIMEOUT_S))
-
-    def _metadata(self, deadline: float) -> ClusterMetadata:
-        """What there is and who leads it; librdkafka asks those leaders from then on."""
-        while True:
-            try:
-                return self._admin.list_topics(timeout=_within_s(deadline))
-            except KafkaException as error:
-                if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
-                    raise _nobody_answers(f"broker of {self._bootstrap}", error.args[0]) from error
-            time.sleep(_PAUSE_S)
-
-    def _answers(
-        self,
-        asked: Collection[At],
-        ask: Callable[[Collection[At], float], Mapping[At, Callable[[], T]]],
-        is_there: Callable[[At, Mapping[str, Collection[int]]], bool],
-        who: Callable[[At], str],
-    ) -> tuple[dict[At, T], dict[At, KafkaError]]:
-        """What is answered to each, and what has failed for good; raises `NobodyAnswers`, about the ``who`` of one."""
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        found: dict[At, T] = {}
-        failed: dict[At, KafkaError] = {}
-        while True:
-            for at, answer in ask(asked, _within_s(deadline)).items():
-                failed.pop(at, None)
-                try:
-                    found[at] = answer()
-                except KafkaException as error:
-                    failed[at] = error.args[0]
-            again = [at for at, error in failed.items() if error.code() in _PASSING | _GONE]
-            if not again:
-                return found, failed
-            if time.monotonic() > deadline:
-                raise _nobody_answers(who(again[0]), failed[again[0]])
-            time.sleep(_PAUSE_S)
-            # A partition that changes its leader has none for a moment, as one that is gone.
-            known = _partitions_of(self._metadata(deadline))
-            asked = [at for at in again if failed[at].code() in _PASSING or is_there(at, known)]
-            if not asked:
-                return found, failed
 
     def _resolved(
         self,
@@ -215,56 +112,10 @@ class Directory:
         return self.latest(partitions)
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        found, gone = self._offsets_left(specs)
+        found, gone = self._questions.offsets_left(specs)
         for at in gone:
             raise MissingTopics(f"{at} has no leader: its topic may be gone")
         return found
-
-    def _offsets_left(
-        self, specs: Mapping[TopicPartition, Any]
-    ) -> tuple[dict[TopicPartition, int], Collection[TopicPartition]]:
-        """Of those that are there, and which are not."""
-        if not specs:
-            return {}, ()
-
-        def ask(partitions: Collection[TopicPartition], within_s: float) -> Mapping[TopicPartition, Callable[[], int]]:
-            asked = {ClientTopicPartition(*at): specs[at] for at in partitions}
-            futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=within_s)
-            return {TopicPartition(at.topic, at.partition): partial(_offset, each) for at, each in futures.items()}
-
-        def is_there(at: TopicPartition, known: Mapping[str, Collection[int]]) -> bool:
-            return at.partition in known.get(at.topic, ())
-
-        found, failed = self._answers(specs.keys(), ask, is_there, lambda at: f"leader of {at}")
-        gone = [at for at, error in failed.items() if error.code() in _GONE]
-        for at, error in failed.items():
-            if error.code() not in _GONE:
-                raise RuntimeError(f"the offset of {at}: {error.str()}")
-        return found, gone
-
-
-def _partitions_of(metadata: ClusterMetadata) -> dict[str, list[int]]:
-    return {name: sorted(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
-
-
-def _offset(answer: Future[Any]) -> int:
-    """What a leader said; of one that said nothing in time librdkafka may give no error, but this instead."""
-    offset: int = answer.result().offset
-    if offset == OFFSET_INVALID:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    return offset
-
-
-def _nobody_answers(who: str, error: KafkaError) -> NobodyAnswers:
-    return NobodyAnswers(
-        f"no {who} answered within {REQUEST_TIMEOUT_S:.0f} s ({error.str()}); "
-        "started again on its checkpoint, a query goes on where it stood"
-    )
-
-
-def _within_s(deadline: float) -> float:
-    """How long the next request may take; librdkafka wants some time in any case."""
-    return max(min(ASKED_AGAIN_AFTER_S, deadline - time.monotonic()), _PAUSE_S)
 
 
 def chosen(subscription: Subscription, known: Mapping[str, Iterable[int]]) -> frozenset[TopicPartition]:

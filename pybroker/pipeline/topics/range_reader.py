@@ -1,27 +1,39 @@
 """Reads one range of a partition in a task: the part of a read whose speed is the read's.
 
 Owns this process's idle consumers, so that the next micro-batch of a partition begins with what librdkafka has fetched
-ahead.  A consumer is used by one range at a time; who fails is closed.
+ahead.  A consumer is used by one range at a time; one that fails is closed.
 
 Invariants: all records from ``start`` to before ``end`` are given, in order and once; where they are gone, that is an
-error or, without ``failOnDataLoss``, a warning.  A batch is bounded in rows and in bytes.
+error or, without ``failOnDataLoss``, a warning.  A batch is bounded in rows and in bytes.  No record is given of
+another topic than the one that was planned, and none that the partition did not have when its range began:
+
+- Before a range the cluster is asked how the partition stands (`Standing`).  What was fetched ahead is taken from where
+  the log begins now, and only if the topic's id and the leader's epoch are what they were when that consumer began.
+  Otherwise the consumer begins anew.
+- Before rows are given the topic's id is asked for once more: librdkafka goes on with a topic that was made anew, at
+  the same offset, without a word.  No id comes back, so that all rows are of the planned topic where it is still there.
+
+The id tells another cluster at the same address, too.  A cluster that gives topics no ids has its consumers begin anew.
+What nothing tells apart: a log with the same id and epoch that was put back from a copy of its files.
 """
 
 import gc
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from pybroker.pipeline.topics import questions
 from pybroker.pipeline.topics.columns import record_batch
+from pybroker.pipeline.topics.questions import Standing, kept_questions
 from pybroker.pipeline.topics.ranges import OffsetRange
-from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
 ROWS_MAX = 10_000
 
@@ -40,6 +52,12 @@ IDLE_CONSUMERS_MAX = 8
 # How soon a consumer that holds so much asks for more.  By librdkafka's default of a second a task would wait for most
 # of its time: it takes 16 MiB in a tenth of one.
 AHEAD_LOOKED_AT_MS = 20
+
+# How long brokers may take to hear of a topic one after another: a range is not lost before all that are asked say so.
+SETTLES_WITHIN_S = 2.0
+_PAUSE_S = 0.1
+
+T = TypeVar("T")
 
 # What librdkafka tells of a position that a partition does not have, when it may not choose another one itself.
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -77,25 +95,48 @@ class Reading:
 
 
 def read_range(reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range; raises `DataLoss`, `ReadTimeout` and librdkafka's `KafkaException`."""
+    """The records of a range.
+
+    Raises `DataLoss`, `ReadTimeout`, librdkafka's `KafkaException`, and what `Questions` raises.
+    """
+    if found.size <= 0:
+        return
+    begun = _standing(reading, found, found.start)
+    if begun is None:
+        return
     key = (*sorted(reading.client.items()), found.topic_partition)
-    consumer = _idle.pop(key, None) or _PositionedConsumer(reading.client)
+    consumer = _taken_up(key, reading, begun)
     try:
-        yield from _batches(consumer, reading, found)
+        yield from _batches(consumer, reading, found._replace(topic_id=begun.topic_id), begun)
     except BaseException:
         consumer.close()
         raise
+    if not begun.topic_id:
+        consumer.close()
+        return
     _idle[key] = consumer
     if len(_idle) > IDLE_CONSUMERS_MAX:
         _idle.popitem(last=False)[1].close()
 
 
+def _taken_up(key: object, reading: Reading, begun: Standing) -> "_PositionedConsumer":
+    """The idle consumer of this topic, or a new one: librdkafka keeps to what it knew of a topic's former leaders."""
+    consumer = _idle.pop(key, None)
+    if consumer is not None and consumer.topic_id != begun.topic_id:
+        consumer.close()
+        consumer = None
+    return consumer or _PositionedConsumer(reading.client, begun.topic_id)
+
+
 class _PositionedConsumer:
     """A consumer of one partition that knows which offset comes next, and keeps what was taken too early."""
 
-    def __init__(self, client: Mapping[str, str]) -> None:
-        self._early: list[Message] = []
+    def __init__(self, client: Mapping[str, str], topic_id: str) -> None:
+        self.topic_id = topic_id
         self.position: int | None = None
+        self._early: list[Message] = []
+        # How the partition stood before the first of the records was fetched that are held.
+        self._begun: Standing | None = None
         self._consumer = Consumer(
             {
                 "queued.max.messages.kbytes": str(AHEAD_KBYTES),
@@ -110,13 +151,19 @@ class _PositionedConsumer:
             }
         )
 
-    def go_to(self, at: TopicPartition, position: int) -> None:
+    def go_to(self, found: OffsetRange, position: int, now: Standing) -> None:
         """Have the record at ``position``, or the first one behind it, come next."""
-        if self.position != position:
+        if self.position != position or not self._holds(found, now):
             # Assigned anew instead of sought: what was fetched for the position before is dropped in either case.
             self._early = []
-            self._consumer.assign([ClientTopicPartition(*at, position)])
+            self._consumer.assign([ClientTopicPartition(*found.topic_partition, position)])
             self.position = position
+            self._begun = now
+
+    def _holds(self, found: OffsetRange, now: Standing) -> bool:
+        """Whether what was fetched ahead is what the range has now."""
+        begun = self._begun
+        return begun is not None and now.has_history_of(begun) and found.end <= now.end
 
     def take(self, count: int) -> list[Message]:
         """At most ``count`` messages and events, as soon as there is one."""
@@ -130,15 +177,6 @@ class _PositionedConsumer:
         """What lies behind the range, for the next one."""
         self._early = messages
 
-    def edges(self, at: TopicPartition) -> tuple[int, int]:
-        """Where the partition begins and ends now."""
-        return self._consumer.get_watermark_offsets(ClientTopicPartition(*at), POLL_S * 10)
-
-    def finds(self, at: TopicPartition) -> bool:
-        """Whether the cluster has the partition now, whatever this consumer knew of it."""
-        found = self._consumer.list_topics(at.topic, POLL_S * 10).topics[at.topic]
-        return found.error is None and at.partition in found.partitions
-
     def close(self) -> None:
         """Leave; the broker forgets the connection."""
         self._consumer.close()
@@ -151,6 +189,7 @@ def close_idle() -> None:
     """Close what waits for its next range: for tests, since Spark's processes end without looking back."""
     while _idle:
         _idle.popitem()[1].close()
+    questions.close_idle()
 
 
 class _Rows:
@@ -187,9 +226,11 @@ class _Rows:
             self._messages = []
 
 
-def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
-    position = found.start
-    consumer.go_to(found.topic_partition, position)
+def _batches(
+    consumer: _PositionedConsumer, reading: Reading, found: OffsetRange, begun: Standing
+) -> Iterator[pa.RecordBatch]:
+    position = _behind_deleted(reading, found, found.start, begun)
+    consumer.go_to(found, position, begun)
     rows = _Rows(reading.schema)
     patience = time.monotonic() + reading.poll_timeout_s
     while position < found.end:
@@ -209,15 +250,22 @@ def _batches(consumer: _PositionedConsumer, reading: Reading, found: OffsetRange
         for event in events:
             position = _behind_event(consumer, reading, found, position, event)
         if rows.is_full:
-            yield from rows.batches()
+            yield from _of_the_planned_topic(rows, reading, found)
         if position > before:
             patience = time.monotonic() + reading.poll_timeout_s
         elif time.monotonic() > patience:
             raise ReadTimeout(
                 f"no record of {found.topic_partition} from {position} on within {reading.poll_timeout_s:g} s"
             )
-    yield from rows.batches()
+    yield from _of_the_planned_topic(rows, reading, found)
     consumer.position = position
+
+
+def _of_the_planned_topic(rows: _Rows, reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The rows, unless they may be another topic's: then they are dropped, and told as lost."""
+    batches = list(rows.batches())
+    if batches and _is_still_there(reading, found):
+        yield from batches
 
 
 @contextmanager
@@ -263,21 +311,65 @@ def _behind_event(
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         # What is before the end and was not given are markers of transactions, or was compacted away.
         return max(position, event.offset() or position)
-    at = found.topic_partition
-    if error.code() in _UNKNOWN:
-        if not consumer.finds(at):
-            reading.tell_loss(f"{at} is gone: what was to be read from {position} to {found.end} is lost")
-            return found.end
-        # It was made anew since this consumer began, or is just being made.
-    elif error.code() not in _OUT_OF_RANGE:
+    if error.code() not in _UNKNOWN and error.code() not in _OUT_OF_RANGE:
         raise KafkaException(error)
-    begin, end = consumer.edges(at)
-    if position < begin:
-        reading.tell_loss(f"{at} begins at {begin} by now: what was before, from {position} on, is lost")
-        position = min(begin, found.end)
-    elif position > end:
-        reading.tell_loss(f"{at} ends at {end} by now: what was to be read from {position} to {found.end} is lost")
+    now = _standing(reading, found, position)
+    if now is None:
+        return found.end
+    position = _behind_deleted(reading, found, position, now)
+    if position > now.end:
+        at = found.topic_partition
+        reading.tell_loss(f"{at} ends at {now.end} by now: what was to be read from {position} to {found.end} is lost")
         return found.end
     consumer.position = None
-    consumer.go_to(at, position)
+    consumer.go_to(found, position, now)
     return position
+
+
+def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: Standing) -> int:
+    """The position, or the first one behind what is deleted, which is told."""
+    if position >= now.begin:
+        return position
+    at = found.topic_partition
+    reading.tell_loss(f"{at} begins at {now.begin} by now: what was before, from {position} on, is lost")
+    return min(now.begin, found.end)
+
+
+def _standing(reading: Reading, found: OffsetRange, position: int) -> Standing | None:
+    """How the partition stands; ``None`` where the planned topic is not there any more, which is told."""
+
+    def ask() -> tuple[str | None, Standing | None]:
+        now = kept_questions(reading.client).standing(found.topic_partition, reading.poll_timeout_s)
+        return (now.topic_id if now else None), now
+
+    return _of_the_plan(reading, found, position, ask)
+
+
+def _is_still_there(reading: Reading, found: OffsetRange) -> bool:
+    """Whether the topic is the planned one; where it is not, that is told."""
+    topic = found.topic_partition.topic
+
+    def ask() -> tuple[str | None, bool]:
+        return kept_questions(reading.client).topic_ids([topic], reading.poll_timeout_s).get(topic), True
+
+    return not found.topic_id or bool(_of_the_plan(reading, found, found.start, ask))
+
+
+def _of_the_plan(
+    reading: Reading, found: OffsetRange, position: int, ask: Callable[[], tuple[str | None, T]]
+) -> T | None:
+    """What is said beside the topic's id, where that is the planned one; else the loss is told."""
+    deadline = time.monotonic() + SETTLES_WITHIN_S
+    while True:
+        topic_id, said = ask()
+        if topic_id is not None and found.topic_id in ("", topic_id):
+            return said
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_PAUSE_S)
+    at = found.topic_partition
+    if topic_id is None:
+        reading.tell_loss(f"{at} is gone: what was to be read from {position} to {found.end} is lost")
+    else:
+        reading.tell_loss(f"{at} was made anew: what was not read of the former one is lost")
+    return None

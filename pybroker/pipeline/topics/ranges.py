@@ -11,11 +11,15 @@ from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
 
 class OffsetRange(NamedTuple):
-    """Offsets ``start`` to before ``end`` of a partition; there may be fewer records."""
+    """Offsets ``start`` to before ``end`` of a partition; there may be fewer records.
+
+    ``topic_id`` tells its topic from others of that name; empty where the cluster gives topics none.
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
+    topic_id: str = ""
 
     @property
     def size(self) -> int:
@@ -50,4 +54,4 @@ def _in_parts(found: OffsetRange, count: int) -> Iterator[OffsetRange]:
     for i in range(count):
         start, end = found.start + found.size * i // count, found.start + found.size * (i + 1) // count
         if end > start:
-            yield OffsetRange(found.topic_partition, start, end)
+            yield found._replace(start=start, end=end)

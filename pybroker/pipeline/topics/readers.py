@@ -102,10 +102,14 @@ class BatchReader(DataSourceReader):
         options = self._tasks.options
         directory = _directory(options)
         topic_partitions = directory.partitions()
+        # Before the offsets: of a topic that is made anew meanwhile they are never taken for the former one's.
+        ids = directory.topic_ids({at.topic for at in topic_partitions})
         starts = directory.starts(topic_partitions, options.starting)
         ends = directory.ends(topic_partitions, options.ending)
         _check_order(starts, ends)
-        tasks = self._tasks.divided(OffsetRange(at, starts[at], ends[at]) for at in sorted(topic_partitions))
+        tasks = self._tasks.divided(
+            OffsetRange(at, starts[at], ends[at], ids.get(at.topic, "")) for at in sorted(topic_partitions)
+        )
         return tasks or [RangePartition(OffsetRange(TopicPartition("", 0), 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -140,10 +144,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> OffsetTree:
         """Where a new query starts."""
         directory = self._directory
-        starts = directory.starts(directory.partitions(), self._tasks.options.starting)
+        topic_partitions = directory.partitions()
+        ids = directory.topic_ids({at.topic for at in topic_partitions})  # before the offsets, as in a batch
+        starts = directory.starts(topic_partitions, self._tasks.options.starting)
         if isinstance(self._tasks.options.starting, ByOffset):
             _check_order(starts, directory.latest(starts))
-        return tree_of_offsets(starts, directory.topic_ids({at.topic for at in starts}))
+        return tree_of_offsets(starts, ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What ``maxOffsetsPerTrigger`` says; the minimum is looked at with either limit, for one can be told."""
@@ -188,8 +194,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for at in sorted(begun.keys() - starts.keys()):
             if begun[at] > 0:
                 self._tell_loss(f"{at} is new and begins at {begun[at]}: what was before is lost")
+        ids = ids_of_tree(end)
+        if unknown := {at.topic for at in ends} - ids.keys():  # of a checkpoint of an older version
+            ids |= self._directory.topic_ids(unknown)
         same = ids_of_tree(start).keys() & ids_of_tree(end).keys()
-        return self._tasks.divided(iter(self._ranges(begun, ends, same)))
+        return self._tasks.divided(iter(self._ranges(begun, ends, same, ids)))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one task."""
@@ -269,13 +278,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_s = now
         return False
 
-    def _ranges(self, starts: Offsets, ends: Offsets, same: Collection[str]) -> list[OffsetRange]:
+    def _ranges(
+        self, starts: Offsets, ends: Offsets, same: Collection[str], ids: Mapping[str, str]
+    ) -> list[OffsetRange]:
         """Of a partition that ends before its position what it has now is read, unless it is known to be the ``same``.
 
         Without ids nothing else tells that it was made anew.
         """
         return [
-            OffsetRange(at, starts[at] if starts[at] <= ends[at] or at.topic in same else 0, ends[at])
+            OffsetRange(
+                at,
+                starts[at] if starts[at] <= ends[at] or at.topic in same else 0,
+                ends[at],
+                ids.get(at.topic, ""),
+            )
             for at in sorted(ends.keys() & starts.keys())
         ]
 

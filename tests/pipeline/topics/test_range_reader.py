@@ -25,7 +25,14 @@ def end(offset: int) -> Any:
 
 
 class Played:
-    """A client whose partition has records at ``offsets`` and ends at ``behind``; all of it comes in one go."""
+    """A client whose partition has records at ``offsets`` and ends at ``behind``; all of it comes in one go.
+
+    It answers questions about the partition, too, whose topic has the id ``topic_id``.
+    """
+
+    topic_id = "a"
+    leader_epoch = 0
+    is_cut = False
 
     def __init__(self, offsets: list[int], behind: int) -> None:
         self.settings: dict[str, str] = {}
@@ -48,6 +55,14 @@ class Played:
     def close(self) -> None:
         pass
 
+    def standing(self, at: Any, within_s: float) -> Any:
+        from pybroker.pipeline.topics.questions import Standing
+
+        return Standing(self.topic_id, self.leader_epoch, 0, 0 if self.is_cut else self._log[-1].offset())
+
+    def topic_ids(self, names: list[str], within_s: float) -> dict[str, str]:
+        return dict.fromkeys(names, self.topic_id)
+
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
@@ -63,6 +78,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             return client
 
         monkeypatch.setattr(range_reader, "Consumer", made)
+        monkeypatch.setattr(range_reader, "kept_questions", lambda settings: client)
         return client
 
     yield start
@@ -84,13 +100,13 @@ def schema() -> Any:
     return pa.schema(columns)
 
 
-def batches(start: int, before: int) -> Iterator[Any]:
+def batches(start: int, before: int, *, is_strict: bool = True) -> Iterator[Any]:
     from pybroker.pipeline.topics.range_reader import Reading, read_range
     from pybroker.pipeline.topics.ranges import OffsetRange
     from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
-    reading = Reading({}, schema(), 0.2, fail_on_data_loss=True)
-    return read_range(reading, OffsetRange(TopicPartition("t", 0), start, before))
+    reading = Reading({}, schema(), 0.2, fail_on_data_loss=is_strict)
+    return read_range(reading, OffsetRange(TopicPartition("t", 0), start, before, "a"))
 
 
 def read(start: int, before: int) -> list[int]:
@@ -115,6 +131,62 @@ def test_ranges_one_after_another_are_read_without_a_seek(play: Any) -> None:
     client = play(list(range(10)), 10)
     assert [read(start, start + 2) for start in range(0, 10, 2)] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert client.assignments == [0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"leader_epoch": 1}, {"leader_epoch": -1}, {"is_cut": True}],
+    ids=["nothing", "another leader", "no epoch is told", "an end before the range's"],
+)
+def test_what_was_fetched_ahead_is_dropped_where_the_partition_may_have_another_history(
+    play: Any, change: dict[str, Any]
+) -> None:
+    client = play(list(range(10)), 10)
+    assert read(0, 5) == [0, 1, 2, 3, 4]
+    for name, value in change.items():
+        setattr(client, name, value)
+    assert read(5, 10) == [5, 6, 7, 8, 9]
+    assert client.assignments == ([0, 5] if change else [0])
+
+
+def test_where_a_cluster_gives_topics_no_ids_nothing_that_was_fetched_ahead_is_taken(
+    play: Any,
+) -> None:
+    from pybroker.pipeline.topics.range_reader import Reading, read_range
+    from pybroker.pipeline.topics.ranges import OffsetRange
+    from pybroker.pipeline.topics.topic_partitions import TopicPartition
+
+    client = play(list(range(4)), 4)
+    client.topic_id = ""
+    reading = Reading({}, schema(), 0.2, fail_on_data_loss=True)
+    for start in (0, 2):
+        (batch,) = read_range(reading, OffsetRange(TopicPartition("t", 0), start, start + 2))
+        assert batch.column("offset").to_pylist() == [start, start + 1]
+    assert client.assignments == [0, 2]
+
+
+@pytest.mark.parametrize("topic_id", ["b", None], ids=["made anew", "gone"])
+def test_rows_that_were_read_while_the_topic_changed_are_not_given(
+    play: Any, monkeypatch: pytest.MonkeyPatch, topic_id: str | None
+) -> None:
+    """The client goes on with the topic that is there now, at the same offset, without a word."""
+    from pybroker.pipeline.topics import range_reader
+
+    monkeypatch.setattr(range_reader, "SETTLES_WITHIN_S", 0.0)
+    client = play(list(range(10)), 10)
+    monkeypatch.setattr(client, "topic_ids", lambda *_: {} if topic_id is None else {"t": topic_id})
+    with pytest.raises(range_reader.DataLoss, match=r"t-0 (was made anew|is gone)"):
+        list(batches(0, 10))
+    assert list(batches(0, 10, is_strict=False)) == []
+
+
+def test_a_broker_that_has_not_heard_of_the_topic_yet_is_asked_again(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = play(list(range(10)), 10)
+    said = iter(["former", None, "a"])
+    monkeypatch.setattr(client, "topic_ids", lambda *_: {"t": topic_id} if (topic_id := next(said)) else {})
+    assert read(0, 10) == list(range(10))
 
 
 def test_idle_consumers_hold_a_bounded_part_of_the_memory() -> None:

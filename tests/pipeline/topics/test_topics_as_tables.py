@@ -414,3 +414,15 @@ def test_a_partition_that_a_group_has_not_read_is_read_whole(tables: Tables) -> 
     tables.fill(source, [b"a", b"b"])
     offsets = group_offsets(f"g-{uuid4()}", [source], {"bootstrap.servers": tables.bootstrap})
     assert tables.read("pybroker", source, startingOffsets=offsets).count() == 2
+
+
+def test_a_topic_made_anew_again_and_again_is_read_as_it_is(tables: Tables) -> None:
+    """By processes of Spark's that read the former one a moment ago, each another half of it."""
+    topic = tables.topic(1)
+    for life in range(6):
+        values = [f"{life}-{number:02}" for number in range(20)]
+        tables.append(topic, 0, [value.encode() for value in values])
+        rows = tables.read("pybroker", topic, minPartitions="2").collect()
+        assert sorted(row.value.decode() for row in rows) == values
+        tables.delete(topic)
+        tables.create(topic, 1)
