@@ -15,6 +15,7 @@ from conformance.all_clients import BUILT, CLIENTS, IN_PROCESS, chosen
 from conformance.broker_under_test import BrokerUnderTest, first_address, running_broker
 from conformance.security import client_address
 from conformance.wire.asking import Wire, fresh_name, metadata, wait_for_coordinator
+from pybroker.testing import Broker
 
 MakeTopic = Callable[..., str]
 TOPIC_RESOURCE = 2
@@ -60,14 +61,18 @@ def drivers_end() -> Iterator[None]:
         kind.end()
 
 
-@pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
-    """The broker of the run."""
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerUnderTest]:
+    """The broker of the run; where none runs yet, one that ends with the module.
+
+    Other modules of the same process patch what a broker of this process would use, too.
+    """
     if (running := running_broker()) is not None:
         wait_for_the_group_coordinator(running)
-        return running
-    started = request.getfixturevalue("kafka_broker")
-    return BrokerUnderTest(((started.host, started.port),), (started.data_dir,))
+        yield running
+        return
+    with Broker() as started:
+        yield BrokerUnderTest(((started.host, started.port),), (started.data_dir,))
 
 
 def wait_for_the_group_coordinator(broker: BrokerUnderTest) -> None:
@@ -94,7 +99,7 @@ def client(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> Iterator[
     made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def topic_admin(broker: BrokerUnderTest) -> Iterator[Admin]:
     """Deletes the topics of the tests, whichever client they are about."""
     made = IN_PROCESS["librdkafka"](broker.bootstrap)
