@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker_protocol import codec
 from pybroker_protocol.schema import Message
@@ -46,7 +47,7 @@ def test_kafka_reads_what_we_write_and_writes_the_same() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=True,
     )
     answers = result.stdout.splitlines()
