@@ -58,7 +58,7 @@ def pasted(example: Example, code: str) -> str:
     lines = (example.prints or "").count("\n")
     code, ends_by_itself = _CONSUMER_TIMEOUT.subn(f"consumer_timeout_ms={1000 * PATIENCE_S:.0f}", code)
     if ends_by_itself:
-        code = code.replace(" in consumer:", f" in __import__('itertools').islice(consumer, {lines}):")
+        code = re.sub(r"\bin consumer\b", f"in __import__('itertools').islice(consumer, {lines})", code)
     done = subprocess.run(
         [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
