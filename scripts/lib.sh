@@ -5,6 +5,10 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
 
+# What Python has compiled is kept, whatever the environment says: each process of tests, of which a run has some
+# twenty, began with 40 s of compiling all tests, and each broker of a test with compiling the broker.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() {

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from tests.source_tree import ROOT
 
@@ -64,5 +65,5 @@ def test_all_tests_fail_by_what_is_known_and_tell_that_nobody_could_be_asked(
     stand_in.chmod(0o755)
     settings = f"root={tmp_path}\nNOT_AUDITED={audit.Code.NOT_ASKED:d}"
     script = f'set -euo pipefail\n{settings}\nsay() {{ echo "$*"; }}\n{function[0]}\naudit\n'
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, "not everything was asked about" in ended.stdout) == (ends_with, is_told), ended.stderr

@@ -132,3 +132,55 @@ def test_secrets_are_compared_in_constant_time() -> None:
 )
 def test_a_comparison_of_secrets_is_noticed(code: str, count: int) -> None:
     assert len(list(secrets_compared(ast.parse(code)))) == count
+
+
+WAITING_METHODS = {"communicate", "exception", "flush", "get", "result", "settimeout", "wait"}
+WAITING_KEYWORDS = {"timeout", "timeout_s", "patience_s"}
+# Seconds: below, a wait is meant to end in vain; above, it is longer than ``harness.waiting.PATIENCE_S``.
+IMPATIENT_FROM_S, IMPATIENT_TO_S = 4, 100
+
+
+def impatience(code: ast.AST) -> Iterator[int]:
+    """The lines of calls that wait for so many seconds, written as a number."""
+    for node in ast.walk(code):
+        if not isinstance(node, ast.Call):
+            continue
+        given = [each.value for each in node.keywords if each.arg in WAITING_KEYWORDS]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in WAITING_METHODS and len(node.args) == 1:
+            given += node.args
+        for value in given:
+            seconds = value.value if isinstance(value, ast.Constant) else None
+            if isinstance(seconds, int | float) and IMPATIENT_FROM_S <= seconds <= IMPATIENT_TO_S:
+                yield node.lineno
+
+
+def test_how_long_a_test_waits_stands_in_one_place() -> None:
+    """``PATIENCE_S`` is for a busy machine; ten seconds here and thirty there judge the machine, and each another one.
+
+    A wait that is meant to end in vain has a name that says so.  Those of the pipeline are Spark's, of minutes.
+    """
+    folders = (ROOT / "tests", ROOT / "bench" / "tests", *(ROOT / "compat-tests").glob("*/tests"))
+    pipeline = ROOT / "tests" / "pipeline"
+    found = [
+        f"{relative(path)}:{line}"
+        for path in python_files(*folders, ROOT / "compat-tests" / "conformance")
+        if not path.is_relative_to(pipeline) and "clients" not in path.parts
+        for line in impatience(parsed(path))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("run(command, timeout=60)", 1),
+        ("future.result(30)", 1),
+        ("connection.settimeout(15.0)", 1),
+        ("run(command, timeout=PATIENCE_S)", 0),
+        ("producer.flush(0.02)", 0),
+        ("run(command, timeout=300)", 0),
+        ("settings.get('timeout', 30)", 0),
+    ],
+)
+def test_a_wait_of_its_own_length_is_noticed(code: str, count: int) -> None:
+    assert len(list(impatience(ast.parse(code)))) == count

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 from confluent_kafka.admin import AdminClient, ConfigResource
+from harness.waiting import PATIENCE_S
 
 from bench.spark_topics import BEGIN_MS, DEVICES, MINUTE_MS, events, fill_events, readings_by_minute, written_readings
 from pybroker.testing import Broker
@@ -34,4 +35,4 @@ def test_events_stay_however_long_a_part_takes() -> None:
         fill_events(broker.bootstrap, "events", 10)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "events")]).values()
-        assert described.result(10)["retention.ms"].value == "-1"
+        assert described.result(PATIENCE_S)["retention.ms"].value == "-1"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn, TypeVar
 
 import pytest
+from harness.waiting import PATIENCE_S
 
-PATIENCE_S = 30.0
 POLL_MS = 100
 
 # An error that a client raises by itself, without a code of Kafka's.

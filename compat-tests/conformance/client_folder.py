@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import process_tree
+from harness.waiting import PATIENCE_S
 
 FOLDERS = Path(__file__).resolve().parent / "clients"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -246,7 +247,7 @@ def _tool(toolchain: Toolchain, directory: Path | None) -> Path | None:
     found = shutil.which(command, path=None if directory is None else str(directory))
     if found is None:
         return None
-    told = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     version = re.search(r"(\d+(?:\.\d+)+|\b\d\d\b)", (told.stdout + told.stderr).replace(command, ""))
     if version is None or tuple(map(int, version[1].split("."))) < toolchain.oldest:
         return None

@@ -19,10 +19,10 @@ from itertools import count
 from typing import Any, ClassVar
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from conformance.adapter import (
     CONSUMER_DEFAULTS,
-    PATIENCE_S,
     POLL_MS,
     PRODUCER_DEFAULTS,
     Admin,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from harness.broker_probe import free_port
 from harness.client_access import access_from_json, access_to_json
 from harness.pybroker_process import COMMAND, serving
+from harness.waiting import PATIENCE_S
 
 from pybroker.security.certificate_authority import PASSWORD_FILE, write_certificates
 from pybroker.security.client_access import ClientAccess
@@ -93,7 +94,7 @@ def secured_broker(directory: Path, security: str) -> Iterator[Secured]:
     with serving([COMMAND, "serve", "--data-dir", directory / "data", *listen, *options]) as broker:
         if by_scram:
             make = [str(COMMAND), "users", "create", USER, "--mechanism", MECHANISM, "-b", broker.bootstrap]
-            made = subprocess.run(make, input=PASSWORD, text=True, check=False, capture_output=True, timeout=60)
+            made = subprocess.run(make, input=PASSWORD, text=True, check=False, capture_output=True, timeout=PATIENCE_S)
             assert made.returncode == 0, made.stderr
         yield Secured(access, broker.bootstrap)
         broker.stop()

@@ -16,6 +16,7 @@ from typing import Any
 from comparator.wire import Connection
 from harness.apache_kafka import KAFKA_VERSION
 from harness.machine import machine
+from harness.waiting import PATIENCE_S
 
 from conformance.all_clients import chosen
 from conformance.broker_under_test import MAKE, running_broker
@@ -44,7 +45,7 @@ def commit() -> str | None:
     """The checkout's commit, with a plus sign where files differ from it; ``None`` outside of a checkout."""
     command = ["git", "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
     try:
-        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     except OSError:
         return None
     return told.stdout.strip() or None

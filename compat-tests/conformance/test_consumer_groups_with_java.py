@@ -13,6 +13,7 @@ from harness.apache_kafka import (
     VERIFIABLE_CONSUMER,
     run_kafka_tool,
 )
+from harness.waiting import PATIENCE_S
 
 from conformance.broker_under_test import BrokerUnderTest
 
@@ -32,7 +33,7 @@ def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, kafka_top
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(200):
         producer.produce(kafka_topic, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     group = f"java-{kafka_topic}"
     consuming = ("--topic", kafka_topic, "--group-id", group, "--max-messages", "200", "--reset-policy", "earliest")
     consumed = run(broker, VERIFIABLE_CONSUMER, *consuming, "--group-protocol", "consumer")
@@ -53,7 +54,7 @@ def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, kafka_top
 def test_java_console_consumer_subscribes_by_regular_expression(broker: BrokerUnderTest, kafka_topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(kafka_topic, b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     settings = ("group.protocol=consumer", "auto.offset.reset=earliest", f"group.id=regex-{kafka_topic}")
     properties = [part for setting in settings for part in ("--command-property", setting)]
     printed = run(broker, CONSOLE_CONSUMER, "--include", f"{kafka_topic[:-2]}.*", "--max-messages", "1", *properties)

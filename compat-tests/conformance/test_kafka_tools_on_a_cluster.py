@@ -15,7 +15,7 @@ from harness.apache_kafka import (
     TOPIC_COMMAND,
     run_kafka_tool,
 )
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import Client
 
 from pybroker.testing import Cluster
@@ -39,7 +39,7 @@ def tool(kafka_cluster: Cluster) -> Tool:
 
     def run(main_class: str, *arguments: str) -> str:
         bootstrap = ("--bootstrap-server", kafka_cluster.bootstrap)
-        done = run_kafka_tool(main_class, *arguments, *bootstrap, timeout_s=90, check=False)
+        done = run_kafka_tool(main_class, *arguments, *bootstrap, timeout_s=PATIENCE_S, check=False)
         return done.stdout + done.stderr
 
     return run
@@ -143,7 +143,7 @@ def test_metadata_quorum_command_tells_who_decides_and_who_has_everything(kafka_
     asked = ("--bootstrap-server", kafka_cluster.bootstrap, "describe", "--status")
 
     def status() -> list[str]:
-        lines = run_kafka_tool(METADATA_QUORUM_COMMAND, *asked, timeout_s=90).stdout.splitlines()
+        lines = run_kafka_tool(METADATA_QUORUM_COMMAND, *asked, timeout_s=PATIENCE_S).stdout.splitlines()
         return [" ".join(line.split()) for line in lines]
 
     wait_until(lambda: "MaxFollowerLag: 0" in status(), "brokers that have everything")

@@ -17,7 +17,7 @@ from harness.apache_kafka import REASSIGN_PARTITIONS_COMMAND, ApacheKafka, missi
 from harness.broker_cluster import BrokerCluster
 from harness.pybroker_cluster import PybrokerCluster
 from harness.pybroker_process import PybrokerProcess
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -74,7 +74,7 @@ class SmallProducer:
     def _run(self) -> None:
         while not self._ends.wait(0.02):
             begin = time.monotonic()
-            self._producer.send(TOPIC, b"small", partition=0).get(timeout=30)
+            self._producer.send(TOPIC, b"small", partition=0).get(timeout=PATIENCE_S)
             self.slowest_s = max(self.slowest_s, time.monotonic() - begin)
             self.acknowledged += 1
 

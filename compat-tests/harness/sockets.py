@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-# Long enough for a machine with more to do: who has not answered by then never will.
-REPLY_TIMEOUT_S = 30.0
+from harness.waiting import PATIENCE_S
+
+REPLY_TIMEOUT_S: float = PATIENCE_S
 
 
 def connect(address: tuple[str, int], timeout_s: float | None = None, source: str | None = None) -> socket.socket:

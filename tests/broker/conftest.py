@@ -9,8 +9,6 @@ import pytest
 from pybroker.testing import Broker
 from tests.broker.wire_client import WireClient
 
-_PATIENCE_S = 30
-
 
 @pytest.fixture
 def address(kafka_broker: Broker) -> tuple[str, int]:

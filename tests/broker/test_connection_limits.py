@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import limits
 from pybroker.config.broker import BrokerConfig
@@ -15,11 +15,11 @@ from pybroker.testing import Broker
 
 
 def connect(broker: Broker) -> socket.socket:
-    return socket.create_connection((broker.host, broker.port), timeout=15)
+    return socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S)
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(15)
+    connection.settimeout(PATIENCE_S)
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:

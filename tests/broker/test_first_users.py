@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from harness.pybroker_process import COMMAND, serving
+from harness.waiting import PATIENCE_S
 
 SASL = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--set", "sasl.enabled.mechanisms=SCRAM-SHA-512")
 
@@ -65,7 +66,7 @@ def test_a_file_of_users_that_cannot_be_read_is_told(content: bytes | None, tmp_
     if content is not None:
         users.write_bytes(content)
     command = [str(COMMAND), "serve", "--data-dir", str(tmp_path / "data"), "--add-scram", f"@{users}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(f"pybroker: --add-scram: {users} ")
     assert not (tmp_path / "data").exists()

@@ -12,6 +12,7 @@ import pytest
 from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 from harness.sockets import connect
+from harness.waiting import PATIENCE_S
 from harness.wire import request_frame
 
 from pybroker.apis import APIS
@@ -90,7 +91,7 @@ def throw(address: tuple[str, int], frames: Iterator[bytes]) -> None:
         if connection is None:
             connection = connect(address, 15)
         try:
-            connection.settimeout(15)
+            connection.settimeout(PATIENCE_S)
             connection.sendall(struct.pack(">i", len(frame)) + frame)
             connection.settimeout(ANSWER_TIMEOUT_S)
             alive = connection.recv(1 << 20) != b""

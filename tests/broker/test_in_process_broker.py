@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.cluster.image import ClusterImage, ImageDelta
@@ -80,7 +80,7 @@ def test_blocking_client_on_the_callers_loop_does_not_deadlock_the_broker() -> N
     async def scenario() -> bytes:
         async with Broker() as broker:
             producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-            producer.send("t", b"value").get(timeout=15)  # blocks this loop
+            producer.send("t", b"value").get(timeout=PATIENCE_S)  # blocks this loop
             producer.close()
             consumer = KafkaConsumer("t", bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
             value: bytes = next(iter(consumer)).value
@@ -274,7 +274,7 @@ else:
 
 def test_broker_that_nobody_stops_ends_with_its_interpreter_and_not_with_a_fork_of_it() -> None:
     command = [sys.executable, "-c", _NEVER_STOPPED]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(done.stdout.strip()).exists()
 
@@ -442,7 +442,7 @@ def test_two_brokers_live_side_by_side() -> None:
 
 def test_plugin_imports_nothing_of_the_broker_until_a_fixture_is_used() -> None:
     code = "import sys, pybroker.testing.pytest_plugin; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     loaded = set(done.stdout.split())
     assert not loaded & {"asyncio", "uvloop", "kafka"}
     assert {name for name in loaded if name.startswith("pybroker")} == {

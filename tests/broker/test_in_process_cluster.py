@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, BrokerRegistration, ClusterImage
@@ -57,7 +57,7 @@ def kafka_python(bootstrap: str) -> list[bytes]:
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     for number in range(COUNT):
         producer.send("t", b"%d" % number, partition=number % 6)
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     producer.close()
     consumer = KafkaConsumer("t", bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id="readers")
     values = [next(consumer).value for _ in range(COUNT)]
@@ -69,7 +69,7 @@ def librdkafka(bootstrap: str) -> list[bytes]:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(COUNT):
         producer.produce("t", b"%d" % number, partition=number % 6)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     values: list[bytes] = []
@@ -163,14 +163,14 @@ def test_killed_broker_that_is_started_again_has_what_it_acknowledged(kafka_clus
     offsets: list[int | None] = []
     told = partial(_note_offset, offsets)
     producer.produce("t", b"before", partition=partition, on_delivery=told)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     kafka_cluster.kill(victim)
     wait_until(lambda: kafka_cluster.leader("t", partition) is None, "its partition has no leader")
     producer.produce("t", b"after", partition=partition, on_delivery=told)
     producer.poll(0.1)
     assert offsets == [0]
     kafka_cluster.restart(victim)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert offsets == [0, 1]
     assert kafka_cluster.leader("t", partition) == victim
 
@@ -185,7 +185,7 @@ def test_partition_with_replicas_and_a_group_go_on_when_brokers_are_killed(kafka
     producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap})
     for number in range(6):
         producer.produce("t", b"after", partition=number)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": "readers", "log_level": 0})
     consumer.subscribe(["t"])
     values: list[bytes] = []
@@ -211,7 +211,7 @@ def test_kill_leaves_no_mark_of_a_clean_stop_and_restart_does(kafka_cluster: Clu
 def test_connections_of_a_killed_broker_break_and_its_port_refuses(kafka_cluster: Cluster) -> None:
     node = kafka_cluster.brokers[other(kafka_cluster)]
     with socket.create_connection((node.host, node.port), 30) as connection:
-        connection.settimeout(30)
+        connection.settimeout(PATIENCE_S)
         kafka_cluster.kill(node.broker_id)
         with suppress(ConnectionResetError):  # of one that was not accepted yet
             assert connection.recv(1) == b""
@@ -230,7 +230,7 @@ def test_another_broker_becomes_controller_after_the_first_is_killed_and_takes_r
         if node.is_running:
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
             (created,) = admin.create_topics([NewTopic(f"by-{node.broker_id}", 3, 1)]).values()
-            created.result(30)
+            created.result(PATIENCE_S)
     kafka_cluster.restart(first)
     assert kafka_cluster.controller_id != first
 
@@ -376,7 +376,7 @@ def test_cluster_is_entered_on_a_loop(tmp_path: Path) -> None:
     async def scenario() -> Any:
         async with Cluster(3) as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
-            sent = producer.send("t", b"value").get(timeout=30)  # blocks this loop
+            sent = producer.send("t", b"value").get(timeout=PATIENCE_S)  # blocks this loop
             producer.close()
             return sent.offset
 

@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from harness.waiting import PATIENCE_S
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.testing import Broker, Security
@@ -32,9 +33,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 def sends_by_all(broker: Broker, topic: str, **who: Any) -> None:
     producer = KafkaProducer(**broker.client_settings("kafka-python", **who))
-    producer.send(topic, b"kafka-python").get(20)
+    producer.send(topic, b"kafka-python").get(PATIENCE_S)
     producer.close()
-    assert topic in AdminClient(broker.client_settings("confluent-kafka", **who)).list_topics(timeout=20).topics
+    assert topic in AdminClient(broker.client_settings("confluent-kafka", **who)).list_topics(timeout=PATIENCE_S).topics
 
     async def produce() -> None:
         async with AIOKafkaProducer(**broker.client_settings("aiokafka", **who)) as aio:
@@ -86,7 +87,7 @@ def test_users_are_principals_of_acls_by_login_and_by_certificate() -> None:
         with Broker(settings, security=security) as broker:
             broker.create_topic("t")
             allowed, denied = (
-                AdminClient(broker.client_settings("confluent-kafka", user=user)).list_topics(timeout=20).topics
+                AdminClient(broker.client_settings("confluent-kafka", user=user)).list_topics(timeout=PATIENCE_S).topics
                 for user in USERS
             )
             assert "t" in allowed
@@ -152,5 +153,5 @@ def test_the_fixture_takes_security(tmp_path: Path) -> None:
         "    producer.send(kafka_topic, b'x').get(20)\n    producer.close()\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout

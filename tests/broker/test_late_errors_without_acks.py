@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import limits, storage_limits
 from pybroker.net.connection import Connection as ServedConnection
@@ -20,7 +20,6 @@ from pybroker.testing import Broker
 from pybroker_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 
-PATIENCE_S = 30
 VERSION = 9
 LARGE = storage_limits.INLINE_WRITE_BYTES_MAX * 2
 TOPIC = "t"

@@ -14,7 +14,7 @@ import pytest
 from harness.apache_kafka import ApacheKafka
 from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, serving
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.incremental_alter_configs import (
@@ -159,7 +159,7 @@ def test_a_listener_of_no_connections_is_refused(asked: Asked, value: str) -> No
 
 def test_a_listener_has_no_more_connections_than_its_own_bound(asked: Asked) -> None:
     assert asked.alter("listener.name.ssl.max.connections", "1") == 0
-    with socket.create_connection(asked.tls, timeout=20):
+    with socket.create_connection(asked.tls, timeout=PATIENCE_S):
         wait_until(lambda: not asked.is_served(), "the listener is full")
         with WireClient(asked.clear) as other:
             assert other.ask(IncrementalAlterConfigsRequest(resources=[], validate_only=True), 1).responses == []

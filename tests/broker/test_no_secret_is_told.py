@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness.pybroker_process import COMMAND, serving
+from harness.waiting import PATIENCE_S
 
 from pybroker.cluster.store_codec import SECRET, decode_secret
 from pybroker.security.plain import LOGIN_MODULE as PLAIN_MODULE
@@ -168,7 +169,7 @@ def test_a_planted_secret_is_in_no_line_and_in_no_answer(settings_file: Path, tm
 )  # fmt: skip
 def test_a_start_that_is_refused_tells_no_secret_either(arguments: tuple[str, ...], tmp_path: Path) -> None:
     command = [str(COMMAND), "serve", "--data-dir", str(tmp_path / "data"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert PLANTED not in done.stdout + done.stderr
@@ -178,7 +179,7 @@ def test_a_file_that_cannot_be_read_as_properties_tells_no_secret(tmp_path: Path
     file = tmp_path / "server.properties"
     file.write_text(f"ssl.key.password={PLANTED}\\u00zz\n")
     command = [str(COMMAND), "serve", "--config", str(file), "--data-dir", str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "server.properties: malformed" in done.stderr
     assert PLANTED not in done.stderr

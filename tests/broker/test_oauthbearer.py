@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka.admin import AdminClient
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -101,7 +101,7 @@ def test_stock_clients_log_in_with_signed_tokens(broker: Broker) -> None:
         "bootstrap_servers": broker.bootstrap, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
     }  # fmt: skip
     producer = KafkaProducer(sasl_oauth_token_provider=Tokens(), **settings)
-    producer.send("oauth", b"from kafka-python").get(20)
+    producer.send("oauth", b"from kafka-python").get(PATIENCE_S)
     producer.close()
 
     async def produce() -> None:
@@ -120,7 +120,7 @@ def test_stock_clients_log_in_with_signed_tokens(broker: Broker) -> None:
         "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "none", "oauth_cb": oauth_cb,
     }  # fmt: skip
     admin = AdminClient(librdkafka)
-    assert "oauth" in admin.list_topics(timeout=20).topics
+    assert "oauth" in admin.list_topics(timeout=PATIENCE_S).topics
     assert asked
     consumer = KafkaConsumer("oauth", auto_offset_reset="earliest", sasl_oauth_token_provider=Tokens(), **settings)
     assert sorted(next(consumer).value for _ in range(2)) == [b"from aiokafka", b"from kafka-python"]
@@ -142,11 +142,11 @@ def test_a_session_lasts_as_long_as_its_token(broker: Broker, keys: Path) -> Non
 
 def test_a_session_whose_token_has_expired_is_renewed_by_another_or_ends(broker: Broker) -> None:
     with (
-        Login(broker, signed(exp=int(time.time()) + 2)) as goes,
-        Login(broker, signed(exp=int(time.time()) + 2)) as stays,
+        Login(broker, signed(exp=int(time.time()) + 5)) as goes,
+        Login(broker, signed(exp=int(time.time()) + 5)) as stays,
     ):
         assert goes.answer.error_code == stays.answer.error_code == 0
-        wait_until(lambda: goes.ask(ANY_TOPIC, 9) is None, "the end of the session", 10)
+        wait_until(lambda: goes.ask(ANY_TOPIC, 9) is None, "the end of the session")
         assert stays.show(signed()).session_lifetime_ms > 60_000
         assert stays.ask(ANY_TOPIC, 9).brokers
 

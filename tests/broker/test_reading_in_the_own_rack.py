@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_cluster import PybrokerCluster
+from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 
@@ -30,11 +31,11 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with PybrokerCluster(directory, PROPERTIES, len(BROKERS), own=rack_of) as cluster:
         bootstrap = ",".join(cluster.bootstraps)
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1, len(BROKERS))])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, 1, len(BROKERS))])[TOPIC].result(PATIENCE_S)
         producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
         for number in range(COUNT):
             producer.produce(TOPIC, b"%d" % number)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield bootstrap
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import limits
 from pybroker.security.plain import LOGIN_MODULE as PLAIN_MODULE
@@ -287,20 +287,20 @@ def test_who_takes_none_of_its_replies_before_it_has_logged_in_is_let_go(broker:
                 return True
             return False
 
-        wait_until(is_let_go, "it is let go", patience_s=10)
+        wait_until(is_let_go, "it is let go", patience_s=PATIENCE_S)
 
 
 def test_a_client_that_trickles_its_login_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_MS", 400)
+    began = time.monotonic()
     with (
         Broker(SETTINGS, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker,
-        socket.create_connection((broker.host, broker.port), timeout=20) as slow,
+        socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as slow,
     ):
-        began = time.monotonic()
         frame = struct.pack(">i", 500_000)
         slow.settimeout(0.02)
         ended = False
-        while not ended and time.monotonic() - began < 20:
+        while not ended and time.monotonic() - began < PATIENCE_S:
             try:
                 slow.sendall(frame[:1] or b"x")
                 frame = frame[1:]

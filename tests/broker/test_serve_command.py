@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cli import serve
 from pybroker.cli.main import main
@@ -23,8 +23,6 @@ from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
-
-PATIENCE_S = 30
 
 # What a broker that serves nobody yet, and has no internal topics, has no use for: packages with all that is in them.
 NOT_AT_START = (

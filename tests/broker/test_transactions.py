@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from harness.broker_probe import free_port
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.testing import Broker
 
-PATIENCE_S = 20
 _numbers = itertools.count()
 
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from harness.pybroker_process import COMMAND, Serving, serving
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cli import supervisor as supervisor_module
 from pybroker.cli.processes import is_stopped
@@ -39,7 +39,6 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 
-TIMEOUT_S = 60
 TOPIC_RESOURCE = 2
 ALTERATIONS_MAX = 3_000
 
@@ -61,7 +60,7 @@ def write(bootstrap: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(count):
         producer.produce("t", b"%d" % number, partition=number % 4)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def read(bootstrap: str, count: int) -> list[int]:
@@ -70,7 +69,7 @@ def read(bootstrap: str, count: int) -> list[int]:
     consumer.assign([TopicPartition("t", partition, OFFSET_BEGINNING) for partition in range(4)])
     values: list[int] = []
     while len(values) < count:
-        message = consumer.poll(TIMEOUT_S)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         if message.error() is None:
             values.append(int(message.value() or b""))
@@ -179,7 +178,7 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
             [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(tmp_path / "data"), *listen],
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 1
@@ -213,7 +212,7 @@ def test_listeners_that_are_too_close_for_the_workers_are_told_in_a_line_before_
     data_dir = tmp_path / "data"
     listen = [word for port in (9092, 9093) for word in ("--listen", f"127.0.0.1:{port}")]
     command = [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(data_dir), *listen]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
     assert line.startswith("pybroker: 127.0.0.1:9092 and 127.0.0.1:9093 are too close for 2 workers")
@@ -235,7 +234,7 @@ def test_worker_i_has_the_node_id_plus_i_by_whichever_name_a_file_gives_it(tmp_p
 def test_directory_of_a_single_broker_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
     command = [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "holds the data of a single broker" in done.stderr
 
@@ -317,7 +316,7 @@ def test_exit_code_is_known_of_a_process_that_ends_before_it_is_signalled(monkey
     def late(pid: int, options: int) -> tuple[int, int]:
         """The wait of Python 3.11, whose thread nearly always comes first."""
         if not options:
-            is_signalled.wait(30)
+            is_signalled.wait(PATIENCE_S)
         return waitpid(pid, options)
 
     monkeypatch.setattr(os, "waitpid", late)

@@ -11,10 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.waiting import PATIENCE_S
+
 from tests.cli.forked_commands import ForkedCommands
 
 COMMAND = str(Path(sys.executable).parent / "pybroker")
-TIMEOUT_S = 60
 
 
 @cache
@@ -47,7 +48,7 @@ class CommandLine:
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """The command, run to its end whatever its exit code."""
-        return forked_commands().run(arguments, self.environment(), stdin, TIMEOUT_S)
+        return forked_commands().run(arguments, self.environment(), stdin, PATIENCE_S)
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Stdout of a command that must succeed."""

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
+from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Broker
-from tests.cli.command import COMMAND, CommandLine
+from tests.cli.command import CommandLine
 
 
 def certs(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [COMMAND, "certs", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = CommandLine("").run("certs", *map(str, arguments))
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture
@@ -169,6 +170,8 @@ def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
         f"sys.argv = ['pybroker', 'certs', '--dir', {str(tmp_path / 'new')!r}]\n"
         "from pybroker.cli.main import main\nmain()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 1
     assert done.stderr == "pybroker: certificates need the extra: pip install 'pybroker[tls]'\n"

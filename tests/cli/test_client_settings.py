@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from harness.waiting import PATIENCE_S
 
 from pybroker.cli.client_file import file_settings
 from pybroker.cli.connection import client_config, parse_pairs
@@ -152,14 +153,18 @@ def test_serve_parses_its_options_without_the_libraries_of_the_client_commands()
         "except SystemExit: pass\n"
         "print(sorted({'typer', 'rich', 'kafka', 'click', 'construct'} & sys.modules.keys()), file=sys.stderr)\n"
     )
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert "--data-dir" in finished.stdout
     assert finished.stderr == "[]\n"
 
 
 def test_client_commands_start_without_the_broker() -> None:
     program = "import sys; from pybroker.cli.app import app_of; app_of(); print('pybroker.server' in sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert finished.stdout == "False\n"
 
 
@@ -172,5 +177,5 @@ def test_a_command_waits_for_no_other_commands_imports(command: str) -> None:
         "print(*(name for name in COMMANDS if module_of(name) in sys.modules), file=sys.stderr)\n"
     )
     arguments = [sys.executable, "-c", program, "--verbose", command, "--help"]
-    finished = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=30)
+    finished = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert finished.stderr == f"{command}\n"

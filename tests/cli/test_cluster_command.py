@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from harness.pybroker_process import COMMAND, Serving, serving
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from pybroker.cli.cluster_state import Known, read_state, write_state
@@ -47,7 +47,7 @@ def test_clients_use_a_cluster_and_interrupt_ends_all_of_it(tmp_path: Path, clus
     processes = psutil.Process(cluster.process.pid).children()
     assert len(processes) == 3
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
-    producer.send("t", b"value").get(30)
+    producer.send("t", b"value").get(PATIENCE_S)
     producer.close()
     consumer = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
     assert next(consumer).value == b"value"
@@ -95,14 +95,14 @@ def test_groups_work_in_a_cluster_of_fewer_brokers_than_internal_topics_have_rep
     command = [str(COMMAND), "cluster", "up", "--brokers", "1", "--port", "0", "--dev", "--data-dir", str(tmp_path)]
     with serving(command) as served:
         producer = KafkaProducer(bootstrap_servers=served.bootstrap)
-        producer.send("t", b"value").get(30)
+        producer.send("t", b"value").get(PATIENCE_S)
         producer.close()
         consumer = KafkaConsumer(
             "t",
             bootstrap_servers=served.bootstrap,
             group_id="g",
             auto_offset_reset="earliest",
-            consumer_timeout_ms=30_000,
+            consumer_timeout_ms=1000 * PATIENCE_S,
         )
         assert next(consumer).value == b"value"
         consumer.close()

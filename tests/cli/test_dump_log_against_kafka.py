@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cli.log_files import read_entries
 from pybroker.cli.record_decoders import STATE_FIELDS, decoder_of
@@ -98,7 +98,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kafka_dump(paths: list[Path], *options: str) -> list[dict[str, str]]:
     """The lines of DumpLogSegments with fields, as they are written."""
     files = ",".join(map(str, paths))
-    printed = run_kafka_tool(DUMP_LOG_SEGMENTS, *options, "--files", files, timeout_s=90).stdout
+    printed = run_kafka_tool(DUMP_LOG_SEGMENTS, *options, "--files", files, timeout_s=PATIENCE_S).stdout
     return [
         dict(FIELD.findall(line.removeprefix("| ")))
         for line in printed.splitlines()

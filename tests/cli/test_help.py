@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import typer
+from harness.waiting import PATIENCE_S
 
 from pybroker.cli.app import app_of
 from tests.cli.command import COMMAND
@@ -34,6 +35,6 @@ def test_no_help_shows_python_instead_of_a_default() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])
 def test_the_module_is_the_command(arguments: list[str]) -> None:
     def said(*command: str) -> bytes:
-        return subprocess.run([*command, *arguments], capture_output=True, check=True, timeout=60).stdout
+        return subprocess.run([*command, *arguments], capture_output=True, check=True, timeout=PATIENCE_S).stdout
 
     assert said(sys.executable, "-m", "pybroker") == said(COMMAND)

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.waiting import PATIENCE_S
 from kafka import KafkaAdminClient, TopicPartition
 
 from tests.cli.command import COMMAND, CommandLine
@@ -83,7 +84,7 @@ def test_an_offset_out_of_range_is_the_nearest_end(cli: CommandLine, name: str) 
         assert b"the end, offset 2" in process.stderr.readline()
         cli.ok("produce", name, stdin=b"c\n")
         assert process.stdout.readline() == b"c\n"
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     admin = KafkaAdminClient(bootstrap_servers=cli.bootstrap)
     admin.delete_records({TopicPartition(name, 0): 1})
     admin.close()
@@ -116,7 +117,7 @@ def test_missing_standard_streams_are_no_bug_of_ours(
     line = f'"$0" {arguments.replace("TOPIC", name)} {closed}'
     environment = {**os.environ, "PYBROKER_BOOTSTRAP": cli.bootstrap}
     finished = subprocess.run(
-        ["/bin/sh", "-c", line, COMMAND], capture_output=True, check=False, env=environment, timeout=60
+        ["/bin/sh", "-c", line, COMMAND], capture_output=True, check=False, env=environment, timeout=PATIENCE_S
     )
     assert finished.returncode == exit_code
     assert message in finished.stderr
@@ -140,7 +141,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(cli: CommandLine, name: s
         assert process.stderr is not None
         assert process.stdout.readline() == b"a\n"
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr.read() == b""
 
 
@@ -155,7 +156,7 @@ def test_a_signal_ends_a_waiting_consumer_with_the_shells_code(
         assert process.stderr is not None
         assert process.stdout.readline() == b"a\n"
         process.send_signal(number)
-        assert process.wait(30) == exit_code
+        assert process.wait(PATIENCE_S) == exit_code
         assert b"Traceback" not in process.stderr.read()
     [group] = cli.json("groups", "describe", name)
     assert (group["state"], group["lag"], group["offsets"][0]["current_offset"]) == ("Empty", 0, 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness.apache_kafka import ACL_COMMAND, CONFIG_COMMAND, STORAGE_TOOL, TOPIC_COMMAND, ApacheKafka, run_kafka_tool
 from harness.broker_probe import free_port, host_and_port
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import Client
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -222,7 +222,7 @@ def test_a_tenant_of_apache_kafka_is_made_used_listed_and_deleted(with_login: Co
         "sasl_plain_password": made["password"],
     }
     with closing(KafkaProducer(**settings)) as producer:
-        assert producer.send("acme.orders", b"one").get(20).offset == 0
+        assert producer.send("acme.orders", b"one").get(PATIENCE_S).offset == 0
     reader = KafkaConsumer("acme.orders", group_id="acme.readers", auto_offset_reset="earliest", **settings)
     with closing(reader) as consumer:
         assert next(consumer).value == b"one"

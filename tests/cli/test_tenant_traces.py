@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.testing import Broker
@@ -65,7 +65,7 @@ def test_nothing_of_a_tenant_outlives_it(tenants: Tenants, command: CommandLine)
     (web,) = tenants.json("create", "acme", "-u", "web", "--producer-byte-rate", "1000000")
     login, common = tenants.login(web), tenants.common(web)
     with closing(KafkaProducer(**common)) as producer:
-        producer.send("acme.orders", b"x").get(20)
+        producer.send("acme.orders", b"x").get(PATIENCE_S)
     reads(common, "acme.orders", "acme.readers")
     for group in ("acme.readers", "acme.of-nobody"):
         command.json("configs", "alter", "--group", group, "-s", "consumer.session.timeout.ms=50000", *ROOT)
@@ -127,7 +127,7 @@ def test_no_tenant_meets_what_is_there_already(tenants: Tenants, command: Comman
     elif of_it == "group":
         command.json("acls", "add", "-p", "User:other", "-g", "acme.old", "-o", "all", *ROOT)
         with closing(KafkaProducer(**tenants.common(made))) as producer:
-            producer.send("other.t", b"x").get(20)
+            producer.send("other.t", b"x").get(PATIENCE_S)
         reads(tenants.common(made), "other.t", "acme.old")
         command.json("acls", "remove", "-g", "acme.old", *ROOT)
     elif of_it == "user":
@@ -148,7 +148,7 @@ def test_a_tenant_whose_groups_have_members_goes_only_with_all_that_it_has(tenan
     (made,) = tenants.json("create", "acme")
     common = tenants.common(made)
     with closing(KafkaProducer(**common)) as producer:
-        producer.send("acme.orders", b"x").get(20)
+        producer.send("acme.orders", b"x").get(PATIENCE_S)
     session = {"session_timeout_ms": 1_000, "heartbeat_interval_ms": 300, "enable_auto_commit": False}
     with closing(
         KafkaConsumer("acme.orders", group_id="acme.readers", auto_offset_reset="earliest", **session, **common)

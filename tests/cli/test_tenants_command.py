@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from harness.waiting import PATIENCE_S
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
@@ -91,7 +92,7 @@ def test_a_tenant_is_made_used_listed_and_deleted(tenants: Tenants) -> None:
     assert (made["tenant"], made["principal"], made["mechanism"]) == ("acme", "User:acme", "SCRAM-SHA-512")
     common = tenants.common(made)
     with closing(KafkaProducer(**common)) as producer:
-        assert producer.send("acme.orders", b"one").get(20).offset == 0
+        assert producer.send("acme.orders", b"one").get(PATIENCE_S).offset == 0
     with closing(
         KafkaConsumer("acme.orders", group_id="acme.readers", auto_offset_reset="earliest", **common)
     ) as consumer:
@@ -117,13 +118,13 @@ def test_a_tenant_is_made_used_listed_and_deleted(tenants: Tenants) -> None:
 
 def test_who_deletes_a_tenant_is_told_of_connections_that_last_and_meet_the_next_one(tenants: Tenants) -> None:
     (made,) = tenants.json("create", "acme")
-    with closing(KafkaProducer(**tenants.common(made), max_block_ms=9_000)) as producer:
-        producer.send("acme.first", b"1").get(9)
+    with closing(KafkaProducer(**tenants.common(made), max_block_ms=1000 * PATIENCE_S)) as producer:
+        producer.send("acme.first", b"1").get(PATIENCE_S)
         told = tenants.told("delete", "acme", "--with-topics")
         assert "Connections of its users that are open last until they end or have to log in again" in told
         assert "connections.max.reauth.ms" in told
         tenants.json("create", "acme")
-        producer.send("acme.second", b"2").get(9)
+        producer.send("acme.second", b"2").get(PATIENCE_S)
     assert "acme.second" in tenants.topics()
 
 
@@ -143,7 +144,7 @@ def test_several_users_of_a_tenant_share_its_names(tenants: Tenants) -> None:
     ]
     web, etl = (tenants.common(row) for row in made[:2])
     with closing(KafkaProducer(**web)) as producer:
-        producer.send("acme.clicks", b"x").get(20)
+        producer.send("acme.clicks", b"x").get(PATIENCE_S)
     with closing(KafkaConsumer("acme.clicks", auto_offset_reset="earliest", **etl)) as consumer:
         assert next(consumer).value == b"x"
     assert {row["principal"] for row in tenants.json("list")} == {row["principal"] for row in made}
@@ -166,7 +167,7 @@ def test_a_tenant_sees_and_touches_nothing_of_another(tenants: Tenants) -> None:
     (acme,), (other,) = tenants.json("create", "acme"), tenants.json("create", "acme-2")
     mine = tenants.common(acme)
     with closing(KafkaProducer(**mine)) as producer:
-        producer.send("acme.orders", b"secret").get(20)
+        producer.send("acme.orders", b"secret").get(PATIENCE_S)
     with closing(
         KafkaConsumer("acme.orders", group_id="acme.readers", auto_offset_reset="earliest", **mine)
     ) as consumer:
@@ -218,5 +219,5 @@ def test_a_user_who_is_there_already_keeps_its_password(tenants: Tenants) -> Non
     CommandLine(tenants.broker.bootstrap).json("acls", "remove", "-p", "User:acme.web", *ROOT)
     assert "user acme.web: there already" in tenants.refused("create", "acme", "-u", "web")
     with closing(KafkaProducer(**tenants.common(made[0]), max_block_ms=2_000)) as web, pytest.raises(KafkaError):
-        web.send("acme.x", b"").get(10)  # it may log in, and is allowed nothing
+        web.send("acme.x", b"").get(PATIENCE_S)  # it may log in, and is allowed nothing
     tenants.json("delete", "acme", "--remains")

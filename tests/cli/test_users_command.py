@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Broker, Security
 from tests.cli.command import COMMAND, CommandLine
@@ -119,7 +120,7 @@ def test_at_a_terminal_the_password_is_asked_for_twice_and_not_shown(admin: Comm
                 asked += (read := os.read(process.stderr.fileno(), 1))
                 assert read, asked
             os.write(ours, typed)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
     os.set_blocking(ours, False)
     shown = b""
     with suppress(BlockingIOError):

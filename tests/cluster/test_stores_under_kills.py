@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.child_process import ChildProcess
+from harness.waiting import PATIENCE_S
 from harness.zookeeper import ZooKeeper
 
 from pybroker.cluster.bootstrap import shared_store
@@ -56,7 +57,9 @@ class Workers:
         """Let them end by themselves; how often each word was said."""
         self._stop.touch()
         for number in list(self._running):
-            assert self._running.pop(number).wait(30) == 0, (self._folder / f"worker-{number}.log").read_text()[-3000:]
+            assert self._running.pop(number).wait(PATIENCE_S) == 0, (self._folder / f"worker-{number}.log").read_text()[
+                -3000:
+            ]
         said = "".join((self._folder / f"worker-{number}.log").read_text() for number in range(WORKERS)).splitlines()
         return {word: said.count(word) for word in ("try", "committed", "conflict", "same")}
 

@@ -10,7 +10,7 @@ import pytest
 from harness.apache_kafka import CLUSTER_ID, CONFIG_COMMAND, ApacheKafka, run_kafka_tool
 from harness.pybroker_cluster import PybrokerCluster
 from harness.pybroker_process import PybrokerProcess
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from pybroker.cluster import store_codec
@@ -60,7 +60,7 @@ def use(kafka: ApacheKafka) -> None:
     with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
         for number in range(RECORDS):
             producer.send("kept", b"%d" % number, partition=number % 3)
-        producer.flush(10)
+        producer.flush(PATIENCE_S)
     with KafkaConsumer("kept", bootstrap_servers=kafka.bootstrap, group_id="g", auto_offset_reset="earliest") as reader:
         read_all(reader)
         reader.commit()
@@ -135,7 +135,7 @@ def test_cluster_of_kafka_goes_on_as_it_was(tmp_path: Path, end: str) -> None:
         with KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id="g") as member:
             assert sum(member.committed(partition) or 0 for partition in partitions) == RECORDS
         with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
-            assert producer.send("kept", b"more", partition=0).get(10).offset == len(range(0, RECORDS, 3))
+            assert producer.send("kept", b"more", partition=0).get(PATIENCE_S).offset == len(range(0, RECORDS, 3))
         broker.stop()
     finally:
         broker.kill()
@@ -172,7 +172,7 @@ def test_broker_on_the_directory_of_kafka_is_joined_by_two_more(tmp_path: Path) 
         with KafkaConsumer(bootstrap_servers=bootstrap, group_id="g") as member:
             assert sum(member.committed(partition) or 0 for partition in partitions) == RECORDS
         with KafkaProducer(bootstrap_servers=bootstrap) as producer:
-            assert producer.send("kept", b"more", partition=0).get(30).offset == len(range(0, RECORDS, 3))
+            assert producer.send("kept", b"more", partition=0).get(PATIENCE_S).offset == len(range(0, RECORDS, 3))
 
 
 def replicate_everything(wire: WireClient) -> None:
@@ -215,7 +215,7 @@ def test_log_dir_of_kafka_that_is_left_out_keeps_its_partitions_offline(tmp_path
         with WireClient((kafka.host, kafka.port)) as wire:
             wire.ask(CreateTopicsRequest(topics=[topic("t", 2)], timeout_ms=10_000, validate_only=False), 7)
         with KafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
-            assert [producer.send("t", b"v", partition=index).get(10).offset for index in range(2)] == [0, 0]
+            assert [producer.send("t", b"v", partition=index).get(PATIENCE_S).offset for index in range(2)] == [0, 0]
         kafka.stop()
     finally:
         kafka.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.apache_kafka import JARS_DIRECTORY as JARS
+from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker_settings import KAFKA_BROKER_SETTINGS
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
@@ -45,7 +46,7 @@ def dump() -> list[list[str]]:
     program = Path(__file__).with_name("DumpSettings.java")
     command = ["java", "-Xmx256m", "-cp", f"{JARS}/*", str(program)]
     cases = "".join("\t".join(map("=".join, case.items())) + "\n" for case in CASES)
-    result = subprocess.run(command, input=cases, capture_output=True, text=True, timeout=100, check=True)
+    result = subprocess.run(command, input=cases, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 

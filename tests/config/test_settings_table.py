@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker_settings import (
     BROKER_SETTINGS,
@@ -83,5 +84,7 @@ def test_tables_load_neither_documentation_nor_heavy_modules() -> None:
         "import sys; import pybroker.config.broker, pybroker.config.log_config, pybroker.config.listeners;"
         "print([m for m in ('pybroker.config.documentation', 'dataclasses', 'asyncio', 'difflib') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert result.stdout.strip() == "[]"

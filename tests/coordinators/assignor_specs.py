@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 from harness.apache_kafka import JARS_DIRECTORY as JARS
+from harness.waiting import PATIENCE_S
 
 from pybroker.coordinators.group.assignors.spec import GroupAssignment, GroupSpec, MemberSubscription
 
@@ -165,7 +166,7 @@ def ask_kafka(questions: Sequence[str]) -> list[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=PATIENCE_S,
         check=True,
     )
     answers = result.stdout.split("\n")[:-1]

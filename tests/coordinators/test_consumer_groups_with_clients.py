@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Broker
 from tests.coordinators.polling import WAIT_S, poll_until
@@ -60,7 +61,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def close(*consumers: Consumer) -> None:

@@ -9,20 +9,22 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.waiting import PATIENCE_S
+
+from tests.cli.command import forked_commands
 from tests.docs.pages import examples
 
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _BIN = Path(sys.executable).parent
-_TIMEOUT_S = 60
 
 
 def check_console(page: Path, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
     """Run a page's commands, in their order, against a broker; each must print what the page says.  How many ran."""
     commands = _COMMAND.findall("".join(example.code for example in examples("console", page)))
-    path = f"{_BIN}:{os.environ['PATH']}"
+    path = f"{forked_commands().bin}:{_BIN}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYBROKER_BOOTSTRAP": bootstrap, **(environment or {})}
     for command, prints in commands:
         shell = ["bash", "-o", "pipefail", "-c", command]
-        done = subprocess.run(shell, env=variables, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(shell, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
     return len(commands)

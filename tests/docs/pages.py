@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.waiting import PATIENCE_S
+
 from tests.source_tree import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+_CONSUMER_TIMEOUT = re.compile(r"consumer_timeout_ms=\d+")
 # What the pages tell to start listens here.
 ADDRESS = "127.0.0.1:9092"
 
@@ -46,10 +49,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def pasted(code: str) -> str:
-    """What an interactive Python prints when the code is pasted into it, and Enter pressed once more."""
+def pasted(example: Example, code: str) -> str:
+    """What an interactive Python prints when the code is pasted into it, and Enter pressed once more.
+
+    A consumer that ends when nothing has come for a while ends here with the last line that the page shows: a while on
+    the page is seconds, and a busy machine needs more of them.
+    """
+    lines = (example.prints or "").count("\n")
+    code, ends_by_itself = _CONSUMER_TIMEOUT.subn(f"consumer_timeout_ms={1000 * PATIENCE_S:.0f}", code)
+    if ends_by_itself:
+        code = re.sub(r"\bin consumer\b", f"in __import__('itertools').islice(consumer, {lines})", code)
     done = subprocess.run(
-        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert "Error" not in done.stderr, done.stderr
     return done.stdout

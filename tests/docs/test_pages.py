@@ -17,7 +17,9 @@ from types import ModuleType
 
 import pytest
 from harness.pybroker_process import serving
+from harness.waiting import PATIENCE_S
 
+from tests.cli.command import CommandLine
 from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples, pasted, without_echo
 from tests.source_tree import ROOT
 
@@ -68,7 +70,7 @@ class Typist:
 
     def paste(self, example: Example) -> None:
         """Paste a Python example into an interactive Python."""
-        printed = pasted(example.code.replace(ADDRESS, self._address))
+        printed = pasted(example, example.code.replace(ADDRESS, self._address))
         assert example.prints is not None, "say what it prints"
         assert without_echo(printed, example.prints) == example.prints
 
@@ -84,7 +86,7 @@ class Typist:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -108,7 +110,7 @@ def test_the_fixtures_example_passes(tmp_path: Path) -> None:
     (example,) = (example for example in examples("python", README) if "kafka_broker" in example.code)
     (tmp_path / "test_events.py").write_text(example.code)
     command = [str(BIN / "pytest"), "-p", "no:cacheprovider", "test_events.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 
@@ -121,8 +123,6 @@ def test_shell_example_names_existing_commands_and_options(command: str) -> None
     arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
     verbs = words[: 2 if words[0] in ("topics", "configs", "groups", "transactions", "cluster") else 1]
-    shown = subprocess.run(
-        [str(BIN / "pybroker"), *verbs, "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
+    shown = CommandLine("").ok(*verbs, "--help").decode()
     for option in (argument for argument in arguments if argument.startswith("-") and not argument.startswith("-f")):
-        assert option in shown.stdout, f"{' '.join(verbs)} has no {option}"
+        assert option in shown, f"{' '.join(verbs)} has no {option}"

@@ -13,9 +13,11 @@ import pytest
 from harness.apache_kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPIC_COMMAND, run_kafka_tool
 from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
+from harness.waiting import PATIENCE_S
 from kafka import KafkaProducer
 
 from pybroker.security.certificate_authority import write_certificates
+from tests.cli.command import forked_commands
 from tests.docs.pages import Example, examples, pasted, without_echo
 from tests.secure_script import block_of, secure_broker
 from tests.source_tree import ROOT
@@ -50,13 +52,13 @@ class Reader:
                     self._monkeypatch.setenv(*pair.split("=", 1))
                 continue
             shell = ["bash", "-o", "pipefail", "-c", self._here(command)]
-            done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(shell, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
 
     def paste(self, example: Example) -> None:
         """Python, with what it prints."""
         assert example.prints is not None, "say what it prints"
-        printed = pasted(self._here(example.code))
+        printed = pasted(example, self._here(example.code))
         assert without_echo(printed, example.prints) == example.prints
 
 
@@ -69,7 +71,7 @@ def in_order() -> list[Example]:
 
 def test_the_page_does_what_it_says_from_its_top_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(BIN), prepend=":")
+    monkeypatch.setenv("PATH", f"{forked_commands().bin}:{BIN}", prepend=":")
     reader = Reader(monkeypatch)
     blocks = in_order()
     (serve,) = [block for block in blocks if block.language == "sh"]
@@ -119,7 +121,7 @@ def test_brokers_by_the_pages_example_replicate_between_listeners_with_certifica
             sasl_plain_username="admin",
             sasl_plain_password="change-me",
         )
-        assert producer.send("orders", b"one").get(timeout=30).offset == 0
+        assert producer.send("orders", b"one").get(timeout=PATIENCE_S).offset == 0
         producer.close()
 
 
@@ -127,7 +129,7 @@ def test_brokers_by_the_pages_example_replicate_between_listeners_with_certifica
 
 
 def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from harness.batches import batch
+from harness.waiting import PATIENCE_S
 
 from pybroker import limits
 from pybroker.testing import Broker
@@ -48,7 +49,7 @@ def test_flood_that_reads_no_replies_takes_no_more_than_the_budget_and_others_ar
         for _ in range(CONNECTIONS):
             request = produce_request("flooded", batch(b"x" * 1_000_000))
             encoded = memoryview(frame(header(0, 9) + b"\0" + codec.encode(request, 9)))
-            flooding = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=15))
+            flooding = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S))
             flooding.setblocking(False)
             unsent[flooding] = encoded
         whole = dict(unsent)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from harness.waiting import PATIENCE_S
 from harness.wire import request_frame
 
 from pybroker import limits
@@ -158,7 +159,7 @@ def test_strangers_hold_no_more_than_their_bound_of_messages_of_tls(tmp_path: Pa
             stranger.send_raw(announced_hello())
         assert the_oldest_are_closed(crowd, 8 - limits.HALF_OPEN_BYTES_MAX // limits.TLS_MESSAGE_BYTES)
         with (
-            socket.create_connection(address, timeout=20) as honest,
+            socket.create_connection(address, timeout=PATIENCE_S) as honest,
             context.wrap_socket(honest, server_hostname="localhost") as client,
         ):
             assert client.version() == "TLSv1.3"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from harness.pybroker_process import COMMAND, Serving, serving
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import request_frame
 from kafka import KafkaAdminClient
 
@@ -99,7 +99,7 @@ def test_a_crowd_in_its_handshakes_is_bounded_and_lets_others_in(
     before = process.memory_info().rss
     with ExitStack() as stack:
         for index in range(STRANGERS):
-            stranger = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=30))
+            stranger = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S))
             stranger.sendall(message)
             if index % (STRANGERS // 4) == STRANGERS // 8:
                 log_in()
@@ -119,7 +119,7 @@ def test_memory_of_a_crowd_comes_back_for_the_next(broker: Serving) -> None:
     for _ in range(3):
         with ExitStack() as stack:
             for _ in range(3_000):
-                stranger = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=30))
+                stranger = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S))
                 stranger.sendall(message)
         wait_until(lambda: process.num_fds() < 200, "who has left is forgotten", 30)
         grown.append(process.memory_info().rss)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness.sockets import FrameConnection
+from harness.waiting import PATIENCE_S
 
 from pybroker import limits
 from pybroker.net.socket_server import SocketServer
@@ -72,7 +73,7 @@ def test_sends_are_buffered_by_the_kernel_as_set_or_as_little_as_keeps_them_in_t
 def test_free_port_at_every_address_is_the_same_one_at_each(loop_factory: LoopFactory) -> None:
     with Broker(listen=":0", loop_factory=loop_factory) as broker:
         for address in ("127.0.0.1", "::1"):
-            socket.create_connection((address, broker.port), timeout=15).close()
+            socket.create_connection((address, broker.port), timeout=PATIENCE_S).close()
         (listener,) = sockets_of(broker).listeners
         assert listener.server is not None
         assert {sock.getsockname()[1] for sock in listener.server.sockets} == {broker.port}

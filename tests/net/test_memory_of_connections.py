@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import Client
 
 from pybroker import limits, storage_limits
@@ -21,7 +21,6 @@ from tests.broker.wire_client import WireClient, produce_request
 from tests.net.conftest import processor_of
 
 CLIENTS = 5
-PATIENCE_S = 30
 SYNCED = {"pybroker.fsync.enable": True, "pybroker.fsync.before.ack": True}
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import limits
+from pybroker.env import Timers
+from pybroker.net import newcomers
 from pybroker.net.newcomers import Newcomers
+from pybroker.net.processor import Processor
+from pybroker.quotas import connection_rates
+from pybroker.quotas.connection_rates import ConnectionRates
+from pybroker.quotas.rates import Window
+from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_client_quotas import (
@@ -27,12 +33,28 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 )
 from tests.broker.wire_client import WireClient
 from tests.net.conftest import processor_of
+from tests.storage.fake_env import FakeWorld
 
 ASK = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"  # ApiVersions 0
 WINDOW = {"quota.window.num": "2"}  # a second's worth may come at once
 RATE = "max.connection.creation.rate"
 ELSEWHERE = "127.0.0.2"
-PATIENCE_S = 30
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+    """The clock and the timers of the door, which stand until a test goes on: whoever waits does so for as long."""
+    world = FakeWorld()
+
+    def of_broker(processor: Processor, _: Timers, rates: ConnectionRates) -> Newcomers:
+        return Newcomers(processor, world.timers, rates)
+
+    def measured(_: Callable[[], int], window: Window) -> ConnectionRates:
+        return ConnectionRates(world.clock.monotonic_ms, window)
+
+    monkeypatch.setattr(newcomers, "Newcomers", of_broker)
+    monkeypatch.setattr(connection_rates, "ConnectionRates", measured)
+    return world
 
 
 @pytest.fixture
@@ -84,53 +106,72 @@ def newcomers_of(broker: Broker) -> Newcomers:
     return doorkeeper
 
 
+def wait_for_newcomers(broker: Broker, count: int) -> None:
+    wait_until(lambda: len(newcomers_of(broker)) == count, f"{count} are at the door")
+
+
+def go_on(broker: Broker, world: FakeWorld) -> int:
+    """The time comes when the next one is let in or closed; how many ms have passed until then."""
+
+    def step(_: BrokerServer, done: Callable[[int], None]) -> None:
+        before = world.clock.now
+        world.step()
+        done(world.clock.now - before)
+
+    passed_ms: int = broker._call(step)
+    return passed_ms
+
+
 @pytest.mark.parametrize("name", [RATE, f"listener.name.plaintext.{RATE}"])
-def test_who_comes_too_fast_is_served_later_and_in_order(stack: ExitStack, name: str) -> None:
+def test_who_comes_too_fast_is_served_later_and_in_order(stack: ExitStack, world: FakeWorld, name: str) -> None:
     with Broker({**WINDOW, name: "2"}) as broker:
         connections = [connected(stack, broker) for _ in range(4)]
-        begun = time.monotonic()
         for connection in connections:
             connection.sendall(ASK)
-        served = []
-        for connection in connections:
+        assert all(is_served(connection) for connection in connections[:2])
+        wait_for_newcomers(broker, 2)
+        for left, connection in ((1, connections[2]), (0, connections[3])):
+            assert go_on(broker, world) == 500
             assert is_served(connection)
-            served.append(time.monotonic() - begun)
-        assert served[2] > 0.3, "the third waits for half a second"
-        assert served[3] > served[2] + 0.3
+            assert len(newcomers_of(broker)) == left
 
 
-def test_who_leaves_while_it_waits_is_forgotten_and_holds_nobody_up(stack: ExitStack) -> None:
+def test_who_leaves_while_it_waits_is_forgotten_and_holds_nobody_up(stack: ExitStack, world: FakeWorld) -> None:
     with Broker({**WINDOW, RATE: "2"}) as broker:
         for _ in range(2):
             assert asked(stack, broker)
         waiting, impatient, last = (connected(stack, broker) for _ in range(3))
-        wait_until(lambda: len(newcomers_of(broker)) == 3, "all three are at the door")
+        wait_for_newcomers(broker, 3)
         impatient.close()
-        wait_until(lambda: len(newcomers_of(broker)) < 3, "it is forgotten")
+        wait_for_newcomers(broker, 2)
         for connection in (waiting, last):
+            assert go_on(broker, world) == 500
             connection.sendall(ASK)
             assert is_served(connection)
 
 
-def test_an_address_that_comes_too_fast_is_closed_late_and_no_other_notices(stack: ExitStack) -> None:
+def test_an_address_that_comes_too_fast_is_closed_late_and_no_other_notices(stack: ExitStack, world: FakeWorld) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         bound_address(admin, ELSEWHERE, 1.0)
         assert asked(stack, broker, ELSEWHERE)
-        begun = time.monotonic()
         hasty = connected(stack, broker, ELSEWHERE)
         hasty.sendall(ASK)
         for _ in range(5):
             assert asked(stack, broker)
+        wait_for_newcomers(broker, 1)
+        assert go_on(broker, world) == 1_000, "it tries again no faster"
         assert not is_served(hasty)
-        assert time.monotonic() - begun > 0.5, "it tries again no faster"
-        wait_until(lambda: asked(stack, broker, ELSEWHERE), "it may come again")
+        assert asked(stack, broker, ELSEWHERE), "it may come again"
 
 
-def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStack) -> None:
+def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStack, world: FakeWorld) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         bound_address(admin, None, 1.0)
         assert asked(stack, broker)
-        assert not asked(stack, broker)
+        hasty = connected(stack, broker)
+        wait_for_newcomers(broker, 1)
+        go_on(broker, world)
+        assert not is_served(hasty)
         bound_address(admin, "127.0.0.1", 1_000.0)
         assert asked(stack, broker)
         for address in (None, "127.0.0.1"):
@@ -138,7 +179,7 @@ def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStac
         assert processor_of(broker).doorkeeper is None, "nobody is held up, and nothing measured"
 
 
-def test_rates_change_while_the_broker_runs_but_never_to_nothing(stack: ExitStack) -> None:
+def test_rates_change_while_the_broker_runs_but_never_to_nothing(stack: ExitStack, world: FakeWorld) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         own = f"listener.name.plaintext.{RATE}"
         for name in (RATE, own):
@@ -146,8 +187,9 @@ def test_rates_change_while_the_broker_runs_but_never_to_nothing(stack: ExitStac
         assert alter(admin, own, "1") == 0
         assert asked(stack, broker)
         waiting = connected(stack, broker)
-        wait_until(lambda: len(newcomers_of(broker)) == 1, "it waits")
+        wait_for_newcomers(broker, 1)
         assert alter(admin, own, "2000") == 0
+        go_on(broker, world)
         assert all(asked(stack, broker) for _ in range(5))
         waiting.sendall(ASK)
         assert is_served(waiting)
@@ -165,7 +207,7 @@ def test_the_door_holds_so_many_and_those_that_are_to_go_give_way(
         assert all(asked(stack, broker, ELSEWHERE) for _ in range(60))
         going = [connected(stack, broker, ELSEWHERE) for _ in range(4)]
         assert not is_served(going[0])
-        wait_until(lambda: len(newcomers_of(broker)) == 3, "the others are to go later")
+        wait_for_newcomers(broker, 3)
         assert asked(stack, broker), "who may come in does"
 
 
@@ -176,7 +218,7 @@ def test_a_crowd_beyond_the_door_is_refused_and_a_broker_stops_while_somebody_wa
     with Broker({**MINUTE, RATE: "1"}) as broker:
         assert all(asked(stack, broker) for _ in range(60))
         waiting = [connected(stack, broker) for _ in range(3)]
-        wait_until(lambda: len(newcomers_of(broker)) == 3, "they wait")
+        wait_for_newcomers(broker, 3)
         assert not is_served(connected(stack, broker))
         assert len(newcomers_of(broker)) == 3
     assert not is_served(waiting[-1])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import uvloop
 from harness.batches import batch
+from harness.waiting import PATIENCE_S
 from harness.wire import reply_frame
 
 from pybroker import cluster_limits, limits
@@ -42,7 +43,6 @@ from tests.broker.wire_client import WireClient, fetch_request, produce_request
 OTHER = 2
 BROKER_ID_MAX = 0x7FFF_FFFF
 LISTENER = "PLAINTEXT"
-PATIENCE_S = 20
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 HEARTBEAT_KEY, HEARTBEAT_VERSION = 12, 4
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from harness.apache_kafka import JARS_VARIABLE
+from harness.waiting import PATIENCE_S
 
 from pybroker_protocol import codec
 from pybroker_protocol.schema import Message
@@ -45,7 +46,7 @@ def test_kafka_reads_what_we_write_and_writes_the_same() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=True,
     )
     answers = result.stdout.splitlines()

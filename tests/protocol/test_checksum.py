@@ -8,6 +8,7 @@ from importlib.machinery import PathFinder
 
 import crc32c as package
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker_protocol import checksum
 
@@ -28,7 +29,9 @@ print(sorted({"crc32c", "email", "importlib.metadata"} & set(sys.modules)))
 import crc32c as package
 print(crc32c(b"123456789") == package.crc32c(b"56789", crc32c(b"1234")))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert done.stdout.split("\n") == ["[]", "True", ""]
 
 

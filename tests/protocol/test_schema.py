@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker_protocol.messages.fetch import FetchRequest, FetchTopic, LeaderIdAndEpoch, PartitionData
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
@@ -143,4 +144,4 @@ assert loaded == {"pybroker_protocol.messages.heartbeat"}, loaded
 heavy = {"cramjam", "lz4", "construct", "asyncio", "dataclasses", "inspect"} & set(sys.modules)
 assert not heavy, heavy
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)

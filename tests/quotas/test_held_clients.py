@@ -1,14 +1,25 @@
-"""Clients that are over a quota: what their replies tell, and that their connections rest for so long (KIP-219)."""
+"""Clients that are over a quota: what their replies tell, and that their connections rest for so long (KIP-219).
+
+Quotas and rests go by a clock that stands until a test lets time pass: what a reply waits for is no matter of speed.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import select
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from harness.batches import batch
+from harness.waiting import wait_until
 
+from pybroker.config.broker import BrokerConfig
+from pybroker.env import Env
+from pybroker.net import processor
+from pybroker.net.metering import Meter, Metered
+from pybroker.quotas import client_quotas
+from pybroker.quotas.client_quotas import ClientQuotas
+from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_client_quotas import (
@@ -27,9 +38,13 @@ from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.uuids import ZERO_UUID
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
+from tests.net.conftest import served_side
+from tests.storage.fake_env import FakeWorld
 
 CLIENT, TOPIC = "greedy", "t"
-PATIENCE_S = 0.8  # some of a throttle time, to see that nothing is served meanwhile
+A_SAMPLE_MS = 1_000  # no rest for the time of requests is longer
+A_MOMENT_S = 0.05  # in which a request that is not held up is answered
+API_VERSIONS = ApiVersionsRequest(client_software_name="a", client_software_version="1")
 BATCH = batch(b"x" * 10_000)
 
 
@@ -47,9 +62,61 @@ def set_quota(wire: WireClient, key: str, value: float | None, **entity: str | N
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+    """The clock and the timers of quotas, and of nothing else."""
+    world = FakeWorld()
+
+    def meter(connection: Metered, quotas: ClientQuotas, _: Env) -> Meter:
+        return Meter(connection, quotas, world.env)
+
+    def quotas(_: Env, config: BrokerConfig) -> ClientQuotas:
+        return ClientQuotas(world.env, config)
+
+    monkeypatch.setattr(processor, "Meter", meter)
+    monkeypatch.setattr(client_quotas, "ClientQuotas", quotas)
+    return world
+
+
+@pytest.fixture
+def broker(world: FakeWorld) -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
+
+
+class Rest:
+    """The rest of the greedy client's connection."""
+
+    def __init__(self, broker: Broker, world: FakeWorld, wire: WireClient) -> None:
+        self._broker = broker
+        self._world = world
+        self._wire = wire
+
+    def passes(self, ms: int) -> None:
+        """So many milliseconds pass."""
+
+        def advance(_: BrokerServer, done: Callable[[None], None]) -> None:
+            self._world.advance(ms)
+            done(None)
+
+        self._broker._call(advance)
+
+    def has_begun(self) -> bool:
+        """Whether the connection rests."""
+        meter = served_side(self._broker, self._wire).meter
+        return meter is not None and meter.is_muted
+
+    def is_kept(self, ms: int) -> Any:
+        """The reply to what was sent, which comes when so many milliseconds have passed, and no sooner."""
+        self.passes(ms - 1)
+        assert self.has_begun()
+        assert not select.select([self._wire._socket], [], [], A_MOMENT_S)[0]
+        self.passes(1)
+        return self._wire.receive()
+
+    def over(self, request: Any, version: int, ms: int) -> Any:
+        """The reply to a request that is sent now, and served when the rest of so many milliseconds is over."""
+        self._wire.send(request, version)
+        return self.is_kept(ms)
 
 
 @pytest.fixture
@@ -65,10 +132,9 @@ def greedy(broker: Broker, admin: WireClient) -> Iterator[WireClient]:
         yield wire
 
 
-def timed(wire: WireClient, request: Any, version: int) -> tuple[Any, float]:
-    """The reply, and how many seconds it took."""
-    begun = time.monotonic()
-    return wire.ask(request, version), time.monotonic() - begun
+@pytest.fixture
+def rest(broker: Broker, world: FakeWorld, greedy: WireClient) -> Rest:
+    return Rest(broker, world, greedy)
 
 
 def produced(wire: WireClient, times: int = 1, acks: int = -1) -> list[int]:
@@ -77,49 +143,52 @@ def produced(wire: WireClient, times: int = 1, acks: int = -1) -> list[int]:
     return [wire.ask(request, 9).throttle_time_ms for _ in range(times)]
 
 
-def test_producer_over_its_quota_is_told_at_once_and_rests_for_so_long(admin: WireClient, greedy: WireClient) -> None:
+def test_producer_over_its_quota_is_told_at_once_and_rests_for_so_long(
+    admin: WireClient, greedy: WireClient, rest: Rest
+) -> None:
     set_quota(admin, "producer_byte_rate", 1_900.0)
     assert produced(greedy, 1) == [0], "a window's worth may come at once"
-    response, took_s = timed(greedy, produce_request(TOPIC, BATCH), 9)
+    response = greedy.ask(produce_request(TOPIC, BATCH), 9)
     assert response.throttle_time_ms > 100
-    assert took_s < response.throttle_time_ms / 1000 / 2
     assert response.responses[0].partition_responses[0].error_code == 0, "what came is written all the same"
-    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    assert took_s == pytest.approx(response.throttle_time_ms / 1000, abs=0.2)
     assert produced(admin, 5) == [0] * 5, "others do not rest"
+    assert rest.over(API_VERSIONS, 3, response.throttle_time_ms).error_code == 0
 
 
 def test_front_serves_a_client_up_to_its_quota_and_the_reply_that_passes_it_tells_so(
     admin: WireClient, greedy: WireClient
 ) -> None:
     set_quota(admin, "producer_byte_rate", 10_200.0)
-    times = produced(greedy, 11)
-    assert times[:9] == [0] * 9
-    assert times[-1] > 0
+    assert produced(greedy, 9) == [0] * 9
+    assert produced(greedy, 1)[0] or produced(greedy, 1)[0]
 
 
 def test_requests_that_are_there_already_wait_till_their_client_has_rested(
-    admin: WireClient, greedy: WireClient
+    admin: WireClient, greedy: WireClient, rest: Rest
 ) -> None:
     set_quota(admin, "producer_byte_rate", 1_900.0)
     produced(greedy)
-    begun = time.monotonic()
     greedy.send(produce_request(TOPIC, BATCH), 9)
     greedy.send(fetch_request(TOPIC, 0), 12)
     rest_ms = greedy.receive().throttle_time_ms
     assert rest_ms > 500
-    assert greedy.receive().error_code == 0
-    assert time.monotonic() - begun > rest_ms / 1000 - 0.05
+    assert rest.is_kept(rest_ms).error_code == 0
 
 
-def test_producer_without_acknowledgements_rests_too(admin: WireClient, greedy: WireClient) -> None:
+def test_producer_without_acknowledgements_rests_too(admin: WireClient, greedy: WireClient, rest: Rest) -> None:
     set_quota(admin, "producer_byte_rate", 1_850.0)
     greedy.post(*[produce_request(TOPIC, BATCH, acks=0)] * 2, version=9)
-    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    assert took_s > PATIENCE_S
+    wait_until(rest.has_begun, "its rest")
+    greedy.send(API_VERSIONS, 3)
+    rest.passes(A_SAMPLE_MS - 200)
+    assert rest.has_begun()
+    rest.passes(10 * A_SAMPLE_MS)
+    assert greedy.receive().error_code == 0
 
 
-def test_fetch_over_the_quota_is_empty_and_what_it_left_out_comes_later(admin: WireClient, greedy: WireClient) -> None:
+def test_fetch_over_the_quota_is_empty_and_what_it_left_out_comes_later(
+    admin: WireClient, greedy: WireClient, rest: Rest
+) -> None:
     produced(admin, 4)
     set_quota(admin, "consumer_byte_rate", 1_900.0)
     request = fetch_request(TOPIC, 0, partition_max_bytes=15_000)
@@ -129,8 +198,7 @@ def test_fetch_over_the_quota_is_empty_and_what_it_left_out_comes_later(admin: W
     over = greedy.ask(request, 12)
     assert over.throttle_time_ms > 100
     assert over.responses == []
-    last, took_s = timed(greedy, request, 12)
-    assert took_s == pytest.approx(over.throttle_time_ms / 1000, abs=0.2)
+    last = rest.over(request, 12, over.throttle_time_ms)
     assert len(last.responses[0].partitions[0].records) > 10_000
 
 
@@ -151,34 +219,40 @@ def test_session_that_begins_while_its_client_is_over_its_quota_is_none(admin: W
     assert (over.session_id, over.responses) == (0, [])
 
 
-def test_session_is_told_later_what_a_throttled_fetch_of_it_left_out(admin: WireClient, greedy: WireClient) -> None:
+def test_session_is_told_later_what_a_throttled_fetch_of_it_left_out(
+    admin: WireClient, greedy: WireClient, rest: Rest
+) -> None:
     produced(admin, 2)
     set_quota(admin, "consumer_byte_rate", 3_000.0)
     first = greedy.ask(fetch_request(TOPIC, 0, partition_max_bytes=1, session_epoch=0), 12)
     assert len(first.responses[0].partitions[0].records) > 10_000
     more = {"session_id": first.session_id, "partition_max_bytes": 1}
-    replies = [greedy.ask(fetch_request(TOPIC, 1, session_epoch=epoch, **more), 12) for epoch in (1, 2, 3)]
+    replies = []
+    for epoch in (1, 2, 3):
+        replies.append(greedy.ask(fetch_request(TOPIC, 1, session_epoch=epoch, **more), 12))
+        rest.passes(replies[-1].throttle_time_ms)
     assert replies[0].throttle_time_ms == 0
     assert replies[1].throttle_time_ms > 0
     assert [reply.session_id for reply in replies] == [first.session_id] * 3
     assert len(replies[2].responses[0].partitions[0].records) > 10_000
 
 
-def test_time_of_requests_counts_for_every_kind_of_them(admin: WireClient, greedy: WireClient) -> None:
+def test_time_of_requests_counts_for_every_kind_of_them(admin: WireClient, greedy: WireClient, rest: Rest) -> None:
     set_quota(admin, "request_percentage", 0.0001)
     reply = greedy.ask(MetadataRequest(topics=None, include_cluster_authorized_operations=False), 9)
-    assert 0 < reply.throttle_time_ms <= 1_000, "never for longer than a sample"
-    reply, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    assert reply.throttle_time_ms > 0
-    assert took_s > PATIENCE_S
+    assert 0 < reply.throttle_time_ms <= A_SAMPLE_MS, "never for longer than a sample"
+    assert rest.over(API_VERSIONS, 3, reply.throttle_time_ms).throttle_time_ms > 0
     assert [topic.name for topic in admin.ask(MetadataRequest(topics=None), 9).topics] == [TOPIC]
 
 
-def test_time_of_produces_without_acknowledgements_counts(admin: WireClient, greedy: WireClient) -> None:
+def test_time_of_produces_without_acknowledgements_counts(admin: WireClient, greedy: WireClient, rest: Rest) -> None:
     set_quota(admin, "request_percentage", 0.0001)
     greedy.post(*[produce_request(TOPIC, BATCH, acks=0)] * 2, version=9)
-    _, took_s = timed(greedy, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    assert took_s > 2 * PATIENCE_S, "it rests after each, also with acks=0"
+    greedy.send(API_VERSIONS, 3)
+    wait_until(rest.has_begun, "its rest after the first")
+    rest.passes(A_SAMPLE_MS)
+    wait_until(rest.has_begun, "its rest after the second")
+    assert rest.is_kept(A_SAMPLE_MS).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -191,14 +265,11 @@ def test_time_of_produces_without_acknowledgements_counts(admin: WireClient, gre
     ids=["SaslHandshake", "WriteTxnMarkers", "DescribeQuorum"],
 )
 def test_time_of_requests_counts_where_the_reply_has_no_field_for_a_rest(
-    admin: WireClient, greedy: WireClient, request_: Any, version: int
+    admin: WireClient, greedy: WireClient, rest: Rest, request_: Any, version: int
 ) -> None:
     set_quota(admin, "request_percentage", 0.0001)
-    reply, took_s = timed(greedy, request_, version)
-    assert not hasattr(reply, "throttle_time_ms")
-    assert took_s < PATIENCE_S / 2, "the reply leaves at once"
-    _, took_s = timed(greedy, request_, version)
-    assert took_s > PATIENCE_S
+    assert not hasattr(greedy.ask(request_, version), "throttle_time_ms"), "the reply leaves at once"
+    assert rest.over(request_, version, A_SAMPLE_MS) is not None
 
 
 def test_metadata_in_a_version_without_throttle_times_is_whole(admin: WireClient, greedy: WireClient) -> None:
@@ -213,22 +284,19 @@ def create(wire: WireClient, name: str, partitions: int, version: int = 7, *, va
 
 
 def test_partitions_that_are_made_and_deleted_empty_a_bucket_which_then_refuses(
-    admin: WireClient, greedy: WireClient
+    admin: WireClient, greedy: WireClient, rest: Rest
 ) -> None:
     set_quota(admin, "controller_mutation_rate", 1.0)
     assert create(greedy, "a", 12).topics[0].error_code == 0, "the last of the bucket may be more than there is"
     refused = create(greedy, "b", 1)
     assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert 0 < refused.throttle_time_ms <= 1_000
-    grown, took_s = timed(
-        greedy,
-        CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name="a", count=13, assignments=None)], timeout_ms=9_000, validate_only=False
-        ),
-        3,
+    growth = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="a", count=13, assignments=None)], timeout_ms=9_000, validate_only=False
     )
-    assert took_s == pytest.approx(refused.throttle_time_ms / 1000, abs=0.3)
+    grown = rest.over(growth, 3, refused.throttle_time_ms)
     assert grown.results[0].error_code == 0
+    rest.passes(grown.throttle_time_ms)
     deleted = greedy.ask(
         DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=9_000), 6
     )
@@ -247,9 +315,13 @@ def test_topics_that_metadata_creates_empty_the_bucket_too(admin: WireClient, gr
     assert create(admin, "b", 1).topics[0].error_code == 0
 
 
-def test_older_versions_change_what_they_like_and_rest_for_it(admin: WireClient, greedy: WireClient) -> None:
+def test_older_versions_change_what_they_like_and_rest_for_it(
+    admin: WireClient, greedy: WireClient, rest: Rest
+) -> None:
     set_quota(admin, "controller_mutation_rate", 20.0)
-    assert create(greedy, "a", 230, version=5).throttle_time_ms > 0
+    told_ms = create(greedy, "a", 230, version=5).throttle_time_ms
+    assert told_ms > 0
+    rest.passes(told_ms)
     again = create(greedy, "b", 5, version=5)
     assert again.topics[0].error_code == 0
     assert again.throttle_time_ms > 0
@@ -266,7 +338,7 @@ def test_connection_that_rests_goes_on_when_the_last_quota_is_removed(admin: Wir
     set_quota(admin, "producer_byte_rate", 1.0)
     rest_ms = produced(greedy, 1)[0]
     assert rest_ms > 60_000
-    greedy.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    greedy.send(API_VERSIONS, 3)
     set_quota(admin, "producer_byte_rate", None)
     assert greedy.receive().error_code == 0
     assert produced(greedy, 30) == [0] * 30

@@ -20,13 +20,12 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import CommitFailedError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
 TOPIC = "t"
 PARTITIONS = 6
-PATIENCE_S = 30
-START_PATIENCE_S = 120  # seven clients of three libraries begin at once, beside three brokers on one machine
+GAP_MAX_S = 30  # what no client is to wait for an acknowledgement, whatever is done to the cluster
 _PAUSE_S = 0.01
 _PER_TRANSACTION = 3
 
@@ -52,7 +51,7 @@ class Load:
         for thread in (*self._consumers, *self._producers):
             thread.start()
         try:
-            self.wait_for_progress(START_PATIENCE_S)
+            self.wait_for_progress()
         except BaseException:
             self._end()
             raise

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
+from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Broker
 
@@ -25,7 +26,7 @@ def log_with(*more: bytes, without: bytes = b"") -> Iterator[str]:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for value in (*sorted(WRITTEN - {without}), *more):
             producer.produce(TOPIC, value, partition=PARTITIONS - 1)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield broker.bootstrap
 
 

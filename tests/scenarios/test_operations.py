@@ -14,7 +14,7 @@ from pybroker.testing import Cluster
 from tests.broker.two_dirs import TwoDirs
 from tests.cli.command import CommandLine
 
-from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
+from .load import GAP_MAX_S, PARTITIONS, TOPIC, Load
 from .operating import described, grow_and_retire_the_first
 
 pytestmark = [
@@ -42,7 +42,7 @@ def test_all_brokers_are_restarted_one_by_one_under_load(kafka_cluster: Cluster,
         kafka_cluster.restart(broker_id)
         wait_until(lambda: all_are_in_sync(kafka_cluster), "all are in sync again")
         load.wait_for_progress()
-    assert max(load.longest_gap_s().values()) < PATIENCE_S
+    assert max(load.longest_gap_s().values()) < GAP_MAX_S
 
 
 def test_log_dir_that_is_lost_moves_the_leaders_of_its_partitions_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from harness.broker_probe import announced_keys
 from harness.pybroker_cluster import PybrokerCluster
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_client_quotas import (
@@ -32,7 +32,7 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 from tests.source_tree import ROOT
 
-from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
+from .load import GAP_MAX_S, PARTITIONS, TOPIC, Load
 
 OLDER = "ebea20f"
 BROKERS = 3
@@ -59,7 +59,11 @@ pytestmark = [
 def older(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment in which ``pybroker`` is the older one."""
     made = subprocess.run(
-        ["git", "archive", OLDER, "pybroker", "protocol"], cwd=ROOT, capture_output=True, timeout=60, check=False
+        ["git", "archive", OLDER, "pybroker", "protocol"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     if made.returncode:
         pytest.skip(f"the history does not go back to {OLDER}")
@@ -167,7 +171,7 @@ def test_brokers_are_upgraded_one_by_one_and_one_is_taken_back_under_load(
         topics_are_made_through_each(cluster, "taken-back")
         restart_as(cluster, first, None)
         load.wait_for_progress()
-    assert max(load.longest_gap_s().values()) < PATIENCE_S
+    assert max(load.longest_gap_s().values()) < GAP_MAX_S
 
 
 def test_whichever_version_is_killed_the_others_go_on(cluster: PybrokerCluster) -> None:

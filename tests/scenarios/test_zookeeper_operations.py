@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from harness.pybroker_cluster import PybrokerCluster
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from harness.zookeeper import ZooKeeper
 
 from tests.cli.command import CommandLine
 
-from .load import PARTITIONS, PATIENCE_S, TOPIC, Load
+from .load import GAP_MAX_S, PARTITIONS, TOPIC, Load
 from .operating import described, grow_and_retire_the_first
 
 LARGE = "large"
@@ -75,7 +75,7 @@ def test_processes_over_zookeeper_are_restarted_one_by_one_under_load(cluster: P
         cluster.start_one(number)
         wait_until(lambda: all(is_whole_on(each, {1, 2, 3}) for each in described(cli)), "all are in sync", PATIENCE_S)
         load.wait_for_progress()
-    assert max(load.longest_gap_s().values()) < PATIENCE_S
+    assert max(load.longest_gap_s().values()) < GAP_MAX_S
 
 
 def is_whole_on(partition: dict[str, Any], broker_ids: set[int]) -> bool:

@@ -178,10 +178,10 @@ def test_what_is_not_expected_is_not_asked_for() -> None:
     ids=lambda token: token[:20],
 )  # fmt: skip
 def test_nonsense_is_refused_and_raises_nothing_else(token: str) -> None:
-    begun = time.monotonic()
+    begun_ns = time.thread_time_ns()
     with pytest.raises(InvalidToken):
         check(token)
-    assert time.monotonic() - begun < 2
+    assert time.thread_time_ns() - begun_ns < 2e9, "it takes little work"
 
 
 def test_signed_nonsense_is_refused_and_raises_nothing_else() -> None:

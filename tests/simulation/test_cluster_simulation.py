@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.cluster.cluster_member import ClusterMember
 from tests.simulation.cluster_faults import FAULTS, RARE_FAULTS
@@ -95,7 +96,7 @@ def test_a_seed_of_a_cluster_gives_the_same_trace_whatever_the_hash_seed_is() ->
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=PATIENCE_S,
         ).stdout
         for hash_seed in ("0", "1")
     }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from tests.simulation.simulation import Simulation
 from tests.source_tree import ROOT
@@ -51,7 +52,7 @@ def test_a_seed_gives_the_same_trace_whatever_the_hash_seed_is() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=PATIENCE_S,
         ).stdout
         for hash_seed in ("0", "1")
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.apache_kafka import JARS_DIRECTORY as JARS
+from harness.waiting import PATIENCE_S
 
 from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
 from pybroker.storage.log.log import Log
@@ -26,7 +27,7 @@ def dump(files: list[Path], *options: str) -> str:
     """The output of DumpLogSegments."""
     command = ["java", "-Xmx128m", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
     command += [*options, "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -135,7 +136,7 @@ def test_kafkas_file_lock_and_ours_exclude_each_other(make_storage: Callable[...
     source.write_text(LOCKER)
     storage = make_storage()
     command = ["java", "-Xmx64m", str(source), str(storage.path / ".lock")]
-    refused = subprocess.run(command, input="\n", capture_output=True, text=True, timeout=60, check=True)
+    refused = subprocess.run(command, input="\n", capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert refused.stdout.strip() == "refused"
     storage.close()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
@@ -143,4 +144,4 @@ def test_kafkas_file_lock_and_ours_exclude_each_other(make_storage: Callable[...
         assert locker.stdout.readline().strip() == "locked"
         with pytest.raises(StorageError, match="is locked"):
             make_storage()
-        locker.communicate("\n", timeout=60)
+        locker.communicate("\n", timeout=PATIENCE_S)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.storage.files import checkpoints
@@ -333,9 +334,9 @@ def test_second_broker_on_the_directory_is_refused(storage: Storage) -> None:
         "sys.exit(0 if os_file.lock_file(Path(sys.argv[1])) is None else 1)"
     )
     command = [sys.executable, "-c", code, str(storage.path / ".lock")]
-    assert subprocess.run(command, timeout=30, check=False).returncode == 0
+    assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 0
     storage.close()
-    assert subprocess.run(command, timeout=30, check=False).returncode == 1
+    assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 1
 
 
 def test_broker_that_is_refused_leaves_the_directory_alone(make_storage: MakeStorage, world: FakeWorld) -> None:

@@ -14,11 +14,11 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import BrokerResponseError, KafkaError
+from harness.waiting import PATIENCE_S
 
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
-    PATIENCE_S,
     POLL_MS,
     PRODUCER_DEFAULTS,
     Admin,

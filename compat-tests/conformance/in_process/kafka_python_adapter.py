@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.waiting import PATIENCE_S
 from kafka import (
     ConsumerRebalanceListener,
     KafkaAdminClient,
@@ -24,7 +25,6 @@ from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
-    PATIENCE_S,
     POLL_MS,
     PRODUCER_DEFAULTS,
     Admin,

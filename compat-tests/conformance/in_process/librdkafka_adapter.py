@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from harness.waiting import PATIENCE_S
 
 from conformance.adapter import (
     CLIENT_ERROR,
     CONSUMER_DEFAULTS,
-    PATIENCE_S,
     POLL_MS,
     PRODUCER_DEFAULTS,
     Admin,

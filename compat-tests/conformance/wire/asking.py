@@ -19,7 +19,6 @@ from harness.waiting import wait_until
 
 from pybroker_protocol.errors import ErrorCode
 
-PATIENCE_S = 30.0
 TIMEOUT_MS = 30_000
 NAMES_TRIED_MAX = 100
 ZERO_ID, UNKNOWN_ID = bytes(16), b"\x01" * 16

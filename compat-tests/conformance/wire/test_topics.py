@@ -7,7 +7,7 @@ from typing import Any
 
 from comparator.wire import Tree
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from conformance.broker_under_test import BrokerUnderTest, first_address, start_own_broker
 from conformance.wire.asking import (
@@ -367,4 +367,4 @@ def test_a_changed_setting_holds_for_the_next_request(wire: Wire, topic: str) ->
     assert changed_value(wire, topic, ("max.message.bytes", SET, "100")) == "100"
     # Apache Kafka shows the new value a moment before it counts.
     refused = ErrorCode.MESSAGE_TOO_LARGE
-    wait_until(lambda: produce(wire, topic, too_large)["error_code"] == refused, "the new bound", patience_s=10)
+    wait_until(lambda: produce(wire, topic, too_large)["error_code"] == refused, "the new bound", patience_s=PATIENCE_S)

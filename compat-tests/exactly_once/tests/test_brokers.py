@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from harness.waiting import PATIENCE_S
 
 from exactly_once import topics
 from exactly_once.brokers import CLUSTER, make_brokers
@@ -27,7 +28,7 @@ def test_three_brokers_have_three_replicas_of_every_topic_and_acknowledge_with_t
         consumer.commit(offsets=[TopicPartition("in", 0, 0)], asynchronous=False)
         consumer.close()
         admin = AdminClient(address)
-        found = admin.list_topics(timeout=30).topics
+        found = admin.list_topics(timeout=PATIENCE_S).topics
         assert all(len(each.replicas) == CLUSTER for name in NAMES for each in found[name].partitions.values())
         asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in NAMES])
-        assert [each.result(30)["min.insync.replicas"].value for each in asked.values()] == ["2"] * len(NAMES)
+        assert [each.result(PATIENCE_S)["min.insync.replicas"].value for each in asked.values()] == ["2"] * len(NAMES)

@@ -14,7 +14,7 @@ import pytest
 from harness.broker_probe import free_port
 from harness.child_process import ChildProcess
 from harness.pybroker_process import PybrokerProcess
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "histories", *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -135,7 +135,7 @@ def test_sigterm_waits_for_the_end_of_what_it_must_not_interrupt() -> None:
         [sys.executable, "-c", INTERRUPTED],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "whole\nended\n", "")

@@ -18,12 +18,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.pybroker_process import PybrokerProcess
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.storage.cleaner.__main__ import Share, starves
 from pybroker.storage.files import os_file
 
-PATIENCE_S = 60
 SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "200"}
 CONFIGS = {
     "cleanup.policy": "compact",
