@@ -132,8 +132,7 @@ class BrokerServer:
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
         logs.set_cluster(membership.cluster_id, membership.node_id)
         found = logs.settle(membership.loaded_image.replica_places(membership.node_id))
-        services.env = env
-        services.config = config
+        services.env, services.config = env, config
         services.broker_id = membership.node_id
         services.cluster_id = membership.cluster_id
         services.metadata = metadata

@@ -172,24 +172,19 @@ class ClusterMember:
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
-        ``endpoints`` are what clients, and brokers, of each listener connect to; ``cordoned`` are those of
-        ``log_dirs`` that take no new replicas; ``previous_broker_epoch`` is that of
-        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
-        replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
-        controller has registered this broker, so that others may know of it, which is a moment before ``done``.
+        ``endpoints`` are what clients, and brokers, of each listener connect to; ``cordoned`` are those of ``log_dirs``
+        that take no new replicas; ``previous_broker_epoch`` is that of the last clean stop, or -1.  Without ``hearing``
+        the sessions alone say who is alive.  ``found`` says where replicas lie for which ``loaded_image`` names another
+        log dir, or none.  ``on_registered()`` is called when the controller has registered this broker, so that others
+        may know of it, which is a moment before ``done``.
         """
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
+        log_dirs, cordoned = tuple(log_dirs), tuple(cordoned)
         registration = BrokerRegistration(
-            self.node_id,
-            0,
-            incarnation_id,
-            dict(endpoints),
-            rack,
-            log_dirs=tuple(log_dirs),
-            cordoned_log_dirs=tuple(cordoned),
+            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs, cordoned_log_dirs=cordoned
         )
-        own = LiveBroker(incarnation_id, tuple(log_dirs), sends_heartbeats=True)
+        own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
         live = LiveBrokers(self._store, self.node_id, own)
         contacts = self._meet()
         election = ControllerElection(
@@ -214,13 +209,7 @@ class ClusterMember:
             election.step_down()
             lifecycle.on_session_lost()
 
-        self._full_log_dirs = full = FullLogDirs(
-            self._env.timers,
-            lambda: lifecycle.registered,
-            lambda directories, told: self.channel.heartbeat(lambda _: told(), full_directories=directories),
-        )
-        self.follower.subscribe(lambda *_: full.look())
-        self._closers.append(full.close)
+        self._tell_of_full_log_dirs(lifecycle)
         self._store.on_session_lost = on_session_lost
         heartbeats = self._heartbeats()
         election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * self._broker_session_ms)
@@ -237,6 +226,15 @@ class ClusterMember:
 
         timeout_ms = self._config.get_int("initial.broker.registration.timeout.ms")
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
+
+    def _tell_of_full_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
+        self._full_log_dirs = full = FullLogDirs(
+            self._env.timers,
+            lambda: lifecycle.registered,
+            lambda directories, told: self.channel.heartbeat(lambda _: told(), full_directories=directories),
+        )
+        self.follower.subscribe(lambda *_: full.look())
+        self._closers.append(full.close)
 
     @property
     def _broker_session_ms(self) -> int:

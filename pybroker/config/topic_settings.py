@@ -82,10 +82,10 @@ _ROWS: Final = (
     ("remote.storage.enable",                   BOOLEAN, False,         None,         MEDIUM, CHECKED),
     ("local.retention.ms",                      LONG,    -2,            Range(-2),    MEDIUM, TUNES),
     ("local.retention.bytes",                   LONG,    -2,            Range(-2),    MEDIUM, TUNES),
-    ("remote.log.copy.disable",                 BOOLEAN, False,         None,         MEDIUM, TUNES),
-    ("remote.log.delete.on.disable",            BOOLEAN, False,         None,         MEDIUM, TUNES),
     ("remote.copy.lag.ms",                      LONG,    0,             Range(-1),    MEDIUM, TUNES),
     ("remote.copy.lag.bytes",                   LONG,    -1,            Range(-1),    MEDIUM, TUNES),
+    ("remote.log.copy.disable",                 BOOLEAN, False,         None,         MEDIUM, TUNES),
+    ("remote.log.delete.on.disable",            BOOLEAN, False,         None,         MEDIUM, TUNES),
     ("errors.deadletterqueue.group.enable",     BOOLEAN, False,         None,         MEDIUM, TUNES),
     ("internal.segment.bytes",                  INT,     None,          None,         MEDIUM, INTERNAL | USED),
 )

@@ -44,10 +44,16 @@ class TcpKnocker:
         done(answer)
 
     async def _ask(self, host: str, port: int) -> Knock:
-        """A name has refused when all of its addresses have."""
+        """A name has refused when all of its addresses have; one that cannot be reached keeps no other from taking."""
+        answer = Knock.REFUSED
         for _, _, _, _, address in await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with suppress(ConnectionRefusedError):
+            try:
                 transport, _ = await self._loop.create_connection(asyncio.Protocol, str(address[0]), port)
+            except ConnectionRefusedError:
+                continue
+            except OSError:
+                answer = Knock.UNANSWERED
+            else:
                 transport.abort()
                 return Knock.TAKEN
-        return Knock.REFUSED
+        return answer

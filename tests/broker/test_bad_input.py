@@ -127,7 +127,7 @@ def test_future_version_of_api_versions_is_told_which_versions_are_known(peer: s
     payload = peer.recv(length)
     response = codec.decode(ApiVersionsResponse, 0, payload[4:])
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys] == [(18, 0, 4)]
+    assert [(entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys] == [(18, 0, 5)]
 
 
 @pytest.mark.parametrize("name", ["", "-bad", "bad-", "with space", "x" * 10 + "\n"])

@@ -12,7 +12,7 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from harness.batches import batch
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, PartitionImage
 from pybroker.testing import Cluster
@@ -25,7 +25,6 @@ DISK = b"size=40m"
 PARTITIONS = 6
 IDS = (1, 2, 3)
 DETACH = 2
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ class Writing:
                 on_delivery=self._delivered,
             )
             self._producer.poll(0.002)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def goes_on(self) -> None:
         """Return once as many as are in flight, and more, are acknowledged from now on."""

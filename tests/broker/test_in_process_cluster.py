@@ -415,7 +415,7 @@ def test_each_broker_leaves_the_list_as_it_stops_and_librdkafka_loses_nothing() 
         def produce() -> None:
             for index in range(6):
                 producer.produce("t", b"v", partition=index, callback=delivered)
-            assert producer.flush(60) == 0
+            assert producer.flush(PATIENCE_S) == 0
 
         for broker_id, node in cluster.brokers.items():
             produce()

@@ -18,8 +18,8 @@ from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, 
 from tests.broker.wire_client import WireClient
 
 FIRST_OF_A_TOPIC = [
-    "compression.type", "remote.log.delete.on.disable", "leader.replication.throttled.replicas",
-    "remote.storage.enable", "min.insync.replicas", "segment.jitter.ms",
+    "compression.type", "errors.deadletterqueue.group.enable", "remote.copy.lag.bytes", "remote.log.delete.on.disable",
+    "leader.replication.throttled.replicas", "remote.storage.enable", "min.insync.replicas", "segment.jitter.ms",
 ]  # fmt: skip
 RATES = ["producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_percentage"]
 QUOTAS: list[tuple[list[tuple[str, str | None]], list[str]]] = [

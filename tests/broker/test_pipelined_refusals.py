@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from harness.waiting import PATIENCE_S
 
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import os_file
@@ -57,7 +58,7 @@ def test_a_refusal_in_the_middle_of_a_pipeline_costs_librdkafka_neither_its_epoc
         producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
         for number in range(COUNT):
             producer.produce("t", b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_S) == 0
         monkeypatch.undo()
     batches = read_directory(tmp_path / "t-0")
     assert failed == []

@@ -335,7 +335,7 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_but_who_named_it(
 
     def hang(path: str, *_: Any) -> bytes:
         asked.set()
-        assert answers.wait(60)
+        assert answers.wait(PATIENCE_S)
         raise ConfigError("too late")
 
     monkeypatch.setattr(limits, "NAMED_FILES_MS", 500)
@@ -345,7 +345,7 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_but_who_named_it(
         configs = [AlterableConfig(name=name, config_operation=0, value=text) for name, text in texts.items()]
         resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
         client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
-        assert asked.wait(60)
+        assert asked.wait(PATIENCE_S)
         assert is_served(broker, authority), "while the thread is held"
         refused = client.receive().responses[0]
         assert refused.error_code == ErrorCode.INVALID_REQUEST

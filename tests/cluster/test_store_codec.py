@@ -65,6 +65,7 @@ BROKERS = st.dictionaries(
         fenced=st.booleans(),
         log_dirs=st.lists(UUIDS, max_size=2).map(tuple),
         full_dirs=st.lists(UUIDS, max_size=2).map(tuple),
+        cordoned_log_dirs=st.lists(UUIDS, max_size=2).map(tuple),
     ),
     max_size=2,
 )

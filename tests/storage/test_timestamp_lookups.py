@@ -198,13 +198,16 @@ def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage
 
 
 def test_batch_whose_header_lies_about_its_time_is_looked_into_once(storage: Storage, world: FakeWorld) -> None:
-    """Each is looked into in vain; the search goes on behind them in the thread, and before a bomb in its line."""
+    """Each is looked into in vain; the search goes on behind them in the thread, and before a bomb in its line.
+
+    A leader stores no such batch; one of an older version did, and its followers have it.
+    """
     log = storage.log(internal_segment_bytes=1 << 24)
-    client = Client(log)
     for count in (3, ORDINARY, BOMB, BOMB, 3):
-        data = batch([b""] * count, timestamps=[NOW] * count)
+        data = batch([b""] * count, timestamps=[NOW] * count, base_offset=log.next_offset, leader_epoch=0)
         lie_about_time(data)
-        assert client.send_now(data).error_code == 0
+        assert log.append_as_follower(memoryview(data)).error_code == 0
+    log.update_high_watermark(log.next_offset)
     truth = Client(log).send_now(values=[b""], timestamps=[LATE])
     assert truth.error_code == 0
     asked = Asked(log)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.ci_share import share
+from harness.waiting import PATIENCE_S
 
 UNITS = [f"tests/test_{number}.py" for number in range(40)]
 OPTIONS = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "harness.ci_share", "-q", "-o", "markers=jvm")
@@ -22,7 +23,7 @@ def test_passes(number): pass
 def passed(directory: Path, *arguments: str) -> set[str]:
     """The names of the tests that a pytest of its own has run."""
     command = [sys.executable, "-m", "pytest", *OPTIONS, "-rp", *arguments]
-    finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=True)
+    finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return {line.split()[1] for line in finished.stdout.splitlines() if line.startswith("PASSED ")}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.test_times import slowest
+from harness.waiting import PATIENCE_S
 
 SUITE = """
 import pytest
@@ -28,7 +29,7 @@ def test_a_run_appends_its_tests_and_fixtures_to_the_file(tmp_path: Path, worker
     times.write_text('["test", "of an earlier stage", 1.0]\n')
     plugins = ("-p", "no:cacheprovider", "-p", "harness.test_times")
     command = [sys.executable, "-m", "pytest", *plugins, "-n", workers, "--times-to", str(times)]
-    subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=PATIENCE_S, check=True)
     kinds_and_names = [json.loads(line)[:2] for line in times.read_text().splitlines()]
     assert kinds_and_names[0] == ["test", "of an earlier stage"]
     assert ["test", "test_one.py::test_it"] in kinds_and_names

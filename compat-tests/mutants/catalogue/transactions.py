@@ -174,11 +174,7 @@ MUTANTS = (
     Mutant(
         "stale-member-inside-a-transaction",
         "A member that missed a rebalance commits inside of a transaction (KIP-447).",
-        (
-            Edit(
-                "transactional_offsets._check", "ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else 0", "0"
-            ),
-        ),
+        (Edit("transactional_offsets._check", "ErrorCode.GROUP_ID_NOT_FOUND if generation >= 0 else 0", "0"),),
         ("test_transactions.py::test_a_stale_member_commits_nothing_inside_of_a_transaction",),
     ),
     Mutant(
