@@ -129,7 +129,8 @@ class DatagramSocket:
 
     async def _send_to(self, name: _Name, data: bytes) -> None:
         self._kept_error()
-        address, error = name.addresses[0], None
+        address = name.addresses[0]
+        error: Exception | None
         try:
             await self._stream.send(data, address)
             error = self._kept_error()

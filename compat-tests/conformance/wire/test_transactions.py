@@ -292,7 +292,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
 def test_a_stale_member_commits_nothing_inside_of_a_transaction(
     wire: Wire, producer: Producer, group: str, topic: str
 ) -> None:
-    claimed = {"generation_id_or_member_epoch": 4, "member_id": "m"}
+    claimed: dict[str, Any] = {"generation_id_or_member_epoch": 4, "member_id": "m"}
     assert commit_inside(producer, group, topic, 1, **claimed) == ErrorCode.ILLEGAL_GENERATION
     older = {"producer_epoch": producer.epoch - 1}
     assert commit_inside(producer, group, topic, 1, **older) != 0
