@@ -14,7 +14,7 @@ for changes ``validateReconfiguration`` of ``DynamicThreadPool``, ``DynamicRemot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os.path import abspath
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -59,6 +59,11 @@ def _between(name: str, low: str, high: str) -> tuple[Rule, ...]:
         _at_most(low, name),
         _at_most(name, high, f"{name} must be less than or equal to {high}"),
     )
+
+
+def _names_each_once(names: Sequence[str]) -> bool:
+    assignors = [CONSUMER_ASSIGNORS.get(name, name) for name in names]
+    return len(set(assignors)) == len(assignors)
 
 
 def _of_groups(kind: str) -> Iterator[Rule]:
@@ -193,6 +198,12 @@ RULES: Final = (
         ("group.consumer.assignors",),
         lambda values: all(name in CONSUMER_ASSIGNORS for name in values["group.consumer.assignors"]),
         f"group.consumer.assignors may name {', '.join(CONSUMER_ASSIGNORS)}: no other class can be loaded",
+    ),
+    # Since Kafka 4.4: an assignor has one place among those that a group may take.
+    Rule(
+        ("group.consumer.assignors",),
+        lambda values: _names_each_once(values["group.consumer.assignors"]),
+        "group.consumer.assignors names an assignor twice, by its name or by that of its class",
     ),
     *_of_groups("consumer"),
     *_of_groups("share"),

@@ -274,7 +274,7 @@ class NoBound:
             raise invalid_value(name, value_text(value), self.reason)
 
     def __str__(self) -> str:
-        return ""
+        return f"[1,...,{self.largest}]"  # what Kafka prints
 
 
 class Setting(NamedTuple):

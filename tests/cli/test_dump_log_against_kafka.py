@@ -240,5 +240,6 @@ def test_records_of_coordinators_are_decoded_as_kafka_decodes_them(
         assert payload["version"] == str(our["version"])
         if our["type"] in STATE_FIELDS:
             field, names = STATE_FIELDS[our["type"]]
-            payload["data"][field] = names[payload["data"][field]]
+            # Kafka 4.4 prints the name of a transaction's state, and the number of others.
+            payload["data"][field] = names.get(payload["data"][field], payload["data"][field])
         assert payload["data"] == our["value"]

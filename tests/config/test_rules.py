@@ -35,6 +35,7 @@ REFUSED = [
     ({"group.consumer.assignors": "foo"}, "group.consumer.assignors may name uniform, range"),
     ({"group.consumer.assignors": "uniform,foo"}, "no other class can be loaded"),
     ({"group.consumer.assignors": "Uniform"}, "no other class can be loaded"),
+    ({"group.consumer.assignors": ",".join(CONSUMER_ASSIGNORS)}, "names an assignor twice"),
     (
         {"group.consumer.min.heartbeat.interval.ms": "20000"},
         "group.consumer.max.heartbeat.interval.ms must be greater than or equal to "
@@ -85,7 +86,8 @@ ACCEPTED = [
     {OVERRIDES: " 127.0.0.1 : 5 , h:6,"},
     {OVERRIDES: "127.0.0.1:-1"},
     {"max.connections.per.ip": "0", OVERRIDES: "h:1"},
-    {"group.consumer.assignors": ",".join(CONSUMER_ASSIGNORS)},
+    {"group.consumer.assignors": "range,uniform"},
+    {"group.consumer.assignors": ",".join(name for name in CONSUMER_ASSIGNORS if "." in name)},
     {"log.cleaner.dedupe.buffer.size": "1048577"},
     {"log.cleaner.threads": "127"},
     {"log.retention.ms": "-5"},
