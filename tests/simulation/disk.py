@@ -135,6 +135,11 @@ class Disk:
 
     # --- what a broker calls -----------------------------------------------------------------------------------------
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a write has found no room, and there is a limit still: one that lasted for a moment may be gone."""
+        return self.refused and self.room is not None
+
     def _enters(self) -> None:
         """A system call begins: the process may die in it, and what is dead calls nothing any more."""
         if self._dead:

@@ -39,13 +39,13 @@ class FullDisks:
         simulation = self._simulation
         now_us, processes = simulation.scheduler.now_us, simulation.world.processes
         is_whole = all(simulation.serves(process) and not process.is_paused for process in processes)
-        state = [(process.lives, process.disk.stays_full, process.disk.refused) for process in processes]
+        state = [(process.lives, process.disk.stays_full, process.disk.refuses) for process in processes]
         if not is_whole or simulation.faults.disturbs or state != self._last_state:
             self._quiet_since_us, self._last_state = now_us, state
         image = simulation.newest_image()
         if image is not None and not simulation.calm and now_us - self._quiet_since_us > BOUND_US:
             for process in processes:
-                if process.disk.refused and len(process.log_dirs) == 1:
+                if process.disk.refuses and len(process.log_dirs) == 1:
                     self._check(process, image)
         self.begin()
 
