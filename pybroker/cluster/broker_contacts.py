@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BrokerContacts:
-    """See the module's docstring.  ``look()`` is called every ``CONTACTS_LOOK_MS`` once a session may be over."""
+    """When each broker was heard last.  ``look()`` is called every ``CONTACTS_LOOK_MS`` once a session may be over."""
 
     def __init__(self, env: Env, session_ms: int) -> None:
         self.look: Callable[[], None] = lambda: None

@@ -315,7 +315,7 @@ class ClusterMember:
         self._full_log_dirs.become(directories)
 
     def cordon(self, directories: Sequence[bytes]) -> None:
-        """These log dirs of this broker, and no others, take no new replicas: the controller is told."""
+        """These log dirs of this broker, and no others, take no new replicas: the controller hears of it."""
         assert self._lifecycle is not None
         self._lifecycle.cordon(tuple(directories))
         self.channel.cordon(tuple(directories))

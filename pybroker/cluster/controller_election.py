@@ -6,7 +6,7 @@ the brokers that died meanwhile.  Does not own who is alive (``live_brokers``), 
 
 Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
 holder which was deposed can change nothing, whatever it believes; nobody takes the key from a holder that has its
-session and is heard (``liveness``); a fenced broker takes it from nobody while another one can; a controller that most
+session and is heard (``liveness``); a fenced broker does not take it while another one can; a controller that most
 brokers do not reach for a session withdraws, so that others decide in its place; a controller decides only once its
 image has everything that was committed before it took the key.
 

@@ -27,7 +27,7 @@ _ANSWER_SHARE: Final = 2
 
 
 class Heartbeats:
-    """See the module's docstring.  ``is_registered()``: only who is registered has anything to keep up."""
+    """The sender.  ``is_registered()``: a broker that is not registered has no session to keep up."""
 
     def __init__(
         self,

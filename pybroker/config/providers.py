@@ -3,7 +3,7 @@
 Owns: the three providers of Kafka (environment, file, directory), their parameters, and what becomes of a reference.
 Owns no setting.  A value that is put in is looked at no further, as in Kafka: what it holds of ``${…}`` is text.
 
-A reference that finds nothing stays as it is, as in Kafka, and is told of; but a secret that is one is refused, because
+A reference that finds nothing stays as it is, as in Kafka, with a warning; but a secret that is one is refused, because
 its text would be the password.  Static settings alone are looked through: who may alter settings of a running broker
 has no way by them to its environment and files (Kafka resolves those, too).
 

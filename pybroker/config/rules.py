@@ -102,7 +102,7 @@ def _inter_broker_listener_is_advertised(values: Values) -> bool:
 
 
 def absolute_paths(paths: Iterable[str]) -> frozenset[str]:
-    """Paths as log dirs are told to clients: a relative one means a place, not a spelling (KAFKA-20901)."""
+    """Paths of log dirs as clients see them: a relative one means a place, not a spelling (KAFKA-20901)."""
     return frozenset(abspath(path) for path in paths)
 
 

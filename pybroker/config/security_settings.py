@@ -49,7 +49,7 @@ SERVER_CALLBACK_HANDLERS: Final = (
     "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler",
     "org.apache.kafka.common.security.scram.internals.ScramServerCallbackHandler",
 )
-# How a broker of Kafka logs in at others, which is done otherwise here: its own classes let nobody in.
+# How a broker of Kafka logs in at others, which is done otherwise here: its own classes admit no client.
 OF_KAFKAS_CLIENTS: Final = BuiltIn("classes of org.apache.kafka", package="org.apache.kafka.")
 
 # fmt: off

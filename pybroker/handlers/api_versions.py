@@ -4,7 +4,7 @@ Behaviour: one entry per row of the API table; supported and finalized features 
 ranges that start at 0 are left out (KIP-1022); telemetry is announced only where a client-metrics subscription exists
 (KIP-714).  A version of the future is answered with error 35 in the oldest body.  From 5 a client may say which node of
 which cluster it means (KIP-1242): REBOOTSTRAP_REQUIRED where this is another one, INVALID_REQUEST where it says half of
-it.  Before a login nobody is compared: Kafka looks only whether both are there.
+it.  Before a login no identity is compared: Kafka looks only whether both are there.
 """
 
 from __future__ import annotations

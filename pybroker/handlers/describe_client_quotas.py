@@ -1,6 +1,6 @@
 """DescribeClientQuotas (key 48), versions 0 and 1: the quotas that are set, of the entities that a filter names.
 
-Behaviour: what is told is what was set for an entity, not what holds for a client (KIP-546), in Kafka's order.
+Behaviour: the answer holds what was set for an entity, not what holds for a client (KIP-546), in Kafka's order.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class DatagramSocket:
             await self._stream.send(data, address)
             error = self._kept_error()
         except asyncio_dgram.TransportClosed:
-            return  # whoever receives binds it anew
+            return  # the receiving task binds it anew
         except (OSError, ValueError, OverflowError) as raised:  # the others for what is no address of this socket's
             error = raised
         if error is not None:

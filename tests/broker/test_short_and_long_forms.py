@@ -50,7 +50,7 @@ BY_NATURE = frozenset(
 
 
 def tag(tagged: int, size: int) -> bytes:
-    """One tagged field that nobody knows, with the count in front."""
+    """One unknown tagged field, with the count in front."""
 
     def unsigned(value: int) -> bytes:
         written = bytearray()

@@ -89,7 +89,7 @@ def empty(authority: Authority) -> str:
 
 
 def fifo(authority: Authority) -> str:
-    """A pipe into which nobody writes."""
+    """A pipe without a writer."""
     file = authority.ca.parent / "fifo"
     if not file.exists():
         os.mkfifo(file)

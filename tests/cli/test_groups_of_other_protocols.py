@@ -1,4 +1,4 @@
-"""``pybroker groups`` over groups whose members are no consumers, and what they tell each other nobody knows."""
+"""``pybroker groups`` over groups whose members are no consumers, and whose members' metadata is not decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A setting that restricts, hides or names code is never accepted without effect; every other is told of."""
+"""A setting that restricts, hides or names code is never accepted without effect; every other has a line in the log."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ELSEWHERE = "127.0.0.2"
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
-    """The clock and the timers of the door, which stand until a test goes on: whoever waits does so for as long."""
+    """The clock and the timers of the door, which stand until a test goes on, so that newcomers wait for as long."""
     world = FakeWorld()
 
     def of_broker(processor: Processor, _: Timers, rates: ConnectionRates) -> Newcomers:

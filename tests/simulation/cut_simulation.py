@@ -124,7 +124,7 @@ class Pulse:
 
 
 class CutSimulation(ClusterSimulation):
-    """See the module's docstring.  ``aim`` has one cut of that kind, and ``hears`` says whether there are datagrams."""
+    """One run with cuts.  ``aim`` has one cut of that kind, and ``hears`` says whether there are datagrams."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class Standing(NamedTuple):
 class Questions:
     """One admin client's; raises `NobodyAnswers` where the cluster is gone, RuntimeError for what is refused.
 
-    A client that is not let in is told when it is made (`LoginRefused`).
+    A refused login is raised when the client is made (`LoginRefused`).
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:

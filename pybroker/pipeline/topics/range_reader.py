@@ -327,7 +327,7 @@ def _behind_event(
 
 
 def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: Standing) -> int:
-    """The position, or the first one behind what is deleted, which is told."""
+    """The position, or the first one behind what is deleted, which is reported."""
     if position >= now.begin:
         return position
     at = found.topic_partition
@@ -336,7 +336,7 @@ def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: St
 
 
 def _standing(reading: Reading, found: OffsetRange, position: int) -> Standing | None:
-    """How the partition stands; ``None`` where the planned topic is not there any more, which is told."""
+    """How the partition stands; ``None`` where the planned topic is not there any more, which is reported."""
 
     def ask() -> tuple[str | None, Standing | None]:
         now = kept_questions(reading.client).standing(found.topic_partition, reading.poll_timeout_s)
@@ -346,7 +346,7 @@ def _standing(reading: Reading, found: OffsetRange, position: int) -> Standing |
 
 
 def _is_still_there(reading: Reading, found: OffsetRange) -> bool:
-    """Whether the topic is the planned one; where it is not, that is told."""
+    """Whether the topic is the planned one; where it is not, that is reported."""
     topic = found.topic_partition.topic
 
     def ask() -> tuple[str | None, bool]:
@@ -358,7 +358,7 @@ def _is_still_there(reading: Reading, found: OffsetRange) -> bool:
 def _of_the_plan(
     reading: Reading, found: OffsetRange, position: int, ask: Callable[[], tuple[str | None, T]]
 ) -> T | None:
-    """What is said beside the topic's id, where that is the planned one; else the loss is told."""
+    """What is said beside the topic's id, where that is the planned one; else the loss is reported."""
     deadline = time.monotonic() + SETTLES_WITHIN_S
     while True:
         topic_id, said = ask()

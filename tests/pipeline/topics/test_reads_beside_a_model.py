@@ -52,7 +52,7 @@ class Plan:
 
 @contextmanager
 def only_what_one_broker_knows() -> Iterator[None]:
-    """No consumer is kept from before, and a loss is told at once: the patience with several brokers is slept away."""
+    """No consumer is kept from before, and a loss is reported at once, without patience for several brokers."""
     from pybroker.pipeline.topics import range_reader
 
     before, range_reader.SETTLES_WITHIN_S = range_reader.SETTLES_WITHIN_S, 0.0
@@ -170,7 +170,7 @@ ACTIONS = {
 actions = st.sampled_from([action for action, weight in ACTIONS.items() for _ in range(weight)])
 
 
-# An example takes seconds: what fails is told as it is.
+# An example takes seconds: a failure is shown as it is.
 @settings(max_examples=4, phases=[Phase.generate])
 @given(st.lists(st.tuples(actions, st.integers(0, 1_000)), min_size=30, max_size=40))
 def test_tasks_give_what_the_planned_topic_has_when_they_read(steps: list[tuple[Any, int]]) -> None:
