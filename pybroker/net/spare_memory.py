@@ -13,6 +13,7 @@ Kafka counterpart: none; the heap of a JVM is the collector's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -116,9 +117,7 @@ class GlibcHeap:
 
 def spare_memory(clock: Clock, own_process: bool) -> SpareMemory | None:
     """None where the process is another's, whose memory is its own affair, or nothing can be given back."""
-    if not own_process or sys.platform != "linux":
-        return None
-    try:
-        return SpareMemory(clock, GlibcHeap())
-    except (AttributeError, OSError):
-        return None
+    if sys.platform == "linux" and own_process:
+        with contextlib.suppress(AttributeError, OSError):
+            return SpareMemory(clock, GlibcHeap())
+    return None
