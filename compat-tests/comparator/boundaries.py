@@ -7,7 +7,7 @@ changes it leaves out, each with its reason.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import count
 
@@ -29,12 +29,14 @@ def vary(
     *,
     label: str = "",
     leave_out: Mapping[str, str] | None = None,
+    in_vain: Collection[str] = (),
     narrow: Narrow | None = None,
 ) -> None:
     """Ask in every version.
 
     ``label`` tells apart several kinds of requests of one API; ``leave_out`` has patterns of changes
-    (``*timeout_ms: min``) and why they are not tried.
+    (``*timeout_ms: min``) and why they are not tried; the changes ``in_vain`` are those that one of the brokers never
+    answers.
     """
     for version in broker.versions(api):
         of = label or api.lower()
@@ -44,7 +46,9 @@ def vary(
         for change in changes(request_class(API_KEYS[api]), version, ordinary(version, next(names)), of):
             if not any(fnmatchcase(change.note, pattern.replace("[", "[[]")) for pattern in leave_out or ()):
                 fields = change.made_to(ordinary(version, next(names)))
-                broker.ask(Step(api, version, note + change.note, fields, None, at_the_end=True), narrow)
+                step = Step(api, version, note + change.note, fields, None, at_the_end=True)
+                ask = broker.ask_in_vain if change.note in in_vain else broker.ask
+                ask(step, narrow)
         vary_bytes(broker, api, version, note, ordinary, names, narrow)
 
 

@@ -96,8 +96,12 @@ class Broker:
 
     def call_in_vain(self, api: str, version: int, note: str, **fields: Tree) -> Tree:
         """As ``call``, for a request that one of the brokers never answers: it is not waited for very long."""
+        return self.ask_in_vain(Step(api, version, note, fields, None))
+
+    def ask_in_vain(self, step: Step, narrow: Narrow | None = None) -> Tree:
+        """As ``ask``, for a request that one of the brokers never answers."""
         with self._own_connection().patience(NEVER_S):
-            return self.call(api, version, note, **fields)
+            return self.ask(step, narrow)
 
     def begin(
         self, api: str, version: int, note: str = "", connection: Connection | None = None, **fields: Tree
