@@ -96,12 +96,21 @@ class DatagramSocket:
         log.warning("the socket for datagrams was lost; it is bound anew")
         while True:
             try:
-                self._use(await asyncio_dgram.bind(self._bound_to[:2]))
+                self._use(await self._bound())
             except OSError as error:
                 log.debug("no socket for datagrams: %s", error)
                 await asyncio.sleep(NAME_LOOKUP_RETRY_MS / 1_000)
             else:
                 return
+
+    async def _bound(self) -> Any:
+        """A stream at the same address.  Raises OSError."""
+        binding = self._loop.create_task(asyncio_dgram.bind(self._bound_to[:2]))
+        try:
+            return await asyncio.shield(binding)
+        except asyncio.CancelledError:  # uvloop would leave the socket open
+            binding.add_done_callback(_close_bound)
+            raise
 
     async def _receive(self, receive: Callable[[bytes], None]) -> None:
         while True:
@@ -182,3 +191,9 @@ class DatagramSocket:
         if name.addresses and name.waiting is not None:
             self.send(host, port, name.waiting)
             name.waiting = None
+
+
+def _close_bound(binding: asyncio.Task[Any]) -> None:
+    """Close what was bound although nothing waits for it any more."""
+    if not binding.cancelled() and binding.exception() is None:
+        binding.result().close()

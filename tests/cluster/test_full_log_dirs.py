@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from pybroker.cluster.decisions.brokers import (
+    assign_replicas,
     fence_brokers,
     note_full_directories,
     register_broker,
@@ -164,6 +165,21 @@ def test_another_log_dir_of_the_broker_keeps_what_lies_in_it() -> None:
     assert metadata.state == (1, (1, 2, 3))
     metadata.decide(lambda builder: take_directories_offline(builder, 1, [OTHER]))
     assert metadata.image.brokers[1].full_dirs == ()
+
+
+@pytest.mark.parametrize("at_registration", [False, True])
+def test_a_replica_that_has_moved_to_a_full_log_dir_is_relieved(at_registration: bool) -> None:
+    """The log dir was full before the controller heard that the replica lies in it: a move had filled it up."""
+    metadata, found = Metadata(), {(TOPIC_ID, 0): OTHER}
+    metadata.decide(lambda builder: note_full_directories(builder, 1, [OTHER]))
+    assert metadata.partition.leader == 1
+    if at_registration:
+        registration = BrokerRegistration(1, 0, bytes([1]) * 16, {}, log_dirs=(DIRS[1], OTHER))
+        metadata.decide(lambda builder: register_broker(builder, registration, found, clean_shutdown=True) and None)
+    else:
+        metadata.decide(lambda builder: assign_replicas(builder, 1, found))
+    assert metadata.partition.directory(1) == OTHER
+    assert metadata.state == (2, (2, 3))
 
 
 def test_what_is_said_of_a_log_dir_that_is_not_registered_means_nothing_and_nothing_new_changes_nothing() -> None:

@@ -316,3 +316,32 @@ def test_a_broker_that_listens_on_all_interfaces_hears_both_families_and_speaks_
         await asyncio.sleep(0)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_socket_that_is_closed_while_it_is_bound_anew_leaves_its_port(loop: Any) -> None:
+    async def run() -> None:
+        for turns in range(12):
+            first = await DatagramSocket.bind("127.0.0.1", 0)
+            port = first._stream.sockname[1]
+            first.start(lambda _: None)
+            first._stream.close()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            first.close()
+            async with asyncio.timeout(10):
+                while not is_free(port):
+                    await asyncio.sleep(0.01)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+def is_free(port: int) -> bool:
+    """Whether a socket can be bound there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

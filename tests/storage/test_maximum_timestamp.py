@@ -107,6 +107,15 @@ def test_records_whose_header_claims_no_time_are_found_and_expire(
     assert log.log_start_offset == 2
 
 
+def test_segment_without_any_timestamp_does_not_have_the_newest_record(storage: Storage, world: FakeWorld) -> None:
+    """When its file was written counts for its expiry alone."""
+    log = storage.log(internal_segment_bytes=4096)
+    for time in (NOW - 9, -1):
+        assert outcome(log, world, claiming(time, [time], [bytes(3000)])).error_code == 0
+    assert len(log.segments) == 2
+    assert place(log.offset_of_max_timestamp()) == (NOW - 9, 0)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("claim", [-1, NOW, NOW + 10 * DAY_MS])
 def test_record_of_the_far_future_is_refused_whatever_the_header_claims(

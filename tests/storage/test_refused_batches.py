@@ -101,6 +101,19 @@ def test_a_client_that_gives_the_batch_up_hears_of_the_gap(client: Client, world
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_batch_that_never_comes_again_is_forgotten_with_its_producer(client: Client, world: FakeWorld) -> None:
+    """Else each producer that ends behind a refusal would leave something for good, and could never write again."""
+    producers, expiration_ms = client.log.producers, client.log.producers.expiration_ms
+    refuse(client, producer_id=2, producer_epoch=0, sequence=0)
+    producers.remove_expired(world.clock.now)
+    assert send(client, 1, producer_id=2) == NOT_ENOUGH_REPLICAS
+    producers.remove_expired(world.clock.now + expiration_ms - 1)
+    assert send(client, 1, producer_id=2) != 0
+    producers.remove_expired(world.clock.now + expiration_ms)
+    assert not producers.refused.by_producer
+    assert send(client, 1, producer_id=2) == 0
+
+
 def test_the_first_batch_of_a_transaction_is_waited_for_too(client: Client) -> None:
     refuse(client, producer_id=3, producer_epoch=0, sequence=0, attributes=TRANSACTIONAL_FLAG)
     client.verify(3, 0, sequence=0)

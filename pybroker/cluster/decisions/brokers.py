@@ -65,7 +65,8 @@ def register_broker(
                 directory = found.get((topic.topic_id, index)) or partition.directory(broker_id)
                 placed = _placed(builder, partition, registration, directory)
                 if registration.has_online_dir(placed.directory(broker_id)):
-                    partitions.append(_rejoined(image, topic.name, placed, broker_id, clean_shutdown))
+                    rejoined = _rejoined(image, topic.name, placed, broker_id, clean_shutdown)
+                    partitions.append(relieved(image, topic.name, rejoined))
                 else:
                     missing[placed.directory(broker_id)] += 1
                     # Where others have it, it begins anew in another log dir: what it had is counted on no more.
@@ -105,7 +106,10 @@ def _rejoined(
 def assign_replicas(
     builder: ImageBuilder, broker_id: int, found: FoundReplicas
 ) -> Generator[None, None, dict[tuple[bytes, int], int]]:
-    """The broker's replicas lie there; it may lead them if the log dir works.  Gives back errors for others."""
+    """The broker's replicas lie there; it may lead them if the log dir works, and goes on to if that has room.
+
+    Gives back errors for others.
+    """
     image = builder.view()
     errors: dict[tuple[bytes, int], int] = {}
     moved: dict[bytes, dict[int, PartitionImage]] = {}
@@ -120,7 +124,7 @@ def assign_replicas(
         elif topic.partitions[index].directory(broker_id) != directory:
             placed = topic.partitions[index].in_directory(broker_id, directory)
             if image.brokers[broker_id].has_online_dir(directory):
-                placed = with_leader(image, topic.name, placed)
+                placed = relieved(image, topic.name, with_leader(image, topic.name, placed))
             else:
                 placed = without_replica(image, topic.name, placed, broker_id)
             moved.setdefault(topic_id, {})[index] = placed

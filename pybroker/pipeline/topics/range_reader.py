@@ -21,7 +21,7 @@ import gc
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -249,10 +249,15 @@ def _batches(
         consumer.position = position
         for event in events:
             position = _behind_event(consumer, reading, found, position, event)
-        if rows.is_full:
-            yield from _of_the_planned_topic(rows, reading, found)
+        if rows.is_full and not (yield from _of_the_planned_topic(rows, reading, found)):
+            consumer.position = None
+            return
         if position > before:
             patience = time.monotonic() + reading.poll_timeout_s
+        elif not events and not _is_still_there(reading, found):
+            # Another topic may end before this range: no record and no error would come from it.
+            consumer.position = None
+            return
         elif time.monotonic() > patience:
             raise ReadTimeout(
                 f"no record of {found.topic_partition} from {position} on within {reading.poll_timeout_s:g} s"
@@ -261,11 +266,13 @@ def _batches(
     consumer.position = position
 
 
-def _of_the_planned_topic(rows: _Rows, reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The rows, unless they may be another topic's: then they are dropped, and told as lost."""
+def _of_the_planned_topic(rows: _Rows, reading: Reading, found: OffsetRange) -> Generator[pa.RecordBatch, None, bool]:
+    """The rows, unless they may be another topic's: then they are dropped, and told as lost, and False comes back."""
     batches = list(rows.batches())
-    if batches and _is_still_there(reading, found):
-        yield from batches
+    if batches and not _is_still_there(reading, found):
+        return False
+    yield from batches
+    return True
 
 
 @contextmanager

@@ -73,10 +73,14 @@ def retention_due_ms(log: LogState) -> int:
     return newest_timestamp(oldest) + config.retention_ms + 1
 
 
-def newest_timestamp(segment: Segment) -> int:
-    """The largest timestamp in a segment; where its records have none, when its file was last written."""
+def largest_timestamp(segment: Segment) -> int:
+    """The largest timestamp (ms) in a segment, -1 where its records have none.  Raises OSError."""
     if segment.max_timestamp < 0:
         segment.load_max_timestamp()
-    if segment.max_timestamp >= 0:
-        return segment.max_timestamp
-    return int(segment.path().stat().st_mtime * 1000)
+    return segment.max_timestamp
+
+
+def newest_timestamp(segment: Segment) -> int:
+    """The largest timestamp in a segment; where its records have none, when its file was last written."""
+    largest = largest_timestamp(segment)
+    return largest if largest >= 0 else int(segment.path().stat().st_mtime * 1000)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
-from pybroker.storage.log.retention import newest_timestamp
+from pybroker.storage.log.retention import largest_timestamp, newest_timestamp
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from pybroker_protocol.errors import ProtocolError
@@ -67,8 +67,8 @@ def _newest(log: LogState, from_offset: int, newest: int, newest_base_offset: in
             if looks.are_over(segment):
                 go_on = partial(_newest, log, from_offset, newest, newest_base_offset)
                 return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
-            if segment.size and newest_timestamp(segment) > newest:
-                newest, newest_base_offset = newest_timestamp(segment), segment.base_offset
+            if segment.size and largest_timestamp(segment) > newest:
+                newest, newest_base_offset = largest_timestamp(segment), segment.base_offset
         if newest_base_offset < 0:
             return None
         segment = log.segments[log.segments.floor(newest_base_offset)]

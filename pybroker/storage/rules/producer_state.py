@@ -380,6 +380,7 @@ class ProducerStateManager:
         for producer_id in expired:
             del self.producers[producer_id]
         self.verifications.remove_expired(now_ms - self.expiration_ms)
+        self.refused.remove_expired(now_ms, self.expiration_ms)
 
     def _expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         """Whether the producer has been idle for long enough, by the clock and by the timestamps of its records.

@@ -8,9 +8,10 @@ until the first is there, and OUT_OF_ORDER_SEQUENCE_NUMBER is what librdkafka an
 numbers anew all that is in flight, also what another partition's leader had stored before it died: a duplicate.  So
 what comes behind a refused batch is refused with the same error, and the client sends all of them again in order.
 
-Invariants: a note ends with the next batch that the producer writes, and counts for one epoch only; there are at most
-``UNWRITTEN_PRODUCERS_MAX``; it lends its error for ``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that came
-behind, so that a client which has given the first one up hears then that its sequence has a gap.
+Invariants: a note ends with the next batch that the producer writes, or after ``producer.id.expiration.ms``, and counts
+for one epoch only; there are at most ``UNWRITTEN_PRODUCERS_MAX``; it lends its error for
+``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that came behind, so that a client which has given the first one up
+hears then that its sequence has a gap.
 
 Kafka: none.  There whatever comes behind a refused batch is out of order.
 """
@@ -23,15 +24,19 @@ _SEQUENCES = 1 << 31  # sequence numbers wrap from 2**31 - 1 to 0
 
 
 class RefusedBatch:
-    """One note: the epoch and first sequence of the batch, and the error code that it was refused with."""
+    """One note: the epoch and first sequence of the batch, and the error code that it was refused with.
 
-    __slots__ = ("base_sequence", "error_code", "lent_since_ms", "producer_epoch")
+    ``seen_ms`` is when it was first looked at for its expiry, by the clock.
+    """
+
+    __slots__ = ("base_sequence", "error_code", "lent_since_ms", "producer_epoch", "seen_ms")
 
     def __init__(self, producer_epoch: int, base_sequence: int, error_code: int) -> None:
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.error_code = error_code
         self.lent_since_ms = 0  # when another was first refused for its sake, by the clock
+        self.seen_ms = 0
 
     def is_before(self, producer_epoch: int, base_sequence: int) -> bool:
         """Whether a batch was sent behind this one, which is missing."""
@@ -64,6 +69,13 @@ class RefusedBatches:
     def forget(self, producer_id: int) -> None:
         """The producer has written a batch: nothing is missing."""
         self.by_producer.pop(producer_id, None)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget what was refused so long ago that its producer would be forgotten, too."""
+        for producer_id, refused in list(self.by_producer.items()):
+            refused.seen_ms = refused.seen_ms or now_ms
+            if now_ms - refused.seen_ms >= expiration_ms:
+                del self.by_producer[producer_id]
 
     def beginning_of(self, producer_id: int, producer_epoch: int) -> int | None:
         """The sequence with which a producer without state has to begin in this epoch; None if with any."""

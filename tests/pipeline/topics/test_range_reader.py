@@ -180,6 +180,34 @@ def test_rows_that_were_read_while_the_topic_changed_are_not_given(
     assert list(batches(0, 10, is_strict=False)) == []
 
 
+def test_a_range_ends_where_its_topic_was_made_anew_and_the_new_one_is_shorter(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No record and no error comes from there: it waited for as long as a record may take, and the task failed."""
+    from pybroker.pipeline.topics import range_reader
+
+    monkeypatch.setattr(range_reader, "SETTLES_WITHIN_S", 0.0)
+    client = play([0, 1, 2], 3)
+    monkeypatch.setattr(client, "topic_ids", lambda *_: {"t": "b"})
+    with pytest.raises(range_reader.DataLoss, match="t-0 was made anew"):
+        read(0, 10)
+    assert list(batches(0, 10, is_strict=False)) == []
+
+
+def test_a_range_reads_no_further_in_a_topic_that_is_not_the_planned_one(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pybroker.pipeline.topics import range_reader
+
+    monkeypatch.setattr(range_reader, "SETTLES_WITHIN_S", 0.0)
+    monkeypatch.setattr(range_reader, "ROWS_MAX", 2)
+    monkeypatch.setattr(range_reader, "PORTION_ROWS", 2)
+    client = play(list(range(100)), 100)
+    monkeypatch.setattr(client, "topic_ids", lambda *_: {"t": "b"})
+    assert list(batches(0, 100, is_strict=False)) == []
+    assert len(client._left) == 99
+
+
 def test_a_broker_that_has_not_heard_of_the_topic_yet_is_asked_again(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
