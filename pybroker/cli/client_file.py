@@ -15,6 +15,7 @@ from pybroker.cli.output import remark
 from pybroker.config import jaas
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.properties import parse_properties
+from pybroker.config.providers import resolve
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import exposure_of_settings
 
@@ -57,7 +58,8 @@ class _ClientStores:
 def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     """The settings of a properties file by names that ``known`` finds in the client; CommandFailed.
 
-    Settings of Java clients that this one does not have are passed over, unless they are about security.
+    Settings of Java clients that this one does not have are passed over, unless they are about security.  References
+    to config providers that the file names are resolved, and a secret that refers to nothing is refused.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -69,6 +71,8 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     if (warning := exposure_of_settings(path, properties)) is not None:
         remark(f"pybroker: {warning}")
     try:
+        # By ``config.providers`` of this file, as Kafka's clients do.
+        properties = resolve(properties)
         arguments, taken = _arguments(properties)
     except (ConfigError, ValueError) as error:
         raise CommandFailed(f"{path}: {error}") from error

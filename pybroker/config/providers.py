@@ -57,7 +57,12 @@ def references(text: str) -> Iterator[Reference]:
 
 def refers_elsewhere(text: str) -> bool:
     """Whether the text has the form of a reference to any provider."""
-    return any(_PROVIDER_NAME.fullmatch(each.provider) for each in references(text))
+    return any(_is_meant(each.provider) for each in references(text))
+
+
+def _is_meant(provider: str) -> bool:
+    """Whether this names a provider, also with blanks around it or behind another ``${``, where Kafka finds none."""
+    return _PROVIDER_NAME.fullmatch(provider.rpartition("${")[2].strip()) is not None
 
 
 def resolve(settings: Mapping[str, str]) -> dict[str, str]:
@@ -82,10 +87,12 @@ def _resolved(name: str, text: str, providers: Mapping[str, Lookup]) -> str:
 
 
 def _tell_unresolved(name: str, reference: str, provider: str, is_known: bool) -> None:
-    if not _PROVIDER_NAME.fullmatch(provider):
+    if not _is_meant(provider):
         return
     why = "finds nothing" if is_known else f"names a provider that {PROVIDERS} does not"
     if is_secret(name):
+        if not is_known:
+            reference = "${…}"  # it may be a part of the secret itself
         raise ConfigError(f"{name}: {reference} {why}, and its text must not be the secret")
     log.warning("%s: %s %s: it stays as it is", name, reference, why)
 
@@ -138,38 +145,44 @@ def _environment(prefix: str, parameters: Mapping[str, str]) -> Lookup:
 
 
 def _file(prefix: str, parameters: Mapping[str, str]) -> Lookup:
-    allows = _allowed_paths(prefix, parameters)
+    allowed = _allowed_paths(prefix, parameters)
     read: dict[str, dict[str, str]] = {}
 
     def lookup(path: str, key: str, setting: str) -> str | None:
-        if not path or not allows(path, setting):
+        plain = allowed(path, setting) if path else None
+        if plain is None:
             return None
-        if path not in read:
-            text = read_named_text(path, setting)
+        if plain not in read:
+            text = read_named_text(plain, setting)
             try:
-                read[path] = parse_properties(text)
+                read[plain] = parse_properties(text)
             except ValueError:
-                raise ConfigError(f"{setting}: {path} is no file of properties") from None
-        return read[path].get(key)
+                raise ConfigError(f"{setting}: {plain} is no file of properties") from None
+        return read[plain].get(key)
 
     return lookup
 
 
 def _directory(prefix: str, parameters: Mapping[str, str]) -> Lookup:
-    allows = _allowed_paths(prefix, parameters)
+    allowed = _allowed_paths(prefix, parameters)
 
     def lookup(path: str, key: str, setting: str) -> str | None:
-        if not path or not allows(path, setting) or "/" in key or key in ("", ".", "..") or "\0" in path + key:
+        plain = allowed(path, setting) if path else None
+        if plain is None or "/" in key or key in ("", ".", "..") or "\0" in plain + key:
             return None
-        file = os.path.join(path, key)
+        file = os.path.join(plain, key)
         # Kafka passes over what is no regular file.
         return read_named_text(file, setting) if os.path.isfile(file) else None
 
     return lookup
 
 
-def _allowed_paths(prefix: str, parameters: Mapping[str, str]) -> Callable[[str, str], bool]:
-    """Whether a path lies in one of ``allowed.paths``, by its name: a link in there may lead elsewhere, as in Kafka."""
+def _allowed_paths(prefix: str, parameters: Mapping[str, str]) -> Callable[[str, str], str | None]:
+    """What to open for a path that lies in one of ``allowed.paths`` by its name, else None.
+
+    A link in there may lead elsewhere, as in Kafka.  ``link/..`` is gone before the path is opened: it would leave by
+    the link's target.
+    """
     listed = _one_of(parameters, "allowed.paths", prefix)
     roots = []
     for path in (listed or "").split(",") if listed else ():
@@ -180,13 +193,16 @@ def _allowed_paths(prefix: str, parameters: Mapping[str, str]) -> Callable[[str,
             raise ConfigError(f"{prefix}allowed.paths: Path {root} does not exist")
         roots.append(root.rstrip("/") + "/")
 
-    def allows(path: str, setting: str) -> bool:
-        if not roots or any(f"{os.path.normpath(path)}/".startswith(root) for root in roots):
-            return True
+    def allowed(path: str, setting: str) -> str | None:
+        if not roots:
+            return path
+        plain = os.path.normpath(path)
+        if any(f"{plain}/".startswith(root) for root in roots):
+            return plain
         log.warning("%s: the path %s is not allowed to be accessed", setting, path)
-        return False
+        return None
 
-    return allows
+    return allowed
 
 
 _CLASSES: Final[Mapping[str, Callable[[str, Mapping[str, str]], Lookup]]] = {

@@ -19,6 +19,10 @@ log = logging.getLogger("pybroker.config")
 
 _UNKNOWN: Final = "it is no setting that is known here"
 _TUNES: Final = "pybroker does without what it tunes"
+# What is read for one listener, and of that what is read for one of its SASL mechanisms.
+_OF_LISTENERS: Final = ("ssl.", "sasl.", "principal.")
+_NAMES_OF_LISTENERS: Final = frozenset(("connections.max.reauth.ms", "max.connections", "max.connection.creation.rate"))
+_OF_MECHANISMS: Final = ("sasl.jaas.", "sasl.server.callback.", "sasl.oauthbearer.", "connections.max.reauth.ms")
 
 
 def tell_without_effect(names: Iterable[str], settings: Mapping[str, str]) -> None:
@@ -42,10 +46,20 @@ def _why_without_effect(name: str, settings: Mapping[str, str]) -> str | None:
         return _UNKNOWN
     if not setting.has_effect:
         return _TUNES
-    if name.startswith(LISTENER_PREFIX) and base_name(name) != name:
-        listener = name[len(LISTENER_PREFIX) :].split(".", maxsplit=1)[0]
-        if listener not in _listeners(settings):
-            return f"there is no listener {listener}"
+    base = base_name(name)
+    if base is not None and base != name:
+        return _why_without_effect_for_a_listener(name, base, settings)
+    return None
+
+
+def _why_without_effect_for_a_listener(name: str, base: str, settings: Mapping[str, str]) -> str | None:
+    listener, _, rest = name[len(LISTENER_PREFIX) :].partition(".")
+    if listener not in _listeners(settings):
+        return f"there is no listener {listener}"
+    if base not in _NAMES_OF_LISTENERS and not base.startswith(_OF_LISTENERS):
+        return f"{base} holds for all listeners alone"
+    if rest != base and not base.startswith(_OF_MECHANISMS):
+        return f"{base} is no setting of a SASL mechanism"
     return None
 
 

@@ -141,7 +141,7 @@ class Doors:
                 self._mechanisms(listener, config),
                 _tls(listener, config),
                 asks=listener.asks_who_it_is,
-                receive_bytes_max=config.get_int("sasl.server.max.receive.size"),
+                receive_bytes_max=ListenerSettings(config, listener.name).get("sasl.server.max.receive.size"),
             )
             for listener in listeners
         }

@@ -15,6 +15,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from pybroker.cli import bearer_logins
+from pybroker.cli.client_file import file_settings
+from pybroker.cli.failure import CommandFailed
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
@@ -32,6 +34,34 @@ def topics_of(broker: Broker, file: Path, settings: dict[str, str], *options: st
     file.write_text("".join(f"{name}={text}\n" for name, text in escaped.items()))
     found = CommandLine(broker.bootstrap).json("topics", "list", "--command-config", str(file), *options)
     return [each["name"] for each in found]
+
+
+# --- references to config providers ----------------------------------------------------------------------------------
+
+
+def test_a_file_takes_its_passwords_from_the_config_providers_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CASE_PASSWORD", "hunter2")
+    file = tmp_path / "client.properties"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    file.write_text(
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        f'sasl.jaas.config={plain} required username="u" password="${{env:CASE_PASSWORD}}";\n'
+    )
+    file.chmod(0o600)
+    texts = file_settings(str(file), lambda name: name == "client.id").texts
+    assert texts == {"sasl.username": "u", "sasl.password": "hunter2"}
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "sasl.jaas.config"])
+def test_a_file_whose_secret_refers_to_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"{name}=${{env:CASE_PASSWORD}}\n")
+    file.chmod(0o600)
+    with pytest.raises(CommandFailed, match=f"{name}: .* its text must not be the secret"):
+        file_settings(str(file), lambda name: True)
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------

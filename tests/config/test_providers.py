@@ -101,6 +101,31 @@ def test_what_lies_outside_of_the_allowed_paths_is_not_found(tmp_path: Path, kin
     assert not look(f"in-side{name}")
 
 
+@pytest.mark.parametrize("kind", ["file", "dir"])
+def test_no_way_up_from_a_link_leaves_the_allowed_paths(tmp_path: Path, kind: str) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    for each in (inside, outside, outside / "deep"):
+        each.mkdir()
+    (outside / "f").write_text("f=found\n")
+    (inside / "f").write_text("f=own\n")
+    (inside / "link").symlink_to(outside / "deep")
+    path = f"{inside}/link/.." + ("/f" if kind == "file" else "")
+    found = resolved(f"${{{kind}:{path}:f}}", **{f"{kind}__allowed_paths": str(inside)})
+    assert found in ("own", "f=own\n")
+
+
+@pytest.mark.parametrize("text", ["${ env:CASE_A}", "${env :CASE_A}", "${${env:CASE_A}}", "x${y${env:CASE_A}"])
+def test_what_only_looks_like_a_reference_is_no_secret(text: str) -> None:
+    with pytest.raises(ConfigError, match="must not be the secret"):
+        resolved(text, "ssl.key.password")
+
+
+def test_a_password_that_looks_like_a_reference_is_not_told() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        resolved("a${b:hunter2}", "ssl.key.password")
+    assert "hunter2" not in str(refusal.value)
+
+
 def test_a_variable_that_is_not_on_the_list_is_not_found() -> None:
     assert resolved("${env:CASE_A}", env__allowlist_pattern="CASE_.*") == "one"
     assert resolved("${env:CASE_A}", env__allowlist_pattern="CASE_") == "${env:CASE_A}"

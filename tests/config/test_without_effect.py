@@ -138,6 +138,25 @@ def test_the_start_says_in_a_line_each_what_has_no_effect(caplog: pytest.LogCapt
     assert "hunter2" not in caplog.text
 
 
+def test_a_setting_that_is_not_read_for_one_listener_is_told_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    of_all = ("max.connections.per.ip", "auto.create.topics.enable", "authorizer.class.name", "log.retention.ms")
+    values = {"auto.create.topics.enable": "false", "authorizer.class.name": "com.example.Any"}
+    lines = [f"listener.name.plaintext.{name}={values.get(name, '5')}\n" for name in of_all]
+    of_listeners = ("plain.ssl.client.auth=required", "plain.sasl.enabled.mechanisms=PLAIN", "plain.max.connections=5")
+    lines += [f"listener.name.plaintext.{line}\n" for line in of_listeners]
+    effective = ("plain.connections.max.reauth.ms=5", "ssl.client.auth=required", "max.connection.creation.rate=5")
+    lines += [f"listener.name.plaintext.{line}\n" for line in effective]
+    assert start(caplog, tmp_path, "".join(lines)) == {
+        **{f"listener.name.plaintext.{name}": f"{name} holds for all listeners alone" for name in of_all},
+        **{
+            f"listener.name.plaintext.plain.{name}": f"{name} is no setting of a SASL mechanism"
+            for name in ("ssl.client.auth", "sasl.enabled.mechanisms", "max.connections")
+        },
+    }
+
+
 def test_where_all_has_an_effect_nothing_is_said(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     assert start(caplog, tmp_path, f"num.partitions=2\nsuper.users=User:a\nauthorizer.class.name={authorizer}\n") == {}
