@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from harness import apache_kafka, zookeeper
+from harness.client_threads import client_threads, left_behind
 from harness.spark_sessions import SparkSessions
 from hypothesis import HealthCheck, settings
 
@@ -62,6 +63,27 @@ def nothing_is_left_behind() -> Iterator[None]:
     deadline = time.monotonic() + LEAK_GRACE_S
     while leaks := _leaks(threads_before, children_before):
         assert time.monotonic() < deadline, f"left behind by the tests of this session: {leaks}"
+        time.sleep(0.05)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Let go of what a module's last test was given: its fixtures would be referred to until after the module's end."""
+    if isinstance(item, pytest.Function) and (nextitem is None or nextitem.path != item.path):
+        item.funcargs.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_client_outlives_its_module() -> Iterator[None]:
+    """Fail where a client of librdkafka is left behind: it tries to reach its broker, and says so, until the run ends.
+
+    One that only waits for the garbage collector ends here.
+    """
+    before = client_threads()
+    yield
+    deadline = time.monotonic() + LEAK_GRACE_S
+    while names := left_behind(before):
+        assert time.monotonic() < deadline, f"clients of librdkafka are left behind, with these threads: {names}"
         time.sleep(0.05)
 
 

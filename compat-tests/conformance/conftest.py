@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -48,9 +48,15 @@ def _marked(client: str, *values: str) -> object:
     marks = []
     if client in BUILT:
         marks.append(pytest.mark.built)
-        if (reason := CLIENTS[client].missing_requirement()) is not None:
+        if (reason := _missing_requirement(client)) is not None:
             marks.append(pytest.mark.skip(reason=reason))
     return pytest.param(*values, marks=marks)
+
+
+@cache
+def _missing_requirement(client: str) -> str | None:
+    """Looked at once per process, and not for each of 700 tests."""
+    return CLIENTS[client].missing_requirement()
 
 
 @pytest.fixture(scope="session", autouse=True)

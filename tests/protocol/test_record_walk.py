@@ -113,7 +113,7 @@ def test_many_headers_are_looked_at_with_pauses() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec != Compression.SNAPPY])
-@pytest.mark.parametrize("count", [1, 100_000], ids=["one large record", "many small records"])
+@pytest.mark.parametrize("count", [1, 20_000], ids=["one large record", "many small records"])
 def test_what_a_walk_holds_does_not_grow_with_what_is_decompressed(codec: Compression, count: int) -> None:
     value = bytes(8_000_000 // count)
     payload = compress(codec, section([NewRecord(b"k", value)] * count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ def bomb_of(count: int, key: bytes | None = b"", codec: Compression = Compressio
     return build_batch([(key, b"")] * count, timestamp_ms=TIME_MS, compression=codec)
 
 
-BOMB = bomb_of(COUNT)
+@cache
+def bomb() -> bytes:
+    """Made once a test needs it: it takes two seconds, and every process of tests imports this module."""
+    return bomb_of(COUNT)
 
 
 def client(storage: Storage, partition: int, **settings: Any) -> Client:
@@ -42,7 +46,7 @@ def throw_into(storage: Storage, logs: int, settings: dict[str, Any]) -> list[Cl
     """Logs with a bomb each."""
     clients = [client(storage, partition, **settings) for partition in range(logs)]
     for each in clients:
-        assert each.send(bytearray(BOMB)) is None
+        assert each.send(bytearray(bomb())) is None
     return clients
 
 

@@ -94,7 +94,10 @@ def test_pipelined_batches_in_flight_count_for_the_sequence(storage: Storage, wo
 
 
 def test_idle_producer_expires(client: Client, world: FakeWorld) -> None:
-    world.advance(86_400_000 + 600_001)
+    world.advance(600_001)  # the first look, from which on it is idle
+    world.advance(86_399_998)
+    assert 1 in client.log.producers.producers
+    world.advance(600_001)
     assert 1 not in client.log.producers.producers
     world.clock.now += 1
     assert client.send_now(producer_id=1, producer_epoch=3, sequence=50).error_code == 0

@@ -42,6 +42,8 @@ from conformance.adapter import (
 )
 from conformance.security import access_to
 
+_ENDED: Any = None  # in place of a client, which ends with the last reference to it
+
 OFFSET_SPECS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "max_timestamp": OffsetSpec.max_timestamp}
 
 
@@ -143,6 +145,7 @@ class LibrdkafkaProducer(Producer):
         # A fenced producer fails for good, and says so whatever it is asked.
         with suppress(KafkaException, SystemError):
             self._producer.flush(PATIENCE_S)
+        self._producer = _ENDED
 
 
 class LibrdkafkaConsumer(Consumer):
@@ -336,6 +339,7 @@ class LibrdkafkaAdmin(Admin):
 
     def close(self) -> None:
         """librdkafka's admin client ends with its last reference."""
+        self._admin = _ENDED
 
 
 class LibrdkafkaClient(Client):
