@@ -69,6 +69,7 @@ def test_the_trace_tells_of_requests_faults_and_lives() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.flaky(reruns=0)  # a seed tells the same every time
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SHARE))
 def test_many_seeds_violate_no_invariant(first: int) -> None:

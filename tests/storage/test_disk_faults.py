@@ -12,6 +12,7 @@ import pytest
 
 from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log import log_loader
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.batches import batch, end_marker
@@ -92,6 +93,22 @@ def test_full_disk_at_the_first_append_leaves_a_log_that_works_later(storage: St
     disk.room = None
     assert client.send_now().base_offset == 0
     assert (log.path / "partition.metadata").exists()
+
+
+def test_a_log_whose_first_files_found_no_room_begins_where_its_leader_says(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.log()
+
+    def no_room(_index: TimeIndex) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(TimeIndex, "persist", no_room)
+        assert Client(log).send_now().error_code == KAFKA_STORAGE_ERROR
+    log.truncate_fully_and_start_at(7)
+    assert [path.name for path in sorted(log.path.glob("*.log"))] == [f"{7:020d}.log"]
+    assert storage.shut_and_open(log).log_start_offset == 7
 
 
 def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(

@@ -48,7 +48,13 @@ def make_files(log: LogState) -> None:
     log.path.mkdir(exist_ok=True)
     if log.topic_id is not None:
         write_partition_metadata(log.path, log.topic_id)
-    log.active.create(log.config.segment_size_bytes)
+    try:
+        log.active.create(log.config.segment_size_bytes)
+    except OSError:
+        # The log may begin at another offset by the next try; a segment that is left here would be its start then.
+        log.active.close()
+        log.active.delete_files()
+        raise
     log.files_made()
 
 
