@@ -308,6 +308,14 @@ QUOTA_LOOK_MS = 60_000
 
 # --- groups ------------------------------------------------------------------------------------------------------
 
+# Topics that the subscriptions of a classic group may name, all members together, and be read for: a tenth of a
+# second.  Of a group with more all topics count as subscribed to.
+GROUP_SUBSCRIBED_TOPICS_MAX = 250_000
+
+# A subscription or assignment of a classic member that is read as a whole.  As much as a record of __consumer_offsets
+# may have, and there it has to be kept.
+CONSUMER_PROTOCOL_BYTES_MAX = 1 << 20
+
 # Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
 # otherwise fill the memory.  Kafka has no such bound; far above any real group.
 PENDING_JOINS_MAX = 10_000

@@ -5,7 +5,8 @@ follows them, are one ``Struct``; everything else is inline, without a call per 
 
 Invariants of generated code: ``size`` is where the frame ends; a slice is taken only after its end was compared with
 ``size`` (Python would cut it silently), a list is filled only after its count was compared with the bytes that are
-left, and a request's elements are counted against one budget.
+left, and a request's elements are counted against one budget, as are its
+tagged fields against another.
 """
 
 from collections.abc import Callable
@@ -34,6 +35,10 @@ from pybroker_protocol.source import Source
 # As Kafka 4.4 does for one array.  Here it is the budget of a whole request, because an element of a few bytes
 # becomes an object of a few hundred, and arrays can be nested.
 REQUEST_ELEMENTS_MAX = 1_000_000
+# Of all sections of a request together: each may have ten thousand, and stand in each element of an array.
+REQUEST_TAGGED_FIELDS_MAX = 1_000_000
+# A section with as many is a step of its own.
+_MANY_TAGGED_FIELDS = 127
 
 
 def compile_decoder(
@@ -59,6 +64,10 @@ def _too_many_tags(count: int) -> NoReturn:
     raise ProtocolError(f"{count} tagged fields")
 
 
+def _too_many_tags_in_all() -> NoReturn:
+    raise ProtocolError(f"the request has more than {REQUEST_TAGGED_FIELDS_MAX} tagged fields")
+
+
 def _wrong_tag_size(field: str) -> NoReturn:
     raise ProtocolError(f"the tagged field {field} is not as long as it says")
 
@@ -74,6 +83,7 @@ _CONSTANTS = {
     "null": _null,
     "too_many": _too_many,
     "too_many_tags": _too_many_tags,
+    "too_many_tags_in_all": _too_many_tags_in_all,
     "wrong_tag_size": _wrong_tag_size,
     "ProtocolError": ProtocolError,
     "FormatError": FormatError,
@@ -105,6 +115,8 @@ class _DecoderCompiler:
             line("size = len(data)")
             if self._is_request:
                 line(f"budget = {self._elements_max}")
+                if self._flexible:
+                    line(f"tags_left = {REQUEST_TAGGED_FIELDS_MAX}")
             if self._in_steps:
                 line("step = 0")
                 line("if False: yield")
@@ -287,8 +299,14 @@ class _DecoderCompiler:
         # Only requests are limited: a log or a reply was written by Kafka or by us, and its size is limit enough.
         count_max = primitives.TAGGED_FIELDS_MAX if self._is_request else 0x7FFF_FFFF
         with self._source.block(f"if {count}:"):
-            with self._source.block(f"if {count} > 127:"):
+            with self._source.block(f"if {count} > {_MANY_TAGGED_FIELDS}:"):
                 line(f"{count}, pos = continue_uvarint(data, pos, {count})")
+                if self._in_steps:
+                    line("yield")
+            if self._is_request:
+                line(f"tags_left -= {count}")
+                with self._source.block("if tags_left < 0:"):
+                    line("too_many_tags_in_all()")
             if not known:
                 line(f"pos = skip_tagged_fields(data, pos, {count}, {count_max})")
                 return

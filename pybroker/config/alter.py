@@ -16,7 +16,7 @@ from typing import Final
 from pybroker.config.broker import NOTHING, BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import validate_topic_configs
-from pybroker.config.names import LISTENER_PREFIX, base_name, broker_setting
+from pybroker.config.names import LISTENER_PREFIX, OF_PROVIDERS, PROVIDERS, base_name, broker_setting
 from pybroker.config.providers import refers_elsewhere
 from pybroker.config.resources import (
     APPEND,
@@ -258,6 +258,8 @@ def _validate_dynamic(overrides: Overrides, per_broker: bool) -> None:
     """Names that Kafka does not know pass, as they do there: plug-ins have settings of their own."""
     known = {name: setting for name in overrides if (setting := broker_setting(name)) is not None}
     fixed = [name for name, setting in known.items() if setting.mode == FIXED]
+    # What they would be given for is resolved in a broker's own file alone.
+    fixed += [name for name in overrides if name == PROVIDERS or name.startswith(OF_PROVIDERS)]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: {list_text(fixed)}")
     security = [name for name in known if name.startswith(_SECURITY_PREFIXES) and base_name(name) == name]

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pybroker.config.broker_settings import BROKER_SETTINGS
+from pybroker.config.broker_settings import BROKER_SETTINGS, PROTOCOL_MAP
 from pybroker.config.names import LISTENER_PREFIX, OF_PROVIDERS, OF_THE_AUTHORIZER, base_name, broker_setting
 
 log = logging.getLogger("pybroker.config")
@@ -23,6 +23,8 @@ _TUNES: Final = "pybroker does without what it tunes"
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "principal.")
 _NAMES_OF_LISTENERS: Final = frozenset(("connections.max.reauth.ms", "max.connections", "max.connection.creation.rate"))
 _OF_MECHANISMS: Final = ("sasl.jaas.", "sasl.server.callback.", "sasl.oauthbearer.", "connections.max.reauth.ms")
+
+_OF_LOGINS: Final = ("sasl.", "connections.max.reauth.ms")
 
 
 def tell_without_effect(names: Iterable[str], settings: Mapping[str, str]) -> None:
@@ -60,7 +62,30 @@ def _why_without_effect_for_a_listener(name: str, base: str, settings: Mapping[s
         return f"{base} holds for all listeners alone"
     if rest != base and not base.startswith(_OF_MECHANISMS):
         return f"{base} is no setting of a SASL mechanism"
+    protocol = _protocols(settings).get(listener, listener)
+    if base.startswith("ssl.") and not protocol.endswith("ssl"):
+        return f"listener {listener} speaks no TLS"
+    if base.startswith(_OF_LOGINS) and not protocol.startswith("sasl_"):
+        return f"listener {listener} asks for no login by SASL"
+    mechanism = rest[: -len(base) - 1].upper()
+    if mechanism and mechanism not in _mechanisms(listener, settings):
+        return f"listener {listener} does not enable {mechanism}"
     return None
+
+
+def _protocols(settings: Mapping[str, str]) -> dict[str, str]:
+    """The security protocol of each listener, both in lower case."""
+    entries = settings.get("listener.security.protocol.map", PROTOCOL_MAP).lower().split(",")
+    split = (entry.rpartition(":") for entry in entries)
+    return {name.strip(): protocol.strip() for name, _, protocol in split}
+
+
+def _mechanisms(listener: str, settings: Mapping[str, str]) -> set[str]:
+    """Those that the listener enables, in upper case."""
+    setting = "sasl.enabled.mechanisms"
+    text = settings.get(f"{LISTENER_PREFIX}{listener}.{setting}", settings.get(setting))
+    names = BROKER_SETTINGS[setting].default if text is None else text.split(",")
+    return {name.strip().upper() for name in names}
 
 
 def _listeners(settings: Mapping[str, str]) -> set[str]:

@@ -146,8 +146,7 @@ def test_a_setting_that_is_not_read_for_one_listener_is_told_of(
     lines = [f"listener.name.plaintext.{name}={values.get(name, '5')}\n" for name in of_all]
     of_listeners = ("plain.ssl.client.auth=required", "plain.sasl.enabled.mechanisms=PLAIN", "plain.max.connections=5")
     lines += [f"listener.name.plaintext.{line}\n" for line in of_listeners]
-    effective = ("plain.connections.max.reauth.ms=5", "ssl.client.auth=required", "max.connection.creation.rate=5")
-    lines += [f"listener.name.plaintext.{line}\n" for line in effective]
+    lines += ["listener.name.plaintext.max.connection.creation.rate=5\n"]
     assert start(caplog, tmp_path, "".join(lines)) == {
         **{f"listener.name.plaintext.{name}": f"{name} holds for all listeners alone" for name in of_all},
         **{
@@ -155,6 +154,45 @@ def test_a_setting_that_is_not_read_for_one_listener_is_told_of(
             for name in ("ssl.client.auth", "sasl.enabled.mechanisms", "max.connections")
         },
     }
+
+
+def test_a_setting_of_a_protocol_or_mechanism_that_a_listener_has_not_is_told_of(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required user_a=hunter2;"
+    lines = [
+        "listeners=IN://127.0.0.1:9092,OUT://127.0.0.1:9093,TLS://127.0.0.1:9094",
+        "listener.security.protocol.map=IN:PLAINTEXT, OUT:SASL_PLAINTEXT,TLS:SSL",
+        "inter.broker.listener.name=IN",
+        "sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "listener.name.out.sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.out.plain.sasl.jaas.config={jaas}",
+        "listener.name.out.plain.connections.max.reauth.ms=5",
+        "listener.name.tls.ssl.client.auth=none",
+        f"listener.name.out.gssapi.sasl.jaas.config={jaas}",
+        "listener.name.out.scram-sha-256.connections.max.reauth.ms=5",
+        f"listener.name.in.plain.sasl.jaas.config={jaas}",
+        "listener.name.tls.connections.max.reauth.ms=5",
+        "listener.name.in.ssl.client.auth=required",
+        "listener.name.out.ssl.client.auth=required",
+    ]
+    assert start(caplog, tmp_path, "".join(f"{line}\n" for line in lines)) == {
+        "listener.name.out.gssapi.sasl.jaas.config": "listener out does not enable GSSAPI",
+        "listener.name.out.scram-sha-256.connections.max.reauth.ms": "listener out does not enable SCRAM-SHA-256",
+        "listener.name.in.plain.sasl.jaas.config": "listener in asks for no login by SASL",
+        "listener.name.tls.connections.max.reauth.ms": "listener tls asks for no login by SASL",
+        "listener.name.in.ssl.client.auth": "listener in speaks no TLS",
+        "listener.name.out.ssl.client.auth": "listener out speaks no TLS",
+    }
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("resource", ["", "1"])
+@pytest.mark.parametrize("name", ["config.providers", "config.providers.env.class", "config.providers.env.param.x"])
+def test_config_providers_are_refused_while_the_broker_runs(name: str, resource: str) -> None:
+    outcome = Configs().alter(BROKER, resource, AlterConfigOp(name, "env"))
+    assert outcome.error_code == ErrorCode.INVALID_REQUEST
+    assert outcome.error_message == f"Cannot update these configs dynamically: [{name}]"
 
 
 def test_where_all_has_an_effect_nothing_is_said(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:

@@ -157,6 +157,19 @@ def test_request_with_more_than_ten_thousand_tagged_fields_is_refused() -> None:
         codec.decode(HeartbeatRequest, 4, encoded[:-1] + tagged(10_001))
 
 
+def metadata_of_tagged_topics(topics: int, tags: int) -> bytes:
+    """A MetadataRequest, version 12, of which each topic has as many tagged fields that nobody knows."""
+    one = bytes(17) + tagged(tags)
+    return bytes([topics + 1]) + one * topics + bytes(3)
+
+
+def test_tagged_fields_of_all_elements_count_together() -> None:
+    decoded = codec.decode(MetadataRequest, 12, metadata_of_tagged_topics(100, 10_000))
+    assert len(decoded.topics or ()) == 100
+    with pytest.raises(ProtocolError, match="1000000 tagged fields"):
+        codec.decode(MetadataRequest, 12, metadata_of_tagged_topics(101, 10_000))
+
+
 def test_known_tagged_field_that_is_not_as_long_as_it_says_is_refused() -> None:
     message = with_defaults(FetchRequest, cluster_id="abc")
     encoded = codec.encode(message, 12)

@@ -10,6 +10,7 @@ import pytest
 
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ProtocolError
+from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -73,3 +74,16 @@ def test_bad_bytes_behind_a_step_are_refused_like_all_others() -> None:
     encoded = codec.encode(commit(1, 1_000), 8)[:-3]
     with pytest.raises(ProtocolError):
         drive(codec.decoder_in_steps(OffsetCommitRequest, 8)(memoryview(encoded), 0))
+
+
+def test_a_long_section_of_tagged_fields_is_a_step_of_its_own() -> None:
+    def stops(tags: bytes) -> int:
+        topic = bytes(17) + tags
+        frame = memoryview(bytes([11]) + topic * 10 + bytes(3))
+        (decoded, end), stopped = drive(codec.decoder_in_steps(MetadataRequest, 12)(frame, 0))
+        assert len(decoded.topics) == 10
+        assert end == len(frame)
+        return stopped
+
+    assert stops(b"\x01\x7f\x00") == 0
+    assert stops(b"\x80\x01" + b"\x7f\x00" * 128) == 10

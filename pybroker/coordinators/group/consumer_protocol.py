@@ -4,6 +4,9 @@ Owns: reading subscriptions and reading and writing assignments of the classic p
 business; they are read so that offsets of topics that are in use neither expire nor get deleted, and where members of
 both protocols are in one group.  Each version is a prefix of the next, so that a later one is read as the last known.
 
+Invariant: what is read at once is bounded (``limits``), because it is read between the requests of others; what is
+longer counts as unreadable.
+
 Counterpart in Kafka: ``ConsumerProtocol``.
 """
 
@@ -13,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
+from pybroker import limits
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages.consumer_protocol import (
@@ -25,6 +29,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 _VERSION = Struct(">h")
 _VERSION_BYTES = _VERSION.size
+_TOPIC_COUNT = Struct(">i")  # behind the version of a subscription
 _LATEST_VERSION = 3
 
 
@@ -37,11 +42,16 @@ class Subscription(NamedTuple):
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of all subscriptions, or None when one of them cannot be read."""
+    """All topics of all subscriptions, or None when one of them cannot be read, or all of them name too many."""
     decode = codec.decoder(ConsumerProtocolSubscription, 0)
     topics: set[str] = set()
+    left = limits.GROUP_SUBSCRIBED_TOPICS_MAX
     try:
         for subscription in subscriptions:
+            if len(subscription) >= _VERSION_BYTES + _TOPIC_COUNT.size:
+                left -= _TOPIC_COUNT.unpack_from(subscription, _VERSION_BYTES)[0]
+            if left < 0:
+                return None
             decoded, _ = decode(memoryview(subscription), _VERSION_BYTES)
             topics.update(decoded.topics)
     except ProtocolError:
@@ -59,9 +69,15 @@ def read_version(data: bytes) -> int:
     return min(version, _LATEST_VERSION)
 
 
+def _readable_version(data: bytes) -> int:
+    if len(data) > limits.CONSUMER_PROTOCOL_BYTES_MAX:
+        raise ProtocolError(f"there are more than {limits.CONSUMER_PROTOCOL_BYTES_MAX} bytes")
+    return read_version(data)
+
+
 def read_subscription(metadata: bytes) -> Subscription:
     """A member's subscription; raises ProtocolError."""
-    version = read_version(metadata)
+    version = _readable_version(metadata)
     decoded, _ = codec.decoder(ConsumerProtocolSubscription, version)(memoryview(metadata), _VERSION_BYTES)
     owned = {topic.topic: frozenset(topic.partitions) for topic in decoded.owned_partitions}
     return Subscription(decoded.topics, owned, decoded.rack_id or None)
@@ -71,7 +87,7 @@ def read_assignment(assignment: bytes) -> tuple[Mapping[str, frozenset[int]], by
     """(partitions by topic, what the assignor of the leader wrote besides); raises ProtocolError."""
     if not assignment:
         return {}, b""
-    version = read_version(assignment)
+    version = _readable_version(assignment)
     decoded, _ = codec.decoder(ConsumerProtocolAssignment, version)(memoryview(assignment), _VERSION_BYTES)
     topics = {topic.topic: frozenset(topic.partitions) for topic in decoded.assigned_partitions}
     return topics, bytes(decoded.user_data or b"")
