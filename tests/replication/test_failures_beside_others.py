@@ -113,14 +113,15 @@ def test_fetch_that_fails_at_a_deletion_keeps_nobody_else_waiting(replicas: Repl
 def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
     replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = retention.newest_timestamp
+    largest = retention.largest_timestamp
 
-    def newest_timestamp(segment: Segment) -> int:
+    def largest_timestamp(segment: Segment) -> int:
         if segment.directory.name == "t-1":
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return newest(segment)
+        return largest(segment)
 
-    monkeypatch.setattr(timestamp_search, "newest_timestamp", newest_timestamp)
+    for module in (retention, timestamp_search):
+        monkeypatch.setattr(module, "largest_timestamp", largest_timestamp)
     for timestamp in (0, MAX_TIMESTAMP):
         asked = [
             ListOffsetsPartition(partition_index=i, timestamp=timestamp, current_leader_epoch=-1) for i in range(COUNT)
