@@ -1,9 +1,8 @@
 """One client's connection: frames in, replies out, in order.
 
 Owns: what the transport calls, in which order the parts below are asked, muting, and the ends that a connection may
-have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framing``), what a request means (``requests``
-and the handlers), the order of replies (``reply_order``), their encoding (``outbox``), nor when it is its turn
-(``turns``).
+have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framing``), what a request means
+(``requests``), the order of replies (``reply_order``), their encoding (``outbox``), nor whose turn it is (``turns``).
 
 Invariants
 - While a reply is parked no later request is started, but for those that ``reply_order`` lets overtake.
@@ -159,8 +158,9 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             processor.turns.took(self, used_ns)
 
     def take_over(self, received: bytes) -> None:
-        """Serve what has come before the connection was there, however little room there is for more."""
+        """Serve, when it is its turn, what has come before the connection was there; a whole frame has no room behind."""
         self._inbox.adopt(self, received)
+        self._read_on()
         self._serve_on()
 
     def eof_received(self) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pybroker import limits
 from pybroker.net.connection import Connection
+from pybroker.net.inbox import OWN_BUFFER_BYTES
 from tests.net.fake_network import FakeNetwork, FakeTransport, post, replies, work
 
 HEAVY_CLIENTS = 100
@@ -193,3 +194,14 @@ def test_every_request_is_answered_in_order_whatever_the_turns_are(data: st.Data
             network.turn()
         assert [replies(client) for client in clients] == [len(lengths_us) for lengths_us in asked]
         assert not network.processor.turns._waiting
+
+
+def test_what_came_with_a_login_waits_for_its_turn_and_nothing_is_read_behind_it(network: FakeNetwork) -> None:
+    client = network.connect()
+    request = work(LIGHT_US, OWN_BUFFER_BYTES)
+    client.connection.turn.average_ns = HEAVY_US * 1_000
+    client.unread.append(memoryview(request))
+    client.connection.take_over(request)
+    client.read_once()
+    while client.unread or replies(client) < 2:
+        network.turn()
