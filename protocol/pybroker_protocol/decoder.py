@@ -5,8 +5,7 @@ follows them, are one ``Struct``; everything else is inline, without a call per 
 
 Invariants of generated code: ``size`` is where the frame ends; a slice is taken only after its end was compared with
 ``size`` (Python would cut it silently), a list is filled only after its count was compared with the bytes that are
-left, and a request's elements are counted against one budget, as are its
-tagged fields against another.
+left, and a request's elements are counted against one budget, as are its tagged fields against another.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,6 @@ _TUNES: Final = "pybroker does without what it tunes"
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "principal.")
 _NAMES_OF_LISTENERS: Final = frozenset(("connections.max.reauth.ms", "max.connections", "max.connection.creation.rate"))
 _OF_MECHANISMS: Final = ("sasl.jaas.", "sasl.server.callback.", "sasl.oauthbearer.", "connections.max.reauth.ms")
-
 _OF_LOGINS: Final = ("sasl.", "connections.max.reauth.ms")
 
 

@@ -158,7 +158,7 @@ def test_request_with_more_than_ten_thousand_tagged_fields_is_refused() -> None:
 
 
 def metadata_of_tagged_topics(topics: int, tags: int) -> bytes:
-    """A MetadataRequest, version 12, of which each topic has as many tagged fields that nobody knows."""
+    """A MetadataRequest, version 12, of which each topic has as many unknown tagged fields."""
     one = bytes(17) + tagged(tags)
     return bytes([topics + 1]) + one * topics + bytes(3)
 

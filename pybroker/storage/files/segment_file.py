@@ -104,8 +104,9 @@ class SegmentFile:
             renamed.append(target)
         return renamed
 
-    def delete_files(self) -> None:
-        """Remove the segment's files."""
+    def discard(self) -> None:
+        """Close the segment and remove its files."""
+        self.close()
         for kind in SUFFIXES:
             self.path(kind).unlink(missing_ok=True)
 

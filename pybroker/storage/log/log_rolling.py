@@ -52,8 +52,7 @@ def make_files(log: LogState) -> None:
         log.active.create(log.config.segment_size_bytes)
     except OSError:
         # The log may begin at another offset by the next try; a segment that is left here would be its start then.
-        log.active.close()
-        log.active.delete_files()
+        log.active.discard()
         raise
     log.files_made()
 
@@ -72,8 +71,7 @@ def roll(log: LogState, offset: int) -> None:
         write_snapshot(log.path, offset, log.producers.producers, sync=False)
     except OSError:
         former.unseal()
-        segment.close()
-        segment.delete_files()
+        segment.discard()
         raise
     jitter_ms = min(log.config.segment_jitter_ms, log.config.segment_ms)
     log.begin_segment(segment, environment.env.random.randrange(jitter_ms) if jitter_ms > 0 else 0)

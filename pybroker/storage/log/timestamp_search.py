@@ -67,8 +67,8 @@ def _newest(log: LogState, from_offset: int, newest: int, newest_base_offset: in
             if looks.are_over(segment):
                 go_on = partial(_newest, log, from_offset, newest, newest_base_offset)
                 return TimestampLookup(log, _nothing(segment.base_offset), False, go_on)
-            if segment.size and largest_timestamp(segment) > newest:
-                newest, newest_base_offset = largest_timestamp(segment), segment.base_offset
+            if segment.size and (largest := largest_timestamp(segment)) > newest:
+                newest, newest_base_offset = largest, segment.base_offset
         if newest_base_offset < 0:
             return None
         segment = log.segments[log.segments.floor(newest_base_offset)]
