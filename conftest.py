@@ -15,6 +15,8 @@ from harness.client_threads import client_threads, left_behind
 from harness.spark_sessions import SparkSessions
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["harness.hung_tests"]
+
 LEAK_GRACE_S = 5.0
 RERUN_TEXT_MAX = 8_000
 

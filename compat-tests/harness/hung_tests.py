@@ -1,0 +1,64 @@
+"""A test that outlives its time-out ends its process, with the stack of each thread: a plugin of pytest.
+
+Owns: the second time-out of each test.  pytest-timeout's own raises an error in the main thread; an event loop may take
+it for the error of one callback, and the test waits on.  A run of tests stood still for an hour by that.
+Does not own: the first time-out (pytest-timeout), and what a process that ends means for a run (pytest-xdist).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Generator
+from contextlib import suppress
+
+import pytest
+
+GRACE_S = 60.0  # from the first time-out to the second: the test's fixtures end meanwhile
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hung-after", type=float, default=GRACE_S, metavar="SECONDS", help="beyond a test's time-out")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the descriptor of stderr that is not captured, once each test's output is."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        config.stash[_stderr] = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_stderr])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin to wait; a test that runs once more gets its time once more."""
+    config = item.config
+    if (patience := _time_out_s(item)) > 0:
+        limit = patience + config.getoption("--hung-after")
+        faulthandler.dump_traceback_later(limit, file=config.stash[_stderr], exit=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _time_out_s(item: pytest.Item) -> float:
+    """How long the test may take, in seconds; 0 where it may take for ever."""
+    marker = item.get_closest_marker("timeout")
+    if marker is not None:
+        return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
+    given = item.config.getoption("--timeout", None)
+    if given is None:
+        with suppress(ValueError):  # there is no such setting where pytest-timeout is left out
+            given = item.config.getini("timeout")
+    return float(given or 0)
