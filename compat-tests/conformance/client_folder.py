@@ -114,13 +114,16 @@ class ClientFolder:
         return self.cache / ".built"
 
     def missing_requirement(self) -> str | None:
-        """Why the client cannot be run now, as one sentence; ``None`` when it can."""
+        """Why the client cannot be run now, as one sentence; ``None`` when it can.
+
+        Whether it is built comes first: a toolchain's version may take the start of a JVM.
+        """
+        if not self._stamp.exists() or self._stamp.read_text() != self._checksum():
+            return f"{self.name} is not built: run scripts/conformance"
         try:
             self._path()
         except ToolchainMissing as missing:
             return str(missing)
-        if not self._stamp.exists() or self._stamp.read_text() != self._checksum():
-            return f"{self.name} is not built: run scripts/conformance"
         return None
 
     def build(self) -> None:
