@@ -1,8 +1,10 @@
 """A test that outlives its time-out ends its process, with the stack of each thread: a plugin of pytest.
 
 Owns: the second time-out of each test.  pytest-timeout's own raises an error in the main thread; an event loop may take
-it for the error of one callback, and the test waits on.  A run of tests stood still for an hour by that.
-Does not own: the first time-out (pytest-timeout), and what a process that ends means for a run (pytest-xdist).
+it for the error of one callback, and uvloop does: a run of tests stood still for an hour.  And that such a run fails:
+pytest-rerunfailures lets a test run once more whose process ended; where no process is left for it, it and those
+behind it would be forgotten.
+Does not own: the first time-out (pytest-timeout).
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 GRACE_S = 60.0  # from the first time-out to the second: the test's fixtures end meanwhile
 _stderr = pytest.StashKey[int]()
+_crashed = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +54,18 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """A process of pytest-xdist's has ended, with an error where it was not to end."""
+    if error is not None:
+        node.config.stash[_crashed] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.stash.get(_crashed, False) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _time_out_s(item: pytest.Item) -> float:

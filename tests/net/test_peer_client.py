@@ -149,11 +149,18 @@ def with_server(
         asking = Asking(*server.sockets[0].getsockname()[:2], **options)
         try:
             await test(asking, server)
+        except BaseException:
+            for task in serving:
+                task.cancel()  # it may wait for what the test did not come to
+            raise
         finally:
             asking.peers.close()
             await asking.peers.wait_closed()
             server.close()
-            await asyncio.gather(*serving)
+            if serving:
+                await asyncio.wait(serving)
+        for task in serving:
+            task.result()
 
     run(body())
 
