@@ -12,6 +12,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,9 @@ from typing import Any
 import pytest
 
 GRACE_S = 60.0  # from the first time-out to the second: the test's fixtures end meanwhile
+SLACK_S = 30.0
 _stderr = pytest.StashKey[int]()
+_waits_until = pytest.StashKey[float]()  # when the process ends, in seconds of the monotonic clock
 _crashed = pytest.StashKey[bool]()
 
 
@@ -31,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the descriptor of stderr that is not captured, once each test's output is."""
     capture = config.pluginmanager.getplugin("capturemanager")
+    config.stash[_waits_until] = 0.0
     with capture.global_and_fixture_disabled():
         config.stash[_stderr] = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
@@ -43,17 +47,29 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin to wait; a test that runs once more gets its time once more."""
     config = item.config
-    if (patience := _time_out_s(item)) > 0:
-        limit = patience + config.getoption("--hung-after")
-        faulthandler.dump_traceback_later(limit, file=config.stash[_stderr], exit=True)
+    if (patience := _time_out_s(item)) <= 0:
+        _wait_no_more(config)
+        return
+    now, limit = time.monotonic(), patience + config.getoption("--hung-after")
+    # Each beginning costs a thread: one waits a little longer, and so for the tests behind its own, too.
+    if not now + limit <= config.stash[_waits_until] <= now + limit + SLACK_S:
+        faulthandler.dump_traceback_later(limit + SLACK_S, file=config.stash[_stderr], exit=True)
+        config.stash[_waits_until] = now + limit + SLACK_S
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Wait no more where no test follows at once."""
     try:
         return (yield)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        if nextitem is None:
+            _wait_no_more(item.config)
+
+
+def _wait_no_more(config: pytest.Config) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    config.stash[_waits_until] = 0.0
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -85,7 +85,7 @@ class Mutant:
         edit.apply(node)
         if ast.dump(node) == before:
             raise NotApplicable(f"{self.name} does not change {edit.place}")
-        ast.fix_missing_locations(tree)
+        ast.fix_missing_locations(node)
 
 
 def check_applicable(mutant: Mutant) -> None:
@@ -113,7 +113,7 @@ def _replace_expression(tree: ast.AST, old: ast.expr, new: ast.expr) -> int:
     for node in ast.walk(tree):
         for field, value in ast.iter_fields(node):
             for index, child in enumerate(value if isinstance(value, list) else [value]):
-                if isinstance(child, ast.expr) and ast.dump(child) == wanted:
+                if type(child) is type(old) and ast.dump(child) == wanted:
                     count += 1
                     if isinstance(value, list):
                         value[index] = new
@@ -131,7 +131,7 @@ def _replace_statements(tree: ast.AST, old: list[ast.stmt], new: list[ast.stmt])
         for _, body in ast.iter_fields(node)
         if isinstance(body, list)
         for start in range(len(body) - len(old) + 1)
-        if isinstance(body[start], ast.stmt) and [ast.dump(each) for each in body[start : start + len(old)]] == wanted
+        if type(body[start]) is type(old[0]) and [ast.dump(each) for each in body[start : start + len(old)]] == wanted
     ]
     for body, start in found[:1]:
         body[start : start + len(old)] = new or [ast.Pass()]

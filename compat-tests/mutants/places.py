@@ -47,7 +47,7 @@ def definitions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Defining]
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(tree, ast.Module | ast.ClassDef):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from ((above + target.id, node) for target in targets if isinstance(target, ast.Name))
-        else:
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression has a definition
             yield from definitions(node, above)
 
 

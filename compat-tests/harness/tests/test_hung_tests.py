@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.hung_tests import SLACK_S
 from harness.waiting import PATIENCE_S
 
 # The time-out's error ends the callback, not the loop.
@@ -31,7 +32,18 @@ def test_an_event_loop_that_takes_the_time_out_for_an_error_of_a_callback_is_end
 ) -> None:
     (tmp_path / "test_one.py").write_text(SUITE)
     plugins = ("-p", "no:cacheprovider", "-p", "harness.hung_tests", "-n", workers, "--max-worker-restart", "0")
-    command = [sys.executable, "-m", "pytest", *plugins, "--timeout", "0.5", "--hung-after", "0.5", "--reruns", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *plugins,
+        "--timeout",
+        "0.5",
+        "--hung-after",
+        str(0.5 - SLACK_S),
+        "--reruns",
+        "1",
+    ]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 1
     assert "in test_that_hangs" in ended.stderr
