@@ -99,8 +99,8 @@ def no_client_outlives_its_module() -> Iterator[None]:
     before = client_threads()
     yield
     deadline = time.monotonic() + LEAK_GRACE_S
-    while names := left_behind(before):
-        assert time.monotonic() < deadline, f"clients of librdkafka are left behind, with these threads: {names}"
+    while threads := left_behind(before):
+        assert time.monotonic() < deadline, f"clients of librdkafka are left behind, with the threads {sorted(threads)}"
         time.sleep(0.05)
 
 

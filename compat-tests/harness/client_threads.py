@@ -2,6 +2,9 @@
 
 Owns: how they are found, and that what only the garbage collector would end is collected.
 Does not own: when they have to be gone (``conftest.py``).
+
+A client has one main thread, and more for each broker that it comes to know: one that another module keeps may begin
+these at any time.
 """
 
 from __future__ import annotations
@@ -11,25 +14,26 @@ from contextlib import suppress
 from pathlib import Path
 
 _TASKS = Path("/proc/self/task")  # Linux's; elsewhere no client is found
-_PREFIX = "rdk:"
+_MAIN = "rdk:main"
 
 
-def client_threads() -> dict[str, str]:
-    """The name of each thread of a client, by the thread's number."""
-    names = {}
+def client_threads() -> set[str]:
+    """The numbers of the clients' main threads."""
+    found = set()
     for task in _TASKS.iterdir() if _TASKS.exists() else ():
         with suppress(OSError):  # it has ended meanwhile
-            names[task.name] = (task / "comm").read_text().strip()
-    return {number: name for number, name in names.items() if name.startswith(_PREFIX)}
+            if (task / "comm").read_text().strip() == _MAIN:
+                found.add(task.name)
+    return found
 
 
-def left_behind(before: dict[str, str]) -> list[str]:
-    """The names of threads of clients that were not there ``before``, once garbage is collected.
+def left_behind(before: set[str]) -> set[str]:
+    """The clients that were not there ``before``, by their threads, once garbage is collected.
 
     What ``pytest.raises`` keeps of an error refers to the frame that keeps it, and so to the frame's clients; and in a
     process of tests, which has a million objects, the collector comes to old ones almost never.
     """
-    if client_threads().keys() <= before.keys():
-        return []
+    if client_threads() <= before:
+        return set()
     gc.collect()
-    return sorted(name for number, name in client_threads().items() if number not in before)
+    return client_threads() - before

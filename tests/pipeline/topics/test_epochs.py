@@ -359,13 +359,14 @@ def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_tak
 
     def slowly(*given: Any, **of: Any) -> Any:
         found = real(*given, **of)
-        time.sleep(1.2)
+        time.sleep(2)
         return found
 
     sink.attempt(0, ["a"], task=31, run="first")
     monkeypatch.setattr(claims, slow, slowly)
+    # 32 slots have 16.5 s, so that a busy machine is no task of another run; one slot alone would have 1 s.
     monkeypatch.setattr(claims, "_ANNOUNCED_FOR_S", 0.5)
-    monkeypatch.setattr(claims, "CLAIM_WITHIN_S", 9.0)
+    monkeypatch.setattr(claims, "_ANNOUNCED_FOR_EACH_SLOT_S", 0.5)
     query_run = sink.of(run="second").query_run
     with ThreadPoolExecutor() as pool:
         tasks = [pool.submit(claims.claimed, sink.client, query_run, task, 1, sink.topic) for task in range(5)]
