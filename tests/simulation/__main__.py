@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,17 +102,31 @@ def main(arguments: list[str]) -> int:
     return run_many(range(int(first), int(last or first) + 1), wanted, options.jobs)
 
 
+def table(title: str, counts: Mapping[str, int]) -> str:
+    """How often each of something came, the rarest first: what never came is what the seeds do not test."""
+    lines = [f"  {count:>11,}  {name}" for name, count in sorted(counts.items(), key=lambda entry: entry[1])]
+    return "\n".join([f"{title}:", *lines])
+
+
 def run_many(seeds: range, wanted: Wanted, jobs: int) -> int:
     """Run the seeds, several at a time; the exit code."""
     started = time.monotonic()
     failed: list[int] = []
     events = 0
+    faults: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
+    reached: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool:
         for outcome in pool.map(wanted.run, seeds):
             events += outcome.steps
+            faults.update(outcome.faults)
+            checked.update(outcome.checked)
+            reached.update(outcome.reached)
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 say(describe(outcome))
+    for title, counts in (("faults", faults), ("invariants checked", checked), ("states reached", reached)):
+        say(table(title, counts))
     say(f"{len(seeds)} seeds, {events} events, {time.monotonic() - started:.0f} s, violated by: {failed or 'none'}")
     return int(bool(failed))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.storage.results import StorageError
+from tests.simulation.model import REACHED
 from tests.simulation.network import CLIENTS
 from tests.simulation.store import HOST as STORE_HOST
 
@@ -45,10 +46,17 @@ FAULTS = {
     "session lost": 1,
     "store forgets": 1,
     "wiped disk": 1,
+    "old request": 3,
 }
 # Those that strike only where they are asked for.
 RARE_FAULTS = {"disk that stays full": 2}
 _WEIGHTS = FAULTS | RARE_FAULTS
+# Some seeds have a few kinds of faults only: all of them at once dilute each other (swarm testing).
+SWARM_SHARE = 0.3
+SWARM = (3, 6)
+# What strikes at a moment that is aimed at: just after an election, or between a request of brokers and its answer.
+AIMED = ("kill", "kill in a system call", "power failure", "pause", "long pause", "clean restart", "broken connection")
+AIM_US = 20_000
 
 
 class ClusterFaults:
@@ -62,6 +70,10 @@ class ClusterFaults:
         self._random = simulation.new_random()
         self.counts: dict[str, int] = dict.fromkeys(_WEIGHTS, 0)
         self._kinds = [name for name in _WEIGHTS if name in enabled]
+        if enabled == frozenset(FAULTS) and self._random.random() < SWARM_SHARE:
+            self._kinds = self._random.sample(list(_WEIGHTS), self._random.randint(*SWARM))
+        self._aimed = [name for name in AIMED if name in self._kinds]
+        self._aim_share = self._random.choice((0.0, 0.0, 0.1, 0.3))
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._full: set[int] = set()  # those of ``_undo`` that empty a disk
@@ -80,7 +92,28 @@ class ClusterFaults:
     def begin(self) -> None:
         """Schedule the first one."""
         if self._kinds:
+            self._simulation.trace("FAULTS", ", ".join(self._kinds))
             self._next()
+
+    def elected(self, leader: int, former: int) -> None:
+        """A partition has another leader by the store."""
+        self._aim("an election", [each for each in (leader, former) if each >= 0], self._aim_share / 4)
+
+    def request_sent(self, sender: Process, receiver: Process) -> None:
+        """A broker has asked another one for what changes something for good."""
+        brokers = [self._processes.index(process) for process in (sender, receiver)]
+        self._aim("a request", brokers, self._aim_share / 8)
+
+    def _aim(self, event: str, brokers: list[int], share: float) -> None:
+        if self._simulation.calm or not self._aimed or not brokers or self._random.random() >= share:
+            return
+        kind, process = self._random.choice(self._aimed), self._processes[self._random.choice(brokers)]
+        self._scheduler.after(self._random.randrange(AIM_US), None, self._strike_after, event, kind, process)
+
+    def _strike_after(self, event: str, kind: str, process: Process) -> None:
+        if not self._simulation.calm:
+            REACHED[f"a fault just after {event}"] += 1
+            self._do(kind, process)
 
     def _next(self) -> None:
         delay_us = int(self._random.expovariate(1 / self._mean_ms) * 1000)
@@ -90,7 +123,11 @@ class ClusterFaults:
         if self._simulation.calm:
             return
         kind = self._random.choices(self._kinds, [_WEIGHTS[name] for name in self._kinds])[0]
-        process = self._random.choice(self._processes)
+        self._do(kind, self._random.choice(self._processes))
+        self._next()
+
+    def _do(self, kind: str, process: Process) -> None:
+        """Have a fault befall a process, or what it is about, if that can be now."""
         actions: dict[str, Callable[[], str | None]] = {
             "kill": lambda: self._kill(process),
             "kill in a system call": lambda: self._kill_in_call(process),
@@ -119,12 +156,12 @@ class ClusterFaults:
             "late news": lambda: self._keep_uninformed(process),
             "session lost": lambda: self._lose_session(process),
             "store forgets": self._forget_history,
+            "old request": self._simulation.peer_requests.send_one_again,
         }
         told = actions[kind]()
         if told is not None:
             self.counts[kind] += 1
             self._simulation.trace("FAULT", f"{kind} {told}".rstrip())
-        self._next()
 
     # --- deaths and restarts -----------------------------------------------------------------------------------------
 

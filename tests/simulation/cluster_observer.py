@@ -10,7 +10,11 @@ Owns the invariants of a cluster that need no client, each with a name of its ow
 - a topic that is made anew under a name shows nothing of the one before it, and keeps its partitions;
 - a log's start never goes back in a process's life, and moves in no topic of which nothing is deleted;
 - images of one epoch are the same on all brokers;
-- one controller per controller epoch, and nobody else writes.
+- one controller per controller epoch, and nobody else writes;
+- who is in sync by the store has what is committed, whenever more is, and when a replica joins;
+- a producer's epoch, and that of the coordinator which ends its transactions, never go back in a log;
+- what a log remembers of its producers is what its batches say (``producer_replay``): as it is opened, when it is cut,
+  when its leader is elected, and at rest.
 
 Committed is what was once below any leader's high watermark.  Logs are read from their files, never through the broker.
 """
@@ -26,11 +30,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from pybroker.cluster import store_codec
-from pybroker.cluster.image import RECOVERED
+from pybroker.cluster.image import NO_LEADER, RECOVERED, TRANSACTION_STATE_TOPIC
 from pybroker.storage.log.log_state import LogState
 from pybroker_protocol.uuids import uuid_text
-from tests.simulation.model import FLEETING, Batch, LogModel, Model, Violation, check, read_directory
+from tests.simulation.model import FLEETING, REACHED, Batch, LogModel, Model, Violation, check, read_directory
 from tests.simulation.observer import batch_at, bytes_at
+from tests.simulation.producer_replay import (
+    EPOCHS_OF_PRODUCERS,
+    MARKERS,
+    check_producers,
+    check_snapshots,
+    coordinator_epoch,
+)
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
@@ -53,6 +64,7 @@ REMAINS = "what is deleted goes from every disk"
 SAME_IMAGE = "images of one epoch are the same on all brokers"
 ONE_CONTROLLER = "one controller per controller epoch"
 CONTROLLER_WRITES = "nobody but the controller writes"
+IN_SYNC = "who is in sync by the store has what is committed"
 
 LIVE = "/live/"
 OFFSETS = frozenset({"log_start_offset", "log_end_offset", "high_watermark"})  # of a log
@@ -187,7 +199,13 @@ class ClusterObserver:
         self._controllers: dict[int, int] = {}  # controller epoch -> broker id
         self._stored_epochs: dict[str, tuple[int, int]] = {}
         self._holders: dict[str, Holders] = {}  # by the partition's key in the store
+        self._in_sync: dict[str, tuple[int, frozenset[int]]] = {}  # and with its leader epoch, who is
+        self._stored: dict[str, dict[str, Any]] = {}  # as the store has it
+        self._partitions: dict[str, tuple[bytes, Partition]] = {}  # topic id and name, by the key as well
+        # The epochs of a producer's last batch and of the coordinator of its last marker, in what is committed.
+        self._producers: dict[tuple[Partition, int], tuple[int, int]] = {}
         self._gone: set[int] = set()  # machines that lost power, and are not registered again
+        self.on_election: Callable[[int, int], None] = lambda leader, former: None  # told of each by the store
         self.promise_ended = ""  # of which partition all replicas that had everything have lost something
         ensemble.on_commit = self.committed_to_store
 
@@ -269,11 +287,12 @@ class ClusterObserver:
         if replica is None:
             is_cleaned = log.topic in self._model.compacted_topics
             replica = self._replicas[process.name, part] = Replica(log, is_cleaned)
+            self._partitions[store_codec.partition_key(replica.topic_id, part[1])] = replica.topic_id, part
         start, epoch = log.log_start_offset, -1 if leader is None else leader.leader_epoch
         seen = (start, log.log_end_offset, log.high_watermark, epoch)
         if seen == replica.seen:
             return
-        (before, end_before, *_), replica.seen = replica.seen, seen
+        (before, end_before, *_, epoch_before), replica.seen = replica.seen, seen
         # One that is empty, and begins inside of its leader's first batch, begins with that batch, as in Kafka.
         was_empty = before == end_before
         replica.files.lie_in(log.path)
@@ -304,6 +323,20 @@ class ClusterObserver:
             if high > model.end_offset:
                 raise Violation(FOLLOWERS_WATERMARK, f"{where}: it is {high}, and {model.end_offset} is committed")
         self._verify(where, replica, model, min(high, model.end_offset), SAME_PREFIX)
+        if end < end_before:
+            REACHED["a log is cut"] += 1
+            REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
+            check_snapshots(where, log.path, end)
+        if (end < end_before or epoch > epoch_before) and end == log.next_offset:
+            self._check_producers(where, log, model)
+
+    def _check_producers(self, where: str, log: Log, model: LogModel) -> None:
+        """Of a cleaned log, and of one whose beginning is gone, the committed batches are told by the model."""
+        found = read_directory(log.path)
+        if log.topic in self._model.compacted_topics:
+            found = [*model.batches, *(batch for batch in found if batch.base_offset >= model.end_offset)]
+            found = [batch for batch in found if batch.base_offset < log.log_end_offset]
+        check_producers(where, log, found, all_batches=log.log_start_offset == 0)
 
     def _look_at_leader(self, broker: str, where: str, leader: Any, replica: Replica, high: int, end: int) -> None:
         epoch = leader.leader_epoch
@@ -340,8 +373,10 @@ class ClusterObserver:
                 f"{where}: nothing is written at {model.end_offset}, below the high watermark {high}"
             )
             self._check_predecessor(part, batch)
+            self._check_producer(part, batch)
             model.append(batch)
         replica.verified = model.end_offset
+        self._check_in_sync(replica.topic_id, part, epoch, model.end_offset)
         commits = self._commits.setdefault(part, [])
         commits[:] = [commit for commit in commits if commit.leader_epoch != epoch]
         commits.append(Commit(model.end_offset, epoch))
@@ -354,6 +389,41 @@ class ClusterObserver:
                     other.files.lie_in(later.log.path)
                     end = later.log.log_end_offset
                     self._check_has_committed(f"{part[0]}-{part[1]} on {process.name}", later, other, end)
+
+    def _check_in_sync(self, topic_id: bytes, part: Partition, epoch: int, end_offset: int) -> None:
+        key = store_codec.partition_key(topic_id, part[1])
+        leader_epoch, in_sync = self._in_sync.get(key, (-1, frozenset()))
+        if epoch == leader_epoch:  # one that was deposed commits nothing: it is found otherwise
+            for broker_id in in_sync:
+                self._check_has(key, topic_id, part[1], broker_id, end_offset)
+
+    def _check_has(self, key: str, topic_id: bytes, index: int, broker_id: int, end_offset: int) -> None:
+        """A broker that runs, and has lost nothing with its power, has a partition's records up to an offset."""
+        server: Any = next(each for each in self._processes if broker_id_of(each.name) == broker_id).server
+        holders = self._holders.get(key)
+        has_lost_some = broker_id in self._gone or (holders is not None and broker_id in holders.torn)
+        if server is None or server._logs is None or has_lost_some:
+            return
+        for partition_log in server._logs._logs.values():
+            log = partition_log.opened
+            if log is not None and log.topic_id == topic_id and log.partition == index:
+                where = f"{log.topic}-{index} on broker-{broker_id}"
+                end = log.log_end_offset
+                check(end >= end_offset, IN_SYNC, f"{where} ends at {end}, and {end_offset} is committed")
+
+    def _check_producer(self, part: Partition, batch: Batch) -> None:
+        """A producer's batches are of no earlier epoch than those before, its markers of no earlier coordinator."""
+        if batch.producer_id < 0:
+            return
+        key = part, batch.producer_id
+        epoch, coordinator = self._producers.get(key, (-1, -1))
+        where = f"{part[0]}-{part[1]}: at {batch.base_offset} producer {batch.producer_id} writes"
+        went_on = batch.producer_epoch >= epoch
+        check(went_on, EPOCHS_OF_PRODUCERS, f"{where} in epoch {batch.producer_epoch} after {epoch}")
+        if batch.is_control:
+            check(coordinator_epoch(batch) >= coordinator, MARKERS, f"{where} of {coordinator} before")
+            coordinator = coordinator_epoch(batch)
+        self._producers[key] = batch.producer_epoch, coordinator
 
     @staticmethod
     def _check_predecessor(part: Partition, batch: Batch) -> None:
@@ -392,6 +462,7 @@ class ClusterObserver:
             model = self._model.log(self._model.topic(log.topic, log.topic_id), log.partition)
             where = f"{log.topic}-{log.partition} on {process.name}"
             check(log.log_end_offset == model.end_offset, SAME_PREFIX, f"{where} ends at {log.log_end_offset}")
+            self._check_producers(where, log, model)
             found = read_directory(Path(log.path))
             model.check_replica(where, found, log.log_start_offset, model.end_offset, SAME_PREFIX)
         image = server.services.metadata.image
@@ -462,7 +533,32 @@ class ClusterObserver:
         # Where nobody is in sync, nor eligible, who led last may lead again.
         all_holders = in_sync or frozenset(fields.get("lastKnownElr", ()))
         holders.become(all_holders, frozenset(self._gone), caught_up=bool(in_sync) and not is_recovering)
+        self._note_election(key, fields)
+        self._check_joined(key, fields["leaderEpoch"], frozenset(isr))
         self._note_end_of_promise(key, holders)
+
+    def _note_election(self, key: str, fields: dict[str, Any]) -> None:
+        before = self._stored.get(key)
+        self._stored[key] = fields
+        if before is None or fields["leader"] in (before["leader"], NO_LEADER):
+            return
+        REACHED["an election"] += 1
+        REACHED["an election while a reassignment runs"] += bool(before.get("adding") or before.get("removing"))
+        REACHED["an election of one that is not in sync"] += fields["leader"] not in before["isr"]
+        _, part = self._partitions.get(key, (b"", ("", 0)))
+        if part[0] == TRANSACTION_STATE_TOPIC:
+            is_open = any(log.open_transactions for log in self._model.logs.values())
+            REACHED["a coordinator's move under an open transaction"] += is_open
+        self.on_election(fields["leader"], before["leader"])
+
+    def _check_joined(self, key: str, leader_epoch: int, in_sync: frozenset[int]) -> None:
+        """Whoever is in sync by the store from now on has what is committed by now."""
+        _, before = self._in_sync.get(key, (-1, frozenset()))
+        self._in_sync[key] = leader_epoch, in_sync
+        if key in self._partitions:
+            topic_id, part = self._partitions[key]
+            for broker_id in in_sync - before:
+                self._check_has(key, topic_id, part[1], broker_id, self._model.log(*part).end_offset)
 
     # --- power failures ----------------------------------------------------------------------------------------------
 

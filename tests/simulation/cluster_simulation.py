@@ -16,6 +16,7 @@ from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.simulation import coordinator_replay
 from tests.simulation.administrator import Administrator, set_config
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.cluster_client import LEADER_IS_ELSEWHERE, ClusterClient
@@ -30,6 +31,7 @@ from tests.simulation.members import ClassicMember
 from tests.simulation.model import check
 from tests.simulation.network import Address
 from tests.simulation.old_reader import OldReader
+from tests.simulation.peer_requests import PeerRequests
 from tests.simulation.processes import PORT, Process
 from tests.simulation.producers import RETRIED, CarelessProducer, IdempotentProducer
 from tests.simulation.run import CALM_MS_MAX, OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
@@ -100,6 +102,8 @@ class ClusterSimulation(Run):
                 TABLE: self._deletions_go,
                 **dict.fromkeys(COORDINATORS_SEGMENT_BYTES, False),
             }
+        # Clients of the first transaction protocol, beside others of the second one.
+        self.speaks_first_protocol = with_groups and random.random() < 0.3
         self.ensemble = Ensemble(self.world, self.session_timeout_ms)
         self.ensemble.tears_snapshots = False  # as SQLite: brokers do not take them as they may be yet
         common = self._settings()
@@ -114,6 +118,8 @@ class ClusterSimulation(Run):
             process.monotonic_origin_ms = random.randrange(1 << 32)
         self.observer = ClusterObserver(self.model, self.world, self.ensemble)
         self.faults = ClusterFaults(self, faults)
+        self.peer_requests = PeerRequests(self, self.faults.request_sent)
+        self.observer.on_election = self.faults.elected
         self.full_disks = FullDisks(self)
 
     def _settings(self) -> dict[str, str]:
@@ -130,6 +136,7 @@ class ClusterSimulation(Run):
             "default.replication.factor": str(self.replication_factor),
             "min.insync.replicas": str(self.min_insync_replicas),
             "replica.lag.time.max.ms": random.choice(("1500", "4000")),
+            "transaction.partition.verification.enable": random.choice(("true", "true", "true", "false")),
             "log.retention.check.interval.ms": "1000",
             "log.cleaner.enable": str(self.cleans).lower(),
             **(CLEANING if self.cleans else {}),
@@ -177,8 +184,20 @@ class ClusterSimulation(Run):
 
     @contextmanager
     def _replaced(self) -> Iterator[None]:
-        with patch.object(bootstrap, "shared_store", lambda *_: self.ensemble.store()), self.observer.watching():
+        with (
+            patch.object(bootstrap, "shared_store", lambda *_: self.ensemble.store()),
+            self.observer.watching(),
+            coordinator_replay.watching(self._running_process),
+            self.peer_requests.watching(),
+        ):
             yield
+
+    def _running_process(self) -> Process:
+        """The process whose event runs."""
+        life = self.scheduler.life
+        assert life is not None
+        assert life.process is not None
+        return life.process
 
     def _run(self) -> None:
         for process in self.world.processes:
@@ -215,7 +234,7 @@ class ClusterSimulation(Run):
         admin = self.client("admin")
         await self._create_topics(admin)
         writers, readers = self._clients()
-        transactional = transactional_producers(self, self.random, lambda: True) if self._with_groups else []
+        transactional = self._transactional_producers() if self._with_groups else []
         tables = table_writers(self, self.random) if self.cleans else []
         readers += readers_of(self, [TABLE]) if self.cleans else []
         transformers = [client for client in transactional if client.inputs]
@@ -253,6 +272,8 @@ class ClusterSimulation(Run):
         self.leaving = True
         await self._within(reader_tasks, "every reader ends, and every member leaves its group")
         await self._at_rest(admin)
+        for process in self.world.processes:
+            coordinator_replay.check_at_rest(process)
         self._check_processed()
         self.model.check_transactions()
         for transformer in transformers:
@@ -317,6 +338,10 @@ class ClusterSimulation(Run):
             readers.append(OldReader(self, f"old-reader-{i}", partitions, read_committed=False))
         return writers, readers
 
+    def _transactional_producers(self) -> list[TransactionalProducer]:
+        random = self.random
+        return transactional_producers(self, random, lambda: not self.speaks_first_protocol or random.random() < 0.5)
+
     def _members(self) -> list[Member]:
         random = self.random
         return [*classic_members(self, random), *(consumer_members(self, random) if random.random() < 0.5 else ())]
@@ -371,4 +396,5 @@ class ClusterSimulation(Run):
         await self._until(self._all_in_sync, "every replica is in sync after restarts")
         for process in self.world.processes:
             self.observer.check_at_rest(process)
+            coordinator_replay.check_at_rest(process)
         await admin.sleep(1_000)

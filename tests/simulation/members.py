@@ -256,6 +256,8 @@ class ClassicMember:
             if not self.simulation.calm and self.random.random() < 0.02:
                 self.simulation.trace(self.name, "stalls between its reads and its commit")
                 await self.client.sleep(self.random.choice((3_000, 12_000)))
+            if self.data.positions and self.random.random() < 0.2:
+                await self.data.fetch_committed(list(self.data.positions))
             await self._commit()
 
     async def _commit(self, late_generation: int = -1) -> None:

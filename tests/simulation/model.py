@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -37,8 +38,14 @@ class Violation(AssertionError):
         return f"{self.invariant}: {self.detail}"
 
 
+# How often each invariant was checked in this process, and each rare state was reached.
+CHECKED: Counter[str] = Counter()
+REACHED: Counter[str] = Counter()
+
+
 def check(condition: bool, invariant: str, detail: str) -> None:
     """Raise ``Violation`` unless the condition holds."""
+    CHECKED[invariant] += 1
     if not condition:
         raise Violation(invariant, detail)
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from pybroker_protocol.errors import ErrorCode
 from tests.simulation.client import Client, Disconnected
 from tests.simulation.consuming import Consuming
-from tests.simulation.model import Model, Violation, check
+from tests.simulation.model import CHECKED, REACHED, Model, Violation, check
 from tests.simulation.processes import Process, World
 from tests.simulation.producers import RETRIED
 
@@ -52,6 +52,8 @@ class Outcome(NamedTuple):
     lives: int
     batches: int
     violation: Violation | None
+    checked: dict[str, int]  # how often each invariant was
+    reached: dict[str, int]  # how often each rare state was
 
 
 class _Complaints(logging.Handler):
@@ -142,6 +144,8 @@ class Run:
         gc_was_enabled = gc.isenabled()
         gc.disable()  # whether a map is still referred to must not hang on the collector's mood
         violation = None
+        CHECKED.clear()
+        REACHED.clear()
         try:
             with self._installed():
                 try:
@@ -166,6 +170,8 @@ class Run:
             sum(process.lives for process in self.world.processes),
             sum(len(log.batches) for log in self.model.logs.values()),
             violation,
+            dict(CHECKED),
+            dict(REACHED),
         )
 
     def _replaced(self) -> AbstractContextManager[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -22,10 +22,9 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.results import AppendResult
 from pybroker_protocol.errors import ErrorCode
 from tests.simulation import cluster_observer as observed
-from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.simulation.planted import Planted, check_found
 
 SEEDS_MAX = 1_000
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 ACKNOWLEDGED = "acknowledged data is where the acknowledgement says"
 READ = "a consumer reads what was written, committed transactions whole, and nothing else"
@@ -196,18 +195,6 @@ def take_a_broker_s_disk_for_the_one_that_it_had(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(brokers, "_rejoined", rejoined)
 
 
-class Planted(NamedTuple):
-    """A mistake, the invariants that it violates, and the runs that find it, as ``ClusterSimulation`` has them.
-
-    ``first_seed``: those before it were run, and found nothing, or what follows from a loss (a gap in sequences).
-    """
-
-    plant: Plant
-    invariants: set[str]
-    runs: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
-    first_seed: int = 1
-
-
 # Leaders that are deposed while they run, and hear of that late, as often as may be.
 DEPOSED_UNAWARES = {
     "active_ms": 40_000,
@@ -239,10 +226,4 @@ PLANTED = [
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("planted", PLANTED, ids=[planted.plant.__name__ for planted in PLANTED])
 def test_a_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
-    planted.plant(monkeypatch)
-    for seed in range(planted.first_seed, SEEDS_MAX + 1):
-        violation = ClusterSimulation(seed, with_groups=False, **planted.runs).run().violation
-        if violation is not None:
-            assert violation.invariant in planted.invariants, f"seed {seed}: {violation}"
-            return
-    pytest.fail(f"{SEEDS_MAX} seeds did not find it")
+    check_found(planted, monkeypatch, SEEDS_MAX, with_groups=False)

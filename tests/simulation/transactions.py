@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 4_000
 TRANSACTIONAL = 0x10
 RECORDS_MAX = 10  # of one batch
+GOES_ON_AT = 1_000  # the number of the first record that a producer writes after its transaction has timed out
 LOST = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -187,6 +188,9 @@ class TransactionalProducer:
         if fate < 0.05:
             self.simulation.trace(self.name, f"stalls in {self._transaction}")
             await self.client.sleep(TIMEOUT_MS + 8_000)
+            if not self.inputs and random.random() < 0.5:
+                self.simulation.trace(self.name, f"goes on in {self._transaction}")
+                await self._write([], first=GOES_ON_AT)
         elif fate < 0.15 and self.inputs:
             await self._die_in_end()
             return
@@ -216,7 +220,8 @@ class TransactionalProducer:
             await self.client.sleep(100)
             return []
 
-    async def _write(self, polled: list[tuple[Partition, int, bytes]]) -> None:
+    async def _write(self, polled: list[tuple[Partition, int, bytes]], first: int = 0) -> None:
+        """Write what was polled anew, or something of its own, which is numbered from ``first`` on."""
         random = self.random
         if self.inputs:
             outputs = [b"out:%s:%s-%d:%d" % (self.group.encode(), p[0].encode(), p[1], o) for p, o, _ in polled]
@@ -227,7 +232,7 @@ class TransactionalProducer:
             ]
         else:
             plan = [
-                (random.randrange(self.partitions), [b"%s:%d" % (self._transaction.encode(), i)])
+                (random.randrange(self.partitions), [b"%s:%d" % (self._transaction.encode(), first + i)])
                 for i in range(random.randint(1, 4))
             ]
         if not self.second_protocol:

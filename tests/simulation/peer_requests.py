@@ -1,0 +1,87 @@
+"""Requests of brokers to each other that change something for good: some come once more, late, by another connection.
+
+Owns: which requests were sent, and the sending once more.  A network may do that to a request whose connection broke:
+it lay in a buffer, and the answer to the next one was there first.  Owns no choice of the moment (``cluster_faults``).
+
+Of the first transaction protocol no marker comes again: nothing in it says which transaction it ends (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from pybroker.net.peer_client import PeerClient
+from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
+from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster_simulation import ClusterSimulation
+    from tests.simulation.processes import Process
+
+KEPT = 40
+TIMEOUT_MS = 5_000
+Sent = Callable[["Process", "Process"], None]
+
+
+class Request(NamedTuple):
+    """What was sent once."""
+
+    sender: Process
+    receiver: int
+    request: Any
+    version: int
+
+
+class PeerRequests:
+    """See the module's docstring.  ``on_sent`` is told of each request, with who sends it to whom."""
+
+    def __init__(self, simulation: ClusterSimulation, on_sent: Sent) -> None:
+        self._simulation = simulation
+        self._random = simulation.new_random()
+        self._on_sent = on_sent
+        self._sent: deque[Request] = deque(maxlen=KEPT)
+        self._clients: dict[Process, PeerClient] = {}
+        self._ask = PeerClient.ask
+        self._kinds: tuple[type, ...] = (AlterPartitionRequest,)
+        if not simulation.speaks_first_protocol:
+            self._kinds += (WriteTxnMarkersRequest,)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what is sent."""
+
+        def ask(client: PeerClient, broker_id: int, request: Any, version: int, done: Any, **rest: Any) -> None:
+            life = self._simulation.scheduler.life
+            if isinstance(request, self._kinds) and life is not None and life.process is not None:
+                self._clients[life.process] = client
+                self._sent.append(Request(life.process, broker_id, request, version))
+                self._on_sent(life.process, self._simulation.world.processes[broker_id])
+            self._ask(client, broker_id, request, version, done, **rest)
+
+        with patch.object(PeerClient, "ask", ask):
+            yield
+
+    def send_one_again(self) -> str | None:
+        """Send one of them once more; None where its sender does not run."""
+        found = [sent for sent in self._sent if sent.sender.server is not None and not sent.sender.is_paused]
+        if not found:
+            return None
+        sent = self._random.choice(found)
+        self._simulation.scheduler.after(0, sent.sender.life, self._send, sent)
+        return f"{type(sent.request).__name__} of {sent.sender.name} to broker-{sent.receiver}"
+
+    def _send(self, sent: Request) -> None:
+        client = self._clients[sent.sender]  # of a former life, perhaps: then it is closed, and sends nothing
+        self._ask(
+            client,
+            sent.receiver,
+            sent.request,
+            sent.version,
+            lambda *_: None,
+            timeout_ms=TIMEOUT_MS,
+            channel="late",
+        )

@@ -1,0 +1,118 @@
+"""What a log's batches say of its producers, read off without the broker, and what the broker remembers of them.
+
+Owns: the replay, and the comparison.  The broker keeps producers by appending, by a snapshot and the batches behind it,
+and by cutting; each way has to come to what the batches say.  Owns no event: who compares, and when, is the observer's.
+
+A producer that lies in no batch any more is left out, and so is what only timestamps tell (its expiry).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.model import Batch, check
+
+if TYPE_CHECKING:
+    from pybroker.storage.log.log import Log
+    from pybroker.storage.rules.producer_state import ProducerStateEntry
+
+PRODUCERS = "what a log remembers of its producers is what its batches say"
+SNAPSHOTS = "no snapshot of producers lies behind its log's end"
+EPOCHS_OF_PRODUCERS = "a producer's epoch never goes back in a log"
+MARKERS = "a log takes no marker of a deposed coordinator"
+BATCHES_RETAINED = 5
+LAST_SEQUENCE = (1 << 31) - 1
+_COORDINATOR_EPOCH = struct.Struct(">hi").unpack_from
+
+# (first sequence, last sequence, first offset, last offset)
+Written = tuple[int, int, int, int]
+
+
+class Producer(NamedTuple):
+    """One producer of a log, behind some batch."""
+
+    epoch: int
+    coordinator_epoch: int  # of its last marker; -1: none
+    open_since: int  # the first offset of its open transaction; -1: none
+    written: tuple[Written, ...]  # the last five, of this epoch
+
+
+def replayed(batches: Iterable[Batch]) -> dict[int, Producer]:
+    """The producers that have written batches, by their ids."""
+    producers: dict[int, Producer] = {}
+    for batch in batches:
+        if batch.producer_id >= 0:
+            producers[batch.producer_id] = _after(producers.get(batch.producer_id), batch)
+    return producers
+
+
+def _after(before: Producer | None, batch: Batch) -> Producer:
+    same_epoch = before is not None and before.epoch == batch.producer_epoch
+    written = before.written if before is not None and same_epoch else ()
+    if batch.is_control:
+        return Producer(batch.producer_epoch, coordinator_epoch(batch), -1, written)
+    open_since = before.open_since if before is not None else -1
+    if batch.is_transactional and open_since < 0:
+        open_since = batch.base_offset
+    last = batch.sequence
+    if last >= 0:
+        last = (last + batch.last_offset - batch.base_offset) & LAST_SEQUENCE
+    entry = batch.sequence, last, batch.base_offset, batch.last_offset
+    coordinator = before.coordinator_epoch if before is not None else -1
+    return Producer(batch.producer_epoch, coordinator, open_since, (*written, entry)[-BATCHES_RETAINED:])
+
+
+def coordinator_epoch(marker: Batch) -> int:
+    """Of a control batch: the epoch of the coordinator that wrote it; -1 where the cleaner left no record of it."""
+    for _, _, value in marker.records():
+        return int(_COORDINATOR_EPOCH(value)[1])
+    return -1
+
+
+def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batches: bool) -> None:
+    """Compare what an open log remembers with what its batches say.
+
+    ``all_batches``: none has ever been taken from the log's beginning, so that it remembers no producer besides.
+    """
+    expected, state = replayed(batches), log.producers
+    if all_batches:
+        strangers = state.producers.keys() - expected.keys()
+        check(not strangers, PRODUCERS, f"{where}: {sorted(strangers)} have written nothing")
+    for producer_id, producer in expected.items():
+        entry = state.producers.get(producer_id)
+        check(entry is not None, PRODUCERS, f"{where}: producer {producer_id} is forgotten, {producer}")
+        assert entry is not None
+        difference = _difference(entry, producer)
+        check(not difference, PRODUCERS, f"{where}: producer {producer_id}: {difference}")
+    is_open = {producer.open_since: key for key, producer in expected.items() if producer.open_since >= 0}
+    same = all(state.ongoing_txns.get(offset) == key for offset, key in is_open.items())
+    same = same and (not all_batches or len(is_open) == len(state.ongoing_txns))
+    check(same, PRODUCERS, f"{where}: open since {state.ongoing_txns}, and by the batches since {is_open}")
+
+
+def _difference(entry: ProducerStateEntry, producer: Producer) -> str:
+    """In what a remembered producer differs; "" if in nothing.  After a start it may remember fewer batches."""
+    pairs = (
+        ("epoch", entry.producer_epoch, producer.epoch),
+        ("coordinator's epoch", entry.coordinator_epoch, producer.coordinator_epoch),
+        ("open transaction", entry.current_txn_first_offset, producer.open_since),
+    )
+    for name, remembered, said in pairs:
+        if remembered != said:
+            return f"its {name} is {remembered}, and {said} by the batches"
+    remembered_batches = tuple(batch[:4] for batch in entry.batches)
+    count = len(remembered_batches)
+    if (count == 0) == bool(producer.written) or remembered_batches != producer.written[
+        len(producer.written) - count :
+    ]:
+        return f"its batches are {remembered_batches}, and {producer.written} by the log"
+    return ""
+
+
+def check_snapshots(where: str, directory: Path, end_offset: int) -> None:
+    """No snapshot says what was behind the offset at which a log was cut: a later start would believe it."""
+    beyond = [file.name for file in directory.glob("*.snapshot") if int(file.stem) > end_offset]
+    check(not beyond, SNAPSHOTS, f"{where}: it ends at {end_offset}, and there are {beyond}")

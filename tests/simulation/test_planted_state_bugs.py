@@ -1,0 +1,238 @@
+"""The simulated cluster looks inside: mistakes that show in what clients see only after a second, rarer event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pybroker.cluster.decisions import in_sync_replicas
+from pybroker.cluster.image import ClusterImage, PartitionImage
+from pybroker.cluster.operations import InSyncChange
+from pybroker.replication.coordinator_partitions import CoordinatorPartitions
+from pybroker.replication.followers import Followers
+from pybroker.storage.log import follower_append, log_loader, producer_snapshot, truncation
+from pybroker.storage.results import ReadResult
+from pybroker.storage.rules.producer_state import ProducerStateManager, SequenceError
+from tests.simulation import cluster_observer as observed
+from tests.simulation import coordinator_replay, producer_replay
+from tests.simulation.planted import Planted, check_found
+
+SEEDS_MAX = 400
+
+LOST = {observed.LEADER_HAS_IT, observed.SAME_PREFIX, observed.PREFIX_STAYS, observed.FOLLOWERS_WATERMARK}
+NEWEST = 1 << 31  # later than any epoch
+
+
+# --- the controller ---------------------------------------------------------------------------------------------------
+
+
+def alter(monkeypatch: pytest.MonkeyPatch, believe: Any) -> None:
+    """AlterPartition is decided by what ``believe`` makes of a change and its partition."""
+    refusal = in_sync_replicas._refusal
+
+    def believing(image: ClusterImage, broker_id: int, partition: PartitionImage, change: InSyncChange) -> int:
+        return refusal(image, broker_id, partition, believe(change, partition))
+
+    monkeypatch.setattr(in_sync_replicas, "_refusal", believing)
+
+
+def take_a_stale_partition_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AlterPartition does not compare the partition epoch."""
+    alter(monkeypatch, lambda change, partition: change._replace(partition_epoch=partition.partition_epoch))
+
+
+def take_replicas_of_any_broker_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AlterPartition does not compare the broker epochs of who is to be in sync (KIP-903)."""
+    alter(
+        monkeypatch,
+        lambda change, _: change._replace(in_sync=tuple((replica, -1) for replica, _ in change.in_sync)),
+    )
+
+
+# --- leaders ----------------------------------------------------------------------------------------------------------
+
+
+def keep_what_followers_had_in_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that leads anew believes what its followers had fetched before."""
+    real = Followers.__init__
+    former: dict[Any, dict[int, Any]] = {}
+
+    def __init__(self: Followers, broker: Any, partition: Any, state: PartitionImage) -> None:
+        real(self, broker, partition, state)
+        key = broker, partition.topic_id, partition.index
+        for broker_id, before in former.get(key, {}).items():
+            if broker_id in self._by_id:
+                self._by_id[broker_id].log_end_offset = before.log_end_offset
+        former[key] = self._by_id
+
+    monkeypatch.setattr(Followers, "__init__", __init__)
+
+
+def have_followers_join_behind_the_start_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower joins that lacks what was written before its leader began, and may be committed."""
+    real = Followers.__init__
+
+    def __init__(self: Followers, *rest: Any) -> None:
+        real(self, *rest)
+        self._epoch_start_offset = 0
+
+    monkeypatch.setattr(Followers, "__init__", __init__)
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+def complete_on_followers(monkeypatch: pytest.MonkeyPatch, *, epoch: bool, coordinator_epoch: bool) -> None:
+    """Followers take a marker without its producer epoch, or without its coordinator's."""
+    complete, following = ProducerStateManager.complete_transaction, [False]
+    write = follower_append._Run.write
+
+    def write_as_follower(self: Any, records: memoryview) -> Any:
+        following[0] = True
+        try:
+            return write(self, records)
+        finally:
+            following[0] = False
+
+    def complete_transaction(
+        self: ProducerStateManager, producer_id: int, producer_epoch: int, coordinator: int, *rest: int
+    ) -> Any:
+        former = self.producers.get(producer_id)
+        if following[0] and former is not None:
+            producer_epoch = producer_epoch if epoch else former.producer_epoch
+            coordinator = coordinator if coordinator_epoch else former.coordinator_epoch
+        return complete(self, producer_id, producer_epoch, coordinator, *rest)
+
+    monkeypatch.setattr(follower_append._Run, "write", write_as_follower)
+    monkeypatch.setattr(ProducerStateManager, "complete_transaction", complete_transaction)
+
+
+def lose_a_marker_s_epoch_on_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers keep the epoch that a producer had before the marker that raised it (KIP-890)."""
+    complete_on_followers(monkeypatch, epoch=False, coordinator_epoch=True)
+
+
+def lose_a_marker_s_coordinator_on_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers do not remember which coordinator a marker was of."""
+    complete_on_followers(monkeypatch, epoch=True, coordinator_epoch=False)
+
+
+def check_markers_less(monkeypatch: pytest.MonkeyPatch, *, epoch: bool, coordinator_epoch: bool) -> None:
+    """A marker is taken whatever its producer's epoch is, or its coordinator's."""
+    real = ProducerStateManager.check_marker
+
+    def check_marker(
+        self: ProducerStateManager, producer_id: int, producer_epoch: int, coordinator: int, version: int
+    ) -> SequenceError | None:
+        return real(
+            self,
+            producer_id,
+            producer_epoch if epoch else NEWEST,
+            coordinator if coordinator_epoch else NEWEST,
+            version,
+        )
+
+    monkeypatch.setattr(ProducerStateManager, "check_marker", check_marker)
+
+
+def take_markers_of_a_deposed_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator's epoch is not compared."""
+    check_markers_less(monkeypatch, epoch=True, coordinator_epoch=False)
+
+
+def take_markers_of_an_earlier_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer's epoch is not compared."""
+    check_markers_less(monkeypatch, epoch=False, coordinator_epoch=True)
+
+
+def keep_snapshots_beyond_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What producers were behind the offset where a log is cut stays on the disk."""
+
+    def delete_snapshots(directory: Any, below: int = 0, above: int | None = None) -> None:
+        if above is None:
+            producer_snapshot.delete_snapshots(directory, below)
+
+    monkeypatch.setattr(truncation, "delete_snapshots", delete_snapshots)
+
+
+def keep_producers_over_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is cut remembers what its producers wrote behind that."""
+    monkeypatch.setattr(truncation, "load_producers", lambda log: None)
+
+
+def open_with_the_snapshot_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What producers wrote behind the last snapshot is not read when a log is opened."""
+    monkeypatch.setattr(log_loader, "_replay_from", lambda log, start: None)
+
+
+# --- coordinators -----------------------------------------------------------------------------------------------------
+
+
+def load_what_is_committed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new coordinator reads its partition to the high watermark, not to its end."""
+
+    def log_range(self: CoordinatorPartitions, topic: str, partition: int) -> tuple[int, int] | None:
+        here = self._partition(topic, partition)
+        if here is None or here.log.queue.busy:
+            return None
+        return here.log.log_start_offset, here.log.high_watermark
+
+    def read(self: CoordinatorPartitions, topic: str, partition: int, offset: int, size: int, done: Any) -> None:
+        here = self._replicas.partition(topic, partition)
+        assert here is not None
+        result = here.log.read(offset, size, here.log.high_watermark, True)
+        assert isinstance(result, ReadResult)
+        done(result.error_code, result.records)
+
+    monkeypatch.setattr(CoordinatorPartitions, "log_range", log_range)
+    monkeypatch.setattr(CoordinatorPartitions, "read", read)
+
+
+def go_on_with_what_was_known_in_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that is elected anew before it heard that it was deposed does not load its partition."""
+    real = CoordinatorPartitions._update
+
+    def update(self: CoordinatorPartitions, image: ClusterImage) -> None:
+        coordinator = self._coordinator
+        known = None if coordinator is None else coordinator()
+        if known is None:
+            real(self, image)
+            return
+        on_leadership = known.on_leadership
+
+        def of_others(gained: Iterable[int], lost: Iterable[int]) -> None:
+            both = {*gained} & {*lost}
+            on_leadership({*gained} - both, {*lost} - both)
+
+        with patch.object(known, "on_leadership", of_others):
+            real(self, image)
+
+    monkeypatch.setattr(CoordinatorPartitions, "_update", update)
+
+
+PLANTED = [
+    Planted(take_a_stale_partition_epoch, {observed.IN_SYNC, *LOST}),
+    Planted(take_replicas_of_any_broker_epoch, {observed.IN_SYNC, *LOST}),
+    Planted(keep_what_followers_had_in_an_earlier_term, {observed.IN_SYNC, *LOST}),
+    Planted(lose_a_marker_s_epoch_on_followers, {producer_replay.PRODUCERS}),
+    Planted(load_what_is_committed_alone, {coordinator_replay.COORDINATORS}),
+    Planted(keep_snapshots_beyond_a_cut, {producer_replay.SNAPSHOTS}),
+    Planted(take_markers_of_a_deposed_coordinator, {producer_replay.MARKERS}),
+    Planted(lose_a_marker_s_coordinator_on_followers, {producer_replay.PRODUCERS}),
+    Planted(take_markers_of_an_earlier_epoch, {producer_replay.EPOCHS_OF_PRODUCERS}),
+    Planted(keep_producers_over_a_cut, {producer_replay.PRODUCERS}),
+    Planted(open_with_the_snapshot_alone, {producer_replay.PRODUCERS}),
+    Planted(go_on_with_what_was_known_in_an_earlier_term, {coordinator_replay.COORDINATORS}),
+    Planted(have_followers_join_behind_the_start_of_the_epoch, {observed.IN_SYNC, *LOST}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.flaky(reruns=0)  # a seed tells the same every time
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("planted", PLANTED, ids=[planted.plant.__name__ for planted in PLANTED])
+def test_a_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
+    check_found(planted, monkeypatch, SEEDS_MAX)
