@@ -134,14 +134,15 @@ def reassign(
     exact = None if to is None else parse_brokers(to, "--to")
     allowed = None if brokers is None else parse_brokers(brokers, "--brokers")
     with session.client() as client:
+        under_way = listed(client, None)
         now = {each: list(state["replica_nodes"]) for each, state in choose(client, partitions, everything).items()}
         if cancel:
-            under_way = dict.fromkeys(listed(client, now))
-            answers = alter(client, under_way)
-            remove_throttle(client, by_topic(under_way))
-            report(session, now, under_way, answers, done="cancelled")
+            taken_back = dict.fromkeys(each for each in under_way if each in now)
+            answers = alter(client, taken_back)
+            remove_throttle(client, by_topic(taken_back))
+            report(session, now, taken_back, answers, done="cancelled")
             return
-        plan = dict.fromkeys(now, exact) if exact else planned(client, settled(client, now), allowed, replicas)
+        plan = dict.fromkeys(now, exact) if exact else planned(client, settled(now, under_way), allowed, replicas)
         changed = {each: wanted for each, wanted in plan.items() if wanted is not None and wanted != now[each]}
         if dry_run:
             report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
@@ -158,9 +159,13 @@ def reassign(
     report(session, now, changed, answers, done="moved" if wait else "started")
 
 
-def settled(client: Any, now: Mapping[Partition, list[int]]) -> dict[Partition, list[int]]:
-    """The replicas that each has when what is under way has ended."""
-    under_way = listed(client, now)
+def settled(
+    now: Mapping[Partition, list[int]], under_way: Mapping[Partition, Reassignment]
+) -> dict[Partition, list[int]]:
+    """The replicas that each has when what is under way has ended, by what was listed before ``now`` was asked for.
+
+    A move may end in between: then ``now`` has its end already.
+    """
     leaving = {each: moving.removing for each, moving in under_way.items()}
     return {each: [broker for broker in held if broker not in leaving.get(each, ())] for each, held in now.items()}
 

@@ -6,6 +6,7 @@ import pytest
 from harness.waiting import wait_until
 from kafka import KafkaProducer
 
+from pybroker.cli.partitions import Partition, Reassignment, settled
 from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
@@ -194,3 +195,11 @@ def test_nonsense_is_refused(cli: CommandLine) -> None:
         refused = cli.run("partitions", *arguments)
         assert refused.returncode == exit_code, refused.stderr
         assert says in " ".join(refused.stderr.decode().replace("│", "").split())
+
+
+@pytest.mark.parametrize("now", [[1, 2, 3, 4], [2, 3, 4]], ids=["still under way", "it has ended meanwhile"])
+def test_a_move_counts_by_its_end_though_it_ends_while_the_command_asks(now: list[int]) -> None:
+    moving = Reassignment([1, 2, 3, 4], adding=[4], removing=[1])
+    assert settled({Partition("orders", 0): now}, {Partition("orders", 0): moving}) == {
+        Partition("orders", 0): [2, 3, 4]
+    }

@@ -70,7 +70,7 @@ def topics_by_id(broker: Broker) -> None:
 @scenario
 def auto_creation_brings_the_topic_into_being(broker: Broker) -> None:
     for version in broker.versions("Metadata"):
-        name = f"metadata-auto-{version}"
+        name = f"metadata.auto.{version}"
         # Before version 4 there is no such field, and creation is always meant.
         wanted = {"allow_auto_topic_creation": True} if version >= 4 else {}
         broker.call("Metadata", version, "while it is made", topics=[{"name": name}], **wanted)
@@ -79,9 +79,9 @@ def auto_creation_brings_the_topic_into_being(broker: Broker) -> None:
     wanted = {"allow_auto_topic_creation": True}
     broker.call("Metadata", 9, "a name it refuses", topics=[{"name": "no good"}], **wanted)
     for note in ("a name too like another", "which is refused in silence"):
-        broker.call("Metadata", 9, note, topics=[{"name": "metadata.auto.9"}], **wanted)
-    delete(broker, "metadata-auto-9")
-    broker.call("Metadata", 9, "deleted, and wanted again", topics=[{"name": "metadata-auto-9"}], **wanted)
+        broker.call("Metadata", 9, note, topics=[{"name": "metadata.auto_9"}], **wanted)
+    delete(broker, "metadata.auto.9")
+    broker.call("Metadata", 9, "deleted, and wanted again", topics=[{"name": "metadata.auto.9"}], **wanted)
 
 
 @scenario

@@ -51,9 +51,9 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 public final class Driver {
+    private static final String VERSION = version();
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<Integer, Endpoint> ENDPOINTS = new ConcurrentHashMap<>();
     private static final AtomicInteger HANDLES = new AtomicInteger();
@@ -100,11 +100,22 @@ public final class Driver {
         }
     }
 
+    /** Of the client; the class that tells it is in another package from 4.4 on. */
+    private static String version() {
+        java.util.Properties found = new java.util.Properties();
+        try (java.io.InputStream file = KafkaProducer.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            found.load(file);
+        } catch (java.io.IOException error) {
+            throw new java.io.UncheckedIOException(error);
+        }
+        return found.getProperty("version");
+    }
+
     private static Object handle(JsonNode request) throws Exception {
         String op = request.get("op").asText();
         switch (op) {
             case "hello":
-                return Map.of("client", System.getProperty("client.name"), "version", AppInfoParser.getVersion());
+                return Map.of("client", System.getProperty("client.name"), "version", VERSION);
             case "open_producer":
                 return keep(new ProducerEndpoint(request));
             case "open_consumer":
@@ -185,7 +196,7 @@ public final class Driver {
         settings.put("security.protocol", security.get("protocol").asText());
         settings.put("ssl.truststore.type", "PEM");
         settings.put("ssl.truststore.location", security.get("ca").asText());
-        if (has(security, "certificate") && AppInfoParser.getVersion().startsWith("2.")) { // no PEM without a password
+        if (has(security, "certificate") && VERSION.startsWith("2.")) { // no PEM without a password
             settings.put("ssl.keystore.type", "PKCS12");
             settings.put("ssl.keystore.location", security.get("key_store").asText());
             settings.put("ssl.keystore.password", security.get("key_store_password").asText());
@@ -541,7 +552,7 @@ public final class Driver {
         private Map<String, Integer> topics() throws Exception {
             Set<String> names = admin.listTopics().names().get();
             Object result = admin.describeTopics(names);
-            String all = AppInfoParser.getVersion().startsWith("2.") ? "all" : "allTopicNames";
+            String all = VERSION.startsWith("2.") ? "all" : "allTopicNames";
             Future<?> described = (Future<?>) call(result, result.getClass(), all, new Class<?>[0]);
             Map<String, Integer> topics = new HashMap<>();
             for (Object each : ((Map<?, ?>) described.get()).values()) {
@@ -572,7 +583,7 @@ public final class Driver {
 
         /** state() became groupState() in 4.0. */
         private static String state(ConsumerGroupDescription described) throws Exception {
-            boolean old = !AppInfoParser.getVersion().startsWith("4.");
+            boolean old = !VERSION.startsWith("4.");
             return call(described, ConsumerGroupDescription.class, old ? "state" : "groupState", new Class<?>[0]).toString();
         }
 
