@@ -64,6 +64,19 @@ class Wanted(NamedTuple):
             return cut.run()
         return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
 
+    def again(self, seed: int) -> str:
+        """The command that runs a seed of this kind once more."""
+        options = {
+            "--brokers": self.brokers,
+            "--replication-factor": self.replication_factor,
+            "--active-ms": self.active_ms,
+            "--steps": self.steps_max,
+        }
+        given = [f"{name} {value}" for name, value in options.items() if value is not None]
+        if self.faults != faults_of(None, self.brokers):
+            given.append(f"--faults '{','.join(sorted(self.faults))}'")
+        return " ".join(["scripts/sim", *given, *["--cuts"] * self.cuts, f"--seed {seed}"])
+
 
 def faults_of(names: str | None, brokers: int) -> frozenset[str]:
     """The faults that were asked for, of those that there are."""
@@ -124,7 +137,7 @@ def run_many(seeds: range, wanted: Wanted, jobs: int) -> int:
             reached.update(outcome.reached)
             if outcome.violation is not None:
                 failed.append(outcome.seed)
-                say(describe(outcome))
+                say(f"{describe(outcome)}\n  again: {wanted.again(outcome.seed)}")
     for title, counts in (("faults", faults), ("invariants checked", checked), ("states reached", reached)):
         say(table(title, counts))
     say(f"{len(seeds)} seeds, {events} events, {time.monotonic() - started:.0f} s, violated by: {failed or 'none'}")

@@ -74,6 +74,7 @@ class ClusterFaults:
             self._kinds = self._random.sample(list(_WEIGHTS), self._random.randint(*SWARM))
         self._aimed = [name for name in AIMED if name in self._kinds]
         self._aim_share = self._random.choice((0.0, 0.0, 0.1, 0.3))
+        self.overtaken_share = self._random.choice((0.0, 0.1, 0.5)) if "old request" in self._kinds else 0.0
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
         self._full: set[int] = set()  # those of ``_undo`` that empty a disk

@@ -119,6 +119,7 @@ class ClusterSimulation(Run):
         self.observer = ClusterObserver(self.model, self.world, self.ensemble)
         self.faults = ClusterFaults(self, faults)
         self.peer_requests = PeerRequests(self, self.faults.request_sent)
+        self.peer_requests.overtaken_share = self.faults.overtaken_share
         self.observer.on_election = self.faults.elected
         self.full_disks = FullDisks(self)
 

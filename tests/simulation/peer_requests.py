@@ -1,7 +1,8 @@
 """Requests of brokers to each other that change something for good: some come once more, late, by another connection.
 
-Owns: which requests were sent, and the sending once more.  A network may do that to a request whose connection broke:
-it lay in a buffer, and the answer to the next one was there first.  Owns no choice of the moment (``cluster_faults``).
+Owns: which requests were sent, and the sending once more: at any time, or just after a newer one about the same thing.
+A network may do that to a request whose connection broke: it lay in a buffer, and the answer to the next one was there
+first.  Owns no choice of which seeds have it (``cluster_faults``).
 
 Of the first transaction protocol no marker comes again: nothing in it says which transaction it ends (KIP-890).
 """
@@ -17,6 +18,7 @@ from unittest.mock import patch
 from pybroker.net.peer_client import PeerClient
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest
 from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from tests.simulation.model import REACHED
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_simulation import ClusterSimulation
@@ -28,12 +30,13 @@ Sent = Callable[["Process", "Process"], None]
 
 
 class Request(NamedTuple):
-    """What was sent once."""
+    """What was sent once; ``subjects`` are the partitions, or the producers, that it is about."""
 
     sender: Process
     receiver: int
     request: Any
     version: int
+    subjects: frozenset[object]
 
 
 class PeerRequests:
@@ -46,6 +49,7 @@ class PeerRequests:
         self._sent: deque[Request] = deque(maxlen=KEPT)
         self._clients: dict[Process, PeerClient] = {}
         self._ask = PeerClient.ask
+        self.overtaken_share = 0.0  # of requests, just behind which an older one about the same comes once more
         self._kinds: tuple[type, ...] = (AlterPartitionRequest,)
         if not simulation.speaks_first_protocol:
             self._kinds += (WriteTxnMarkersRequest,)
@@ -58,21 +62,34 @@ class PeerRequests:
             life = self._simulation.scheduler.life
             if isinstance(request, self._kinds) and life is not None and life.process is not None:
                 self._clients[life.process] = client
-                self._sent.append(Request(life.process, broker_id, request, version))
+                self._note(Request(life.process, broker_id, request, version, _subjects(request)))
                 self._on_sent(life.process, self._simulation.world.processes[broker_id])
             self._ask(client, broker_id, request, version, done, **rest)
 
         with patch.object(PeerClient, "ask", ask):
             yield
 
+    def _note(self, sent: Request) -> None:
+        older = [each for each in self._sent if not each.subjects.isdisjoint(sent.subjects)]
+        self._sent.append(sent)
+        if older and not self._simulation.calm and self._random.random() < self.overtaken_share:
+            delay_us = self._random.choice((2_000, 100_000, 2_000_000))
+            self._simulation.scheduler.after(delay_us, None, self._send_if_it_runs, self._random.choice(older))
+
+    def _send_if_it_runs(self, sent: Request) -> bool:
+        """Send a request once more, if its sender runs."""
+        if sent.sender.server is None or sent.sender.is_paused:
+            return False
+        REACHED["an old request comes once more"] += 1
+        self._simulation.trace(sent.sender.name, f"{type(sent.request).__name__} to broker-{sent.receiver} once more")
+        self._simulation.scheduler.after(0, sent.sender.life, self._send, sent)
+        return True
+
     def send_one_again(self) -> str | None:
         """Send one of them once more; None where its sender does not run."""
-        found = [sent for sent in self._sent if sent.sender.server is not None and not sent.sender.is_paused]
-        if not found:
+        if not self._sent or not self._send_if_it_runs(sent := self._random.choice(self._sent)):
             return None
-        sent = self._random.choice(found)
-        self._simulation.scheduler.after(0, sent.sender.life, self._send, sent)
-        return f"{type(sent.request).__name__} of {sent.sender.name} to broker-{sent.receiver}"
+        return f"of {sent.sender.name}"
 
     def _send(self, sent: Request) -> None:
         client = self._clients[sent.sender]  # of a former life, perhaps: then it is closed, and sends nothing
@@ -85,3 +102,11 @@ class PeerRequests:
             timeout_ms=TIMEOUT_MS,
             channel="late",
         )
+
+
+def _subjects(request: Any) -> frozenset[object]:
+    if isinstance(request, AlterPartitionRequest):
+        return frozenset(
+            (topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions
+        )
+    return frozenset(marker.producer_id for marker in request.markers)
