@@ -214,7 +214,7 @@ PLANTED = [
     Planted(take_the_log_s_end_for_committed, LOST),
     Planted(take_the_most_advanced_follower_for_all, LOST),
     Planted(keep_what_diverged, LOST),
-    Planted(count_what_is_not_synced, LOST | {SEEN}),
+    Planted(count_what_is_not_synced, LOST | {SEEN}, first_seed=82),
     Planted(elect_whoever_is_there, LOST),
     Planted(acknowledge_at_once, {ACKNOWLEDGED}),
     Planted(show_what_is_not_committed, {READ, SEEN}),
@@ -222,7 +222,7 @@ PLANTED = [
     Planted(write_without_the_controller_key, {observed.CONTROLLER_WRITES, observed.EPOCHS, observed.SAME_IMAGE}),
     Planted(lead_without_being_elected, {observed.ONE_LEADER, observed.EPOCHS}),
     Planted(believe_followers_of_any_epoch, LOST),
-    Planted(let_a_deposed_leader_shrink_the_isr, LOST, DEPOSED_UNAWARES),
+    Planted(let_a_deposed_leader_shrink_the_isr, LOST, DEPOSED_UNAWARES, first_seed=36),
     Planted(take_a_broker_s_disk_for_the_one_that_it_had, LOST, EMPTY_DISKS),
 ]
 
