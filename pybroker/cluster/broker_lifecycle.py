@@ -163,11 +163,19 @@ class BrokerLifecycle:
         self._entered = self._registering = False
         self._is_withdrawn = True
         self._turn += 1
-        turn = self._turn
-        self._live.withdraw(lambda why: log.info("could not withdraw: %s", why) if why else None)
-        self._env.timers.call_later(patience_ms, self._retry, turn, self._enter)
+        self._withdraw()
+        self._env.timers.call_later(patience_ms, self._retry, self._turn, self._enter)
         if self._finish_leaving is not None:
             self._finish_leaving()
+
+    def _withdraw(self) -> None:
+        turn = self._turn
+        self._live.withdraw(lambda why: self._on_withdrawn(turn, why))
+
+    def _on_withdrawn(self, turn: int, why: str | None) -> None:
+        if turn == self._turn and why is not None:  # until it is gone no other broker decides
+            self._folded_log.warning("the withdrawal", why, "this broker could not withdraw yet: %s", why)
+            self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._withdraw)
 
     def lose_directory(self, directory: bytes) -> None:
         """A log dir failed: for the rest of the process's life it is no place for replicas."""
@@ -254,6 +262,7 @@ class BrokerLifecycle:
         elif own is not None and own.epoch > self._answered_epoch >= 0:
             self._on_superseded()
         if self._is_withdrawn and not self._leaving and (own is None or own.fenced):
+            self._turn += 1  # it need not wait for its time any more
             self._enter()
         if not self._entered or self._registering or self._leaving:
             return

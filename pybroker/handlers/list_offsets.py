@@ -41,7 +41,7 @@ _SINCE_LEADER_EPOCH = 4
 _NO_EPOCH = -1
 _SINCE_NOT_AVAILABLE = 5
 _READ_COMMITTED = 1
-_DEBUG_CONSUMER = -2
+_DEBUG_CONSUMER = -2  # any replica answers it (Kafka: ListOffsetsRequest.DEBUGGING_REPLICA_ID)
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:

@@ -122,10 +122,10 @@ class KeyStores:
         self._submit(now, on_read)
 
     def close(self) -> None:
-        """End the thread; one that a file system holds ends when that answers, if there is a loop to hear it then."""
+        """End the thread; one that is reading ends when its file system answers, if there is a loop to hear it then."""
         self._reads_again = False
         self._is_closed = True
-        if self._executor is not None and not self._is_stuck():
+        if self._executor is not None and not self._begun_ms:
             self._executor.close()
 
     def _submit(self, wanted: Sequence[WantedTls], on_read: Callable[[_Found | None], None]) -> None:

@@ -107,7 +107,7 @@ class ListenerMechanisms:
             )
         self.names: tuple[str, ...] = tuple(enabled)
         for name in self.names:
-            # Another handler's name does not mean that the users of these settings get in.
+            # The look-up refuses every handler but Kafka's own: another one would let in other users than these.
             settings.get("sasl.server.callback.handler.class", name)
         self._starts: dict[str, Start] = {name: _MECHANISMS[name](name, settings, surroundings) for name in self.names}
         self._max_session_ms = {name: settings.get("connections.max.reauth.ms", name) for name in self.names}

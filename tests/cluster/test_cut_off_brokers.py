@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pybroker.cluster import cluster_member
 from pybroker.cluster.heartbeats import Heartbeats
+from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.store_codec import LiveBroker, decode_live, encode_live
 
 from .members import Members
@@ -74,6 +77,41 @@ def test_a_controller_that_is_cut_from_most_brokers_withdraws_and_another_one_de
     members.cut = set()
     members.settle(40_000)
     assert not members.image(active).brokers[controller].fenced
+    members.close()
+
+
+def test_a_withdrawal_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    withdraw = LiveBrokers.withdraw
+
+    def fail_once(self: LiveBrokers, done: Callable[[str | None], None]) -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            done("the store did not answer")
+        else:
+            withdraw(self, done)
+
+    monkeypatch.setattr(LiveBrokers, "withdraw", fail_once)
+    members, controller, leader, third = three()
+    members.cut = both_ways(controller, leader, third)
+    members.settle(SESSION_MS + 4_000 + 2 * ROUND_MS)
+    assert len(tries) == 2
+    assert members.active() in ([leader], [third])
+    members.close()
+
+
+def test_a_controller_that_withdrew_and_is_back_soon_stays_registered_as_it_is() -> None:
+    members, controller, leader, third = three()
+    members.cut = both_ways(controller, leader, third)
+    while members.active() in ([controller], []) or not members.image(members.active()[0]).brokers[controller].fenced:
+        members.settle(100)
+    (active,) = members.active()
+    members.cut = set()
+    while members.image(active).brokers[controller].fenced:
+        members.settle(100)
+    epoch = members.image(active).brokers[controller].epoch
+    members.settle(3 * SESSION_MS)
+    assert members.image(active).brokers[controller].epoch == epoch
     members.close()
 
 

@@ -125,6 +125,16 @@ def test_a_thread_that_was_held_goes_on_and_ends_with_the_broker(stores: Stores)
     assert stores.executor.closed
 
 
+def test_a_stop_does_not_wait_for_a_file_that_is_being_read(stores: Stores) -> None:
+    """Whether a file system answers at all shows later than a stop may take."""
+    stores.look(stores.wanted(tls()))
+    stores.stores.close()
+    assert not stores.executor.closed
+    stores.executor.run()
+    assert not stores.answers
+    assert stores.executor.closed
+
+
 def test_changes_that_nobody_looked_into_are_read_a_moment_later_however_many(stores: Stores) -> None:
     renewed: list[tuple[str, Mapping[str, Any], Any]] = []
     found = tls()

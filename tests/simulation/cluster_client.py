@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pybroker_protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
@@ -362,6 +363,8 @@ def coordinator_of(request: Request) -> tuple[int, str] | None:
     """Which coordinator a request is for, None for any broker."""
     if isinstance(request, OffsetFetchRequest):
         return GROUP, request.groups[0].group_id
+    if isinstance(request, DescribeTransactionsRequest):
+        return TRANSACTION, request.transactional_ids[0]
     if isinstance(request, InitProducerIdRequest):
         return (TRANSACTION, request.transactional_id) if request.transactional_id else None
     readers: list[tuple[int, Callable[[], str]]] = [

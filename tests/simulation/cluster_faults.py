@@ -6,7 +6,7 @@ a calm time, so that whatever is stuck then is stuck because of the brokers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.metadata_store import StoreError
@@ -48,7 +48,7 @@ FAULTS = {
     "wiped disk": 1,
     "old request": 3,
 }
-# Those that strike only where they are asked for.
+# Those that strike only where they are asked for, and in a swarm.
 RARE_FAULTS = {"disk that stays full": 2}
 _WEIGHTS = FAULTS | RARE_FAULTS
 # Some seeds have a few kinds of faults only: all of them at once dilute each other (swarm testing).
@@ -62,7 +62,7 @@ AIM_US = 20_000
 class ClusterFaults:
     """One run's faults."""
 
-    def __init__(self, simulation: ClusterSimulation, enabled: frozenset[str]) -> None:
+    def __init__(self, simulation: ClusterSimulation, enabled: frozenset[str], aim_share: float | None) -> None:
         self._simulation = simulation
         self._scheduler = simulation.scheduler
         self._network = simulation.network
@@ -73,7 +73,8 @@ class ClusterFaults:
         if enabled == frozenset(FAULTS) and self._random.random() < SWARM_SHARE:
             self._kinds = self._random.sample(list(_WEIGHTS), self._random.randint(*SWARM))
         self._aimed = [name for name in AIMED if name in self._kinds]
-        self._aim_share = self._random.choice((0.0, 0.0, 0.1, 0.3))
+        drawn = self._random.choice((0.0, 0.0, 0.1, 0.3))
+        self._aim_share = drawn if aim_share is None else aim_share
         self.overtaken_share = self._random.choice((0.0, 0.1, 0.5)) if "old request" in self._kinds else 0.0
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}
@@ -98,17 +99,21 @@ class ClusterFaults:
 
     def elected(self, leader: int, former: int) -> None:
         """A partition has another leader by the store."""
-        self._aim("an election", [each for each in (leader, former) if each >= 0], self._aim_share / 4)
+        brokers = [each for each in (leader, former) if each >= 0]
+        if not self._simulation.calm and self._aimed and self._random.random() < self._aim_share / 4:
+            self._aim("an election", self._processes[self._random.choice(brokers)])
 
-    def request_sent(self, sender: Process, receiver: Process) -> None:
-        """A broker has asked another one for what changes something for good."""
-        brokers = [self._processes.index(process) for process in (sender, receiver)]
-        self._aim("a request", brokers, self._aim_share / 8)
+    def request_sent(self, sender: Process, receiver: Process, about: Sequence[Process]) -> None:
+        """A broker asks another one for what changes something for good; ``about`` are those whose state it tells."""
+        if not self._simulation.calm and self._aimed and self._random.random() < self._aim_share / 8:
+            if self._random.random() < 0.5:
+                self._aim("a request", self._random.choice((sender, receiver)))
+            else:
+                self._cut_for_a_while([(sender.host, receiver.host)], "")
+                self._aim("a request that is held", self._random.choice(about))
 
-    def _aim(self, event: str, brokers: list[int], share: float) -> None:
-        if self._simulation.calm or not self._aimed or not brokers or self._random.random() >= share:
-            return
-        kind, process = self._random.choice(self._aimed), self._processes[self._random.choice(brokers)]
+    def _aim(self, event: str, process: Process) -> None:
+        kind = self._random.choice(self._aimed)
         self._scheduler.after(self._random.randrange(AIM_US), None, self._strike_after, event, kind, process)
 
     def _strike_after(self, event: str, kind: str, process: Process) -> None:

@@ -178,6 +178,8 @@ class Replica:
         self.verified = log.log_start_offset  # up to here it is the committed prefix
         self.led_epoch = -1
         self.led_high_watermark = -1
+        # What it remembers of producers was read from its files, not gathered while they were written.
+        self.was_read = log.log_end_offset > log.log_start_offset
 
 
 class ClusterObserver:
@@ -284,6 +286,7 @@ class ClusterObserver:
     def _look_at_log(self, process: Process, log: Log, leader: Any) -> None:
         part = (self._model.topic(log.topic, log.topic_id), log.partition)
         replica = self._replicas.get((process.name, part))
+        is_new = replica is None
         if replica is None:
             is_cleaned = log.topic in self._model.compacted_topics
             replica = self._replicas[process.name, part] = Replica(log, is_cleaned)
@@ -327,16 +330,17 @@ class ClusterObserver:
             REACHED["a log is cut"] += 1
             REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
             check_snapshots(where, log.path, end)
-        if (end < end_before or epoch > epoch_before) and end == log.next_offset:
-            self._check_producers(where, log, model)
+            replica.was_read = True
+        if (is_new or end < end_before or epoch > epoch_before) and end == log.next_offset:
+            self._check_producers(where, log, model, replica.was_read)
 
-    def _check_producers(self, where: str, log: Log, model: LogModel) -> None:
+    def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:
         """Of a cleaned log, and of one whose beginning is gone, the committed batches are told by the model."""
         found = read_directory(log.path)
         if log.topic in self._model.compacted_topics:
             found = [*model.batches, *(batch for batch in found if batch.base_offset >= model.end_offset)]
             found = [batch for batch in found if batch.base_offset < log.log_end_offset]
-        check_producers(where, log, found, all_batches=log.log_start_offset == 0)
+        check_producers(where, log, found, all_batches=log.log_start_offset == 0, was_read=was_read)
 
     def _look_at_leader(self, broker: str, where: str, leader: Any, replica: Replica, high: int, end: int) -> None:
         epoch = leader.leader_epoch
@@ -462,7 +466,7 @@ class ClusterObserver:
             model = self._model.log(self._model.topic(log.topic, log.topic_id), log.partition)
             where = f"{log.topic}-{log.partition} on {process.name}"
             check(log.log_end_offset == model.end_offset, SAME_PREFIX, f"{where} ends at {log.log_end_offset}")
-            self._check_producers(where, log, model)
+            self._check_producers(where, log, model, was_read=True)  # it has just started
             found = read_directory(Path(log.path))
             model.check_replica(where, found, log.log_start_offset, model.end_offset, SAME_PREFIX)
         image = server.services.metadata.image

@@ -15,6 +15,7 @@ from pybroker.cluster.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_
 from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pybroker_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation import coordinator_replay
 from tests.simulation.administrator import Administrator, set_config
@@ -23,7 +24,7 @@ from tests.simulation.cluster_client import LEADER_IS_ELSEWHERE, ClusterClient
 from tests.simulation.cluster_faults import FAULTS, ClusterFaults
 from tests.simulation.cluster_observer import ClusterObserver
 from tests.simulation.consumer_members import ConsumerMember
-from tests.simulation.consuming import find_coordinator
+from tests.simulation.consuming import GROUP_IS_ELSEWHERE, find_coordinator
 from tests.simulation.fleeting import FleetingReader, FleetingWriter
 from tests.simulation.full_disks import FullDisks
 from tests.simulation.lost_disks import give_up_lost_disks
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
 
 COORDINATORS_PARTITIONS = 2
+ENDED = {"Empty", "CompleteCommit", "CompleteAbort"}
 METADATA_URL = "sqlite:////simulated"  # of whatever kind: the store is made here
 
 Member = ClassicMember | ConsumerMember | SwitchingMember
@@ -67,6 +69,7 @@ class ClusterSimulation(Run):
 
     ``with_groups``: there are groups and transactions, too; without them a run is short.  ``with_old_readers``: there
     are readers that know no leader epochs: where no broker is cut off they are told nothing wrong all the same.
+    ``aim_share``: how often a fault is aimed at an election or a request, from 0 to 1; the seed draws it when unset.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ClusterSimulation(Run):
         with_old_readers: bool = False,
         active_ms: int = 20_000,
         faults: frozenset[str] = frozenset(FAULTS),
+        aim_share: float | None = None,
         write_trace: Callable[[str], None] | None = None,
         steps_max: int = 5 * STEPS_MAX,
     ) -> None:
@@ -117,7 +121,7 @@ class ClusterSimulation(Run):
             process = self.world.broker(f"10.0.1.{broker_id}", data_dir, settings, f"broker-{broker_id}", dirs)
             process.monotonic_origin_ms = random.randrange(1 << 32)
         self.observer = ClusterObserver(self.model, self.world, self.ensemble)
-        self.faults = ClusterFaults(self, faults)
+        self.faults = ClusterFaults(self, faults, aim_share)
         self.peer_requests = PeerRequests(self, self.faults.request_sent)
         self.peer_requests.overtaken_share = self.faults.overtaken_share
         self.observer.on_election = self.faults.elected
@@ -280,7 +284,23 @@ class ClusterSimulation(Run):
         for transformer in transformers:
             self._check_transformed(transformer.group)
         await self._restart_all(admin)
+        for group in dict.fromkeys(client.group for client in groups):
+            await self._caught_up(admin, group)
+        for producer in transactional:
+            await self._has_no_open_transaction(admin, producer.transactional_id)
         self._finished = True
+
+    async def _has_no_open_transaction(self, admin: Client, transactional_id: str) -> None:
+        """A coordinator that has just started says that the last transaction has ended."""
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        while True:
+            (found,) = (await admin.insist(request, 0)).transaction_states
+            if found.error_code not in GROUP_IS_ELSEWHERE:
+                break
+            await admin.sleep(200)
+        told = f"{transactional_id}: error {found.error_code}, {found.transaction_state}, {found.topics}"
+        ended = found.transaction_state in ENDED and not found.topics
+        check(not found.error_code and ended, "no transaction hangs", told)
 
     async def _create_topics(self, admin: Client) -> None:
         wanted = topic_settings(self.cleans, self.large_batches, self._deletions_go)

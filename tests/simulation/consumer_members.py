@@ -203,6 +203,8 @@ class ConsumerMember:
         for part, _, value in polled:
             processed.setdefault((part, value), self.name)
         if polled or self.random.random() < 0.1:
+            if self.data.positions and self.random.random() < 0.2:
+                await self.data.fetch_committed(list(self.data.positions), self.member_id, self.epoch)
             await self._commit()
 
     async def _commit(self) -> None:

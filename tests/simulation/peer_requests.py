@@ -10,7 +10,7 @@ Of the first transaction protocol no marker comes again: nothing in it says whic
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 KEPT = 40
 TIMEOUT_MS = 5_000
-Sent = Callable[["Process", "Process"], None]
+# Who sends, who is to have it, and who it is about: where that one fails meanwhile, it is about the past.
+Sent = Callable[["Process", "Process", Sequence["Process"]], None]
 
 
 class Request(NamedTuple):
@@ -40,7 +41,7 @@ class Request(NamedTuple):
 
 
 class PeerRequests:
-    """See the module's docstring.  ``on_sent`` is told of each request, with who sends it to whom."""
+    """See the module's docstring.  ``on_sent`` is told of each request before it leaves."""
 
     def __init__(self, simulation: ClusterSimulation, on_sent: Sent) -> None:
         self._simulation = simulation
@@ -63,7 +64,9 @@ class PeerRequests:
             if isinstance(request, self._kinds) and life is not None and life.process is not None:
                 self._clients[life.process] = client
                 self._note(Request(life.process, broker_id, request, version, _subjects(request)))
-                self._on_sent(life.process, self._simulation.world.processes[broker_id])
+                processes = self._simulation.world.processes
+                about = [processes[each] for each in _joining(request) if processes[each] is not life.process]
+                self._on_sent(life.process, processes[broker_id], about or [life.process])
             self._ask(client, broker_id, request, version, done, **rest)
 
         with patch.object(PeerClient, "ask", ask):
@@ -80,7 +83,6 @@ class PeerRequests:
         """Send a request once more, if its sender runs."""
         if sent.sender.server is None or sent.sender.is_paused:
             return False
-        REACHED["an old request comes once more"] += 1
         self._simulation.trace(sent.sender.name, f"{type(sent.request).__name__} to broker-{sent.receiver} once more")
         self._simulation.scheduler.after(0, sent.sender.life, self._send, sent)
         return True
@@ -92,7 +94,10 @@ class PeerRequests:
         return f"of {sent.sender.name}"
 
     def _send(self, sent: Request) -> None:
-        client = self._clients[sent.sender]  # of a former life, perhaps: then it is closed, and sends nothing
+        client = self._clients[sent.sender]
+        if client._is_closed:  # of a former life, in which nothing was asked that counts here since
+            return
+        REACHED["an old request comes once more"] += 1
         self._ask(
             client,
             sent.receiver,
@@ -110,3 +115,11 @@ def _subjects(request: Any) -> frozenset[object]:
             (topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions
         )
     return frozenset(marker.producer_id for marker in request.markers)
+
+
+def _joining(request: Any) -> list[int]:
+    """The brokers that a request would have in sync."""
+    if not isinstance(request, AlterPartitionRequest):
+        return []
+    partitions = [each for topic in request.topics for each in topic.partitions]
+    return sorted({state.broker_id for each in partitions for state in each.new_isr_with_epochs})

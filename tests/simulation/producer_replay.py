@@ -72,10 +72,11 @@ def coordinator_epoch(marker: Batch) -> int:
     return -1
 
 
-def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batches: bool) -> None:
+def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batches: bool, was_read: bool) -> None:
     """Compare what an open log remembers with what its batches say.
 
     ``all_batches``: none has ever been taken from the log's beginning, so that it remembers no producer besides.
+    ``was_read``: the log was opened, or cut, so that of a producer's last batches it may remember fewer than five.
     """
     expected, state = replayed(batches), log.producers
     if all_batches:
@@ -85,7 +86,7 @@ def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batch
         entry = state.producers.get(producer_id)
         check(entry is not None, PRODUCERS, f"{where}: producer {producer_id} is forgotten, {producer}")
         assert entry is not None
-        difference = _difference(entry, producer)
+        difference = _difference(entry, producer, was_read)
         check(not difference, PRODUCERS, f"{where}: producer {producer_id}: {difference}")
     is_open = {producer.open_since: key for key, producer in expected.items() if producer.open_since >= 0}
     same = all(state.ongoing_txns.get(offset) == key for offset, key in is_open.items())
@@ -93,8 +94,8 @@ def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batch
     check(same, PRODUCERS, f"{where}: open since {state.ongoing_txns}, and by the batches since {is_open}")
 
 
-def _difference(entry: ProducerStateEntry, producer: Producer) -> str:
-    """In what a remembered producer differs; "" if in nothing.  After a start it may remember fewer batches."""
+def _difference(entry: ProducerStateEntry, producer: Producer, was_read: bool) -> str:
+    """In what a remembered producer differs; "" if in nothing."""
     pairs = (
         ("epoch", entry.producer_epoch, producer.epoch),
         ("coordinator's epoch", entry.coordinator_epoch, producer.coordinator_epoch),
