@@ -331,11 +331,13 @@ class ClusterObserver:
             REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
             check_snapshots(where, log.path, end)
             replica.was_read = True
-        if (is_new or end < end_before or epoch > epoch_before) and end == log.next_offset:
+        # The cleaner keeps a producer's last batch: where that is cut away, what came before it may be gone already.
+        is_whole = log.topic not in self._model.compacted_topics and end == log.next_offset
+        if is_whole and (is_new or end < end_before or epoch > epoch_before):
             self._check_producers(where, log, model, replica.was_read)
 
     def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:
-        """Of a cleaned log, and of one whose beginning is gone, the committed batches are told by the model."""
+        """Of a cleaned log the committed batches are told by the model."""
         found = read_directory(log.path)
         if log.topic in self._model.compacted_topics:
             found = [*model.batches, *(batch for batch in found if batch.base_offset >= model.end_offset)]
