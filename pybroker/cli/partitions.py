@@ -148,7 +148,7 @@ def reassign(
             report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
             return
         if throttle is not None and changed:
-            set_throttle(client, moves(listed(client, None), now, changed), throttle)
+            set_throttle(client, moves(under_way, now, changed), throttle)
             remark(f"throttled to {throttle:,} bytes per second until {'all have moved' if wait else _REMOVING}")
         answers = alter(client, changed)
         begun = [each for each, (code, _) in answers.items() if not code]

@@ -75,6 +75,7 @@ class ClusterFaults:
         self._aimed = [name for name in AIMED if name in self._kinds]
         drawn = self._random.choice((0.0, 0.0, 0.1, 0.3))
         self._aim_share = drawn if aim_share is None else aim_share
+        # Of requests between brokers, just behind which an older one about the same comes once more.
         self.overtaken_share = self._random.choice((0.0, 0.1, 0.5)) if "old request" in self._kinds else 0.0
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
         self._undo: dict[int, Callable[[], None]] = {}

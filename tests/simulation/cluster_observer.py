@@ -10,7 +10,7 @@ Owns the invariants of a cluster that need no client, each with a name of its ow
 - a topic that is made anew under a name shows nothing of the one before it, and keeps its partitions;
 - a log's start never goes back in a process's life, and moves in no topic of which nothing is deleted;
 - images of one epoch are the same on all brokers;
-- one controller per controller epoch, and nobody else writes;
+- one controller per controller epoch, and no other broker writes;
 - who is in sync by the store has what is committed, whenever more is, and when a replica joins;
 - a producer's epoch, and that of the coordinator which ends its transactions, never go back in a log;
 - what a log remembers of its producers is what its batches say (``producer_replay``): as it is opened, when it is cut,
@@ -199,10 +199,8 @@ class ClusterObserver:
         self._images: dict[int, tuple[str, ClusterImage]] = {}
         self._seen_images: dict[str, ClusterImage] = {}
         self._controllers: dict[int, int] = {}  # controller epoch -> broker id
-        self._stored_epochs: dict[str, tuple[int, int]] = {}
         self._holders: dict[str, Holders] = {}  # by the partition's key in the store
-        self._in_sync: dict[str, tuple[int, frozenset[int]]] = {}  # and with its leader epoch, who is
-        self._stored: dict[str, dict[str, Any]] = {}  # as the store has it
+        self._stored: dict[str, dict[str, Any]] = {}  # as the store has it, by the key as well
         self._partitions: dict[str, tuple[bytes, Partition]] = {}  # topic id and name, by the key as well
         # The epochs of a producer's last batch and of the coordinator of its last marker, in what is committed.
         self._producers: dict[tuple[Partition, int], tuple[int, int]] = {}
@@ -382,7 +380,7 @@ class ClusterObserver:
             self._check_producer(part, batch)
             model.append(batch)
         replica.verified = model.end_offset
-        self._check_in_sync(replica.topic_id, part, epoch, model.end_offset)
+        self._check_in_sync(store_codec.partition_key(replica.topic_id, part[1]), epoch, model.end_offset)
         commits = self._commits.setdefault(part, [])
         commits[:] = [commit for commit in commits if commit.leader_epoch != epoch]
         commits.append(Commit(model.end_offset, epoch))
@@ -396,15 +394,16 @@ class ClusterObserver:
                     end = later.log.log_end_offset
                     self._check_has_committed(f"{part[0]}-{part[1]} on {process.name}", later, other, end)
 
-    def _check_in_sync(self, topic_id: bytes, part: Partition, epoch: int, end_offset: int) -> None:
-        key = store_codec.partition_key(topic_id, part[1])
-        leader_epoch, in_sync = self._in_sync.get(key, (-1, frozenset()))
-        if epoch == leader_epoch:  # one that was deposed commits nothing: it is found otherwise
-            for broker_id in in_sync:
-                self._check_has(key, topic_id, part[1], broker_id, end_offset)
+    def _check_in_sync(self, key: str, epoch: int, end_offset: int) -> None:
+        stored = self._stored.get(key)
+        # A leader that was deposed commits nothing: that is found otherwise.
+        if stored is not None and stored["leaderEpoch"] == epoch:
+            for broker_id in stored["isr"]:
+                self._check_has(key, broker_id, end_offset)
 
-    def _check_has(self, key: str, topic_id: bytes, index: int, broker_id: int, end_offset: int) -> None:
+    def _check_has(self, key: str, broker_id: int, end_offset: int) -> None:
         """A broker that runs, and has lost nothing with its power, has a partition's records up to an offset."""
+        topic_id, (_, index) = self._partitions[key]
         server: Any = next(each for each in self._processes if broker_id_of(each.name) == broker_id).server
         holders = self._holders.get(key)
         has_lost_some = broker_id in self._gone or (holders is not None and broker_id in holders.torn)
@@ -525,10 +524,10 @@ class ClusterObserver:
                 self._check_stored_partition(key, json.loads(value))
 
     def _check_stored_partition(self, key: str, fields: dict[str, Any]) -> None:
-        epochs = fields["leaderEpoch"], fields["partitionEpoch"]
-        before = self._stored_epochs.get(key, (-1, -1))
-        check(epochs >= before, EPOCHS, f"{key}: from {before} to {epochs}")
-        self._stored_epochs[key] = epochs
+        before = self._stored.get(key)
+        self._stored[key] = fields
+        former, epochs = _epochs(before) if before is not None else (-1, -1), _epochs(fields)
+        check(epochs >= former, EPOCHS, f"{key}: from {former} to {epochs}")
         isr, replicas = set(fields["isr"]), set(fields["replicas"])
         check(isr <= replicas, "who is in sync is a replica", f"{key}: ISR {isr} of {replicas}")
         leader = fields["leader"]
@@ -539,32 +538,27 @@ class ClusterObserver:
         # Where nobody is in sync, nor eligible, who led last may lead again.
         all_holders = in_sync or frozenset(fields.get("lastKnownElr", ()))
         holders.become(all_holders, frozenset(self._gone), caught_up=bool(in_sync) and not is_recovering)
-        self._note_election(key, fields)
-        self._check_joined(key, fields["leaderEpoch"], frozenset(isr))
+        if before is not None and fields["leader"] not in (before["leader"], NO_LEADER):
+            self._note_election(key, before, fields["leader"])
+        self._check_joined(key, isr - set(before["isr"] if before is not None else ()))
         self._note_end_of_promise(key, holders)
 
-    def _note_election(self, key: str, fields: dict[str, Any]) -> None:
-        before = self._stored.get(key)
-        self._stored[key] = fields
-        if before is None or fields["leader"] in (before["leader"], NO_LEADER):
-            return
+    def _note_election(self, key: str, before: dict[str, Any], leader: int) -> None:
         REACHED["an election"] += 1
         REACHED["an election while a reassignment runs"] += bool(before.get("adding") or before.get("removing"))
-        REACHED["an election of one that is not in sync"] += fields["leader"] not in before["isr"]
+        REACHED["an election of one that is not in sync"] += leader not in before["isr"]
         _, part = self._partitions.get(key, (b"", ("", 0)))
         if part[0] == TRANSACTION_STATE_TOPIC:
             is_open = any(log.open_transactions for log in self._model.logs.values())
             REACHED["a coordinator's move under an open transaction"] += is_open
-        self.on_election(fields["leader"], before["leader"])
+        self.on_election(leader, before["leader"])
 
-    def _check_joined(self, key: str, leader_epoch: int, in_sync: frozenset[int]) -> None:
-        """Whoever is in sync by the store from now on has what is committed by now."""
-        _, before = self._in_sync.get(key, (-1, frozenset()))
-        self._in_sync[key] = leader_epoch, in_sync
+    def _check_joined(self, key: str, joined: set[int]) -> None:
+        """Brokers that are in sync by the store from now on have what is committed by now."""
         if key in self._partitions:
-            topic_id, part = self._partitions[key]
-            for broker_id in in_sync - before:
-                self._check_has(key, topic_id, part[1], broker_id, self._model.log(*part).end_offset)
+            _, part = self._partitions[key]
+            for broker_id in joined:
+                self._check_has(key, broker_id, self._model.log(*part).end_offset)
 
     # --- power failures ----------------------------------------------------------------------------------------------
 
@@ -605,6 +599,11 @@ class ClusterObserver:
 def broker_id_of(name: str) -> int:
     """Of a process of the run."""
     return int(name.rpartition("-")[2])
+
+
+def _epochs(stored: dict[str, Any]) -> tuple[int, int]:
+    """The leader epoch and the partition epoch of a partition, as the store has it."""
+    return stored["leaderEpoch"], stored["partitionEpoch"]
 
 
 def _end_of(path: Path) -> int:

@@ -122,8 +122,7 @@ class ClusterSimulation(Run):
             process.monotonic_origin_ms = random.randrange(1 << 32)
         self.observer = ClusterObserver(self.model, self.world, self.ensemble)
         self.faults = ClusterFaults(self, faults, aim_share)
-        self.peer_requests = PeerRequests(self, self.faults.request_sent)
-        self.peer_requests.overtaken_share = self.faults.overtaken_share
+        self.peer_requests = PeerRequests(self)
         self.observer.on_election = self.faults.elected
         self.full_disks = FullDisks(self)
 

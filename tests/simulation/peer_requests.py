@@ -10,7 +10,7 @@ Of the first transaction protocol no marker comes again: nothing in it says whic
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 KEPT = 40
 TIMEOUT_MS = 5_000
-# Who sends, who is to have it, and who it is about: where that one fails meanwhile, it is about the past.
-Sent = Callable[["Process", "Process", Sequence["Process"]], None]
 
 
 class Request(NamedTuple):
@@ -41,16 +39,14 @@ class Request(NamedTuple):
 
 
 class PeerRequests:
-    """See the module's docstring.  ``on_sent`` is told of each request before it leaves."""
+    """What the brokers of one run have sent each other lately.  The faults hear of each request before it leaves."""
 
-    def __init__(self, simulation: ClusterSimulation, on_sent: Sent) -> None:
+    def __init__(self, simulation: ClusterSimulation) -> None:
         self._simulation = simulation
         self._random = simulation.new_random()
-        self._on_sent = on_sent
         self._sent: deque[Request] = deque(maxlen=KEPT)
         self._clients: dict[Process, PeerClient] = {}
         self._ask = PeerClient.ask
-        self.overtaken_share = 0.0  # of requests, just behind which an older one about the same comes once more
         self._kinds: tuple[type, ...] = (AlterPartitionRequest,)
         if not simulation.speaks_first_protocol:
             self._kinds += (WriteTxnMarkersRequest,)
@@ -66,7 +62,7 @@ class PeerRequests:
                 self._note(Request(life.process, broker_id, request, version, _subjects(request)))
                 processes = self._simulation.world.processes
                 about = [processes[each] for each in _joining(request) if processes[each] is not life.process]
-                self._on_sent(life.process, processes[broker_id], about or [life.process])
+                self._simulation.faults.request_sent(life.process, processes[broker_id], about or [life.process])
             self._ask(client, broker_id, request, version, done, **rest)
 
         with patch.object(PeerClient, "ask", ask):
@@ -75,7 +71,7 @@ class PeerRequests:
     def _note(self, sent: Request) -> None:
         older = [each for each in self._sent if not each.subjects.isdisjoint(sent.subjects)]
         self._sent.append(sent)
-        if older and not self._simulation.calm and self._random.random() < self.overtaken_share:
+        if older and not self._simulation.calm and self._random.random() < self._simulation.faults.overtaken_share:
             delay_us = self._random.choice((2_000, 100_000, 2_000_000))
             self._simulation.scheduler.after(delay_us, None, self._send_if_it_runs, self._random.choice(older))
 

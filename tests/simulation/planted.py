@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.simulation import cluster_observer as observed
 from tests.simulation.cluster_simulation import ClusterSimulation
+
+SEEN = "the high watermark never goes back in what a client sees"
+LOST = {
+    observed.LEADER_HAS_IT,
+    observed.SAME_PREFIX,
+    observed.PREFIX_STAYS,
+    observed.FOLLOWERS_WATERMARK,
+    observed.IN_SYNC,
+}
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -24,7 +34,7 @@ class Planted(NamedTuple):
 
     plant: Plant
     invariants: set[str]
-    runs: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
+    runs: dict[str, Any] = {}  # noqa: RUF012  # a constant
     first_seed: int = 1
 
 

@@ -22,20 +22,12 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.results import AppendResult
 from pybroker_protocol.errors import ErrorCode
 from tests.simulation import cluster_observer as observed
-from tests.simulation.planted import Planted, check_found
+from tests.simulation.planted import LOST, SEEN, Planted, check_found
 
 SEEDS_MAX = 1_000
 
 ACKNOWLEDGED = "acknowledged data is where the acknowledgement says"
 READ = "a consumer reads what was written, committed transactions whole, and nothing else"
-SEEN = "the high watermark never goes back in what a client sees"
-LOST = {
-    observed.LEADER_HAS_IT,
-    observed.SAME_PREFIX,
-    observed.PREFIX_STAYS,
-    observed.FOLLOWERS_WATERMARK,
-    observed.IN_SYNC,
-}
 
 
 def take_the_log_s_end_for_committed(monkeypatch: pytest.MonkeyPatch) -> None:

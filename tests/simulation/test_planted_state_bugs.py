@@ -18,12 +18,10 @@ from pybroker.storage.results import ReadResult
 from pybroker.storage.rules.producer_state import ProducerStateManager, SequenceError
 from tests.simulation import cluster_observer as observed
 from tests.simulation import coordinator_replay, producer_replay
-from tests.simulation.planted import Planted, check_found
+from tests.simulation.planted import LOST, SEEN, Planted, check_found
 
 SEEDS_MAX = 40
 
-LOST = {observed.LEADER_HAS_IT, observed.SAME_PREFIX, observed.PREFIX_STAYS, observed.FOLLOWERS_WATERMARK}
-SEEN = "the high watermark never goes back in what a client sees"
 NEWEST = 1 << 31  # later than any epoch
 
 
@@ -224,7 +222,7 @@ DEPOSED = {"with_groups": False, "faults": frozenset({"kill", "pause", "clean re
 
 PLANTED = [
     Planted(take_a_stale_partition_epoch, {observed.IN_SYNC}, LATE_CHANGES),
-    Planted(have_followers_join_behind_the_start_of_the_epoch, {observed.IN_SYNC, SEEN, *LOST}, DEPOSED),
+    Planted(have_followers_join_behind_the_start_of_the_epoch, {SEEN, *LOST}, DEPOSED),
     Planted(lose_a_marker_s_epoch_on_followers, {producer_replay.PRODUCERS}),
     Planted(lose_a_marker_s_coordinator_on_followers, {producer_replay.PRODUCERS}),
     Planted(take_markers_of_an_earlier_epoch, {producer_replay.EPOCHS_OF_PRODUCERS}),
@@ -236,8 +234,8 @@ PLANTED = [
 # Not found within some 30 or 40 seeds, by whatever faults: they are the next thing to look for.
 UNFOUND = [
     Planted(go_on_with_what_was_known_in_an_earlier_term, {coordinator_replay.COORDINATORS}),
-    Planted(take_replicas_of_any_broker_epoch, {observed.IN_SYNC, *LOST}),
-    Planted(keep_what_followers_had_in_an_earlier_term, {observed.IN_SYNC, *LOST}),
+    Planted(take_replicas_of_any_broker_epoch, LOST),
+    Planted(keep_what_followers_had_in_an_earlier_term, LOST),
     Planted(take_markers_of_a_deposed_coordinator, {producer_replay.MARKERS}),
 ]
 
