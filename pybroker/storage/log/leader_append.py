@@ -208,7 +208,7 @@ def _append(
             return None
         segment.append(records, (placed,))
     except OSError as error:
-        write_failed(log, formers, error)
+        write_failed(log, formers, error, size)
         return log.storage_error()
     log.appended(last_offset + 1)
     log.directory.writers.note_small_append()

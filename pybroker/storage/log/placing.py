@@ -114,7 +114,7 @@ def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
         log.producers.refused.note(header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], error_code)
 
 
-def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError) -> None:
-    """The disk did not take batches that were placed last, with nothing in flight."""
+def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError, size: int) -> None:
+    """The disk did not take batches of ``size`` bytes that were placed last, with nothing in flight."""
     log.producers.take_back(formers)
-    log.write_failed(error)
+    log.write_failed(error, size)
