@@ -156,14 +156,12 @@ class BrokerServer:
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         self._tell_of_moved_replicas(env, logs, channel)
         rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
-        cordoned = logs.cordon(config.cordoned_log_dirs)
         if membership.is_alone:
+            cordoned = logs.cordon(config.cordoned_log_dirs)
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(
-                membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue, cordoned
-            )
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
@@ -171,7 +169,7 @@ class BrokerServer:
                 log.warning(why)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
-        self._keep_cordoned(services.configs, logs, membership, cordoned)
+        self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
         self._hold_clients_to_quotas(metadata)
@@ -198,18 +196,15 @@ class BrokerServer:
         self._close_what_was_built.append(moved.close)
         logs.on_replica_moved = moved.tell
 
-    def _keep_cordoned(
-        self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]
-    ) -> None:
-        """The controller hears which log dirs take no new replicas, from ``registered`` on."""
+    def _keep_cordoned(self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember) -> None:
+        """The controller hears which log dirs take no new replicas, by the settings that the image has, too."""
 
         def tell(names: frozenset[str]) -> None:
             if CORDONED_LOG_DIRS in names:
                 membership.cordon(logs.cordon(self.config.cordoned_log_dirs))
 
         configs.subscribe(tell)
-        if logs.cordon(self.config.cordoned_log_dirs) != registered:  # the image, which has come now, says otherwise
-            tell(frozenset((CORDONED_LOG_DIRS,)))
+        tell(frozenset((CORDONED_LOG_DIRS,)))
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
@@ -333,12 +328,11 @@ class BrokerServer:
         hearing: Hearing | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
-        cordoned: list[bytes],
     ) -> None:
         member.on_superseded = self._on_failure
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered, cordoned)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
 
         why = await outcome_of(begin)
         if why is not None:
