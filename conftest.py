@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from harness import apache_kafka, zookeeper
-from harness.client_threads import client_threads, left_behind
+from harness.client_threads import client_threads, left_behind, referred_to_by
 from harness.spark_sessions import SparkSessions
 from harness.time_outs import marked_time_out_s
 from hypothesis import HealthCheck, settings
@@ -101,7 +101,7 @@ def no_client_outlives_its_module() -> Iterator[None]:
     yield
     deadline = time.monotonic() + LEAK_GRACE_S
     while threads := left_behind(before):
-        assert time.monotonic() < deadline, f"clients of librdkafka are left behind, with the threads {sorted(threads)}"
+        assert time.monotonic() < deadline, f"clients of librdkafka are left: {sorted(threads)}, {referred_to_by()}"
         time.sleep(0.05)
 
 
