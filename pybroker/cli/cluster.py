@@ -29,8 +29,9 @@ from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
-from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS
+from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.config.broker import internal_topic_factors
+from pybroker.config.schema import ConfigError
 
 app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
 
@@ -66,7 +67,6 @@ def up(
     directory = data_dir.absolute()
     if "," in str(directory):  # a broker would take it for several
         raise CommandFailed(f"--data-dir {directory}: the path of a cluster's directory must have no comma")
-    directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     _refuse_second(directory)
     url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")
     timeout_ms = dict(pairs).get("pybroker.metadata.session.timeout.ms", str(SESSION_TIMEOUT_MS))
@@ -80,6 +80,12 @@ def up(
         name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
         own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
         members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log", [directory / name]))
+    try:
+        refuse_directory_of_one([str(directory)])
+        require_free_ports(members, [("127.0.0.1", port)])
+    except (ConfigError, OSError) as error:
+        raise CommandFailed(str(error)) from error
+    directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     asyncio.run(_Up(directory, members).run(url, int(timeout_ms)))
 
 
