@@ -11,7 +11,7 @@ import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.wire_requests import ask
 
@@ -31,7 +31,7 @@ def list_brokers(session: Session) -> None:
     with session.client() as client:
         cluster = retried(lambda: ask(client, request))
     if cluster.error_code:
-        raise CommandFailed(f"cluster: {describe_error_code(cluster.error_code)}")
+        raise refused("cluster", cluster.error_code, cluster.error_message)
     shown = [
         {
             "id": broker.broker_id,
@@ -71,8 +71,7 @@ def unregister_broker(
     with session.client() as client:
         response = retried(lambda: ask(client, UnregisterBrokerRequest(broker_id=broker_id)))
     if response.error_code:
-        why = response.error_message or describe_error_code(response.error_code)
-        raise CommandFailed(f"broker {broker_id}: {why}")
+        raise refused(f"broker {broker_id}", response.error_code, response.error_message)
     session.output.result(
         [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]
     )

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.group_descriptions import describe_existing, describe_groups, with_offsets
+from pybroker.cli.error_names import fail_for
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
 from pybroker.cli.group_offsets import (
     choose_target,
     chosen_partitions,
@@ -95,13 +97,15 @@ def describe(
     """Describe groups: state, and per partition the committed offset, the end of the log, the lag and the owner."""
     output = session.output
     with session.client() as client:
-        documents = [with_offsets(client, document) for document in describe_existing(client, groups)]
+        told = describe_all(client, list(dict.fromkeys(groups)))
+        documents = [with_offsets(client, each) for each in told.values() if not isinstance(each, CommandFailed)]
     if output.as_json:
         output.json(documents)
-        return
-    for document in documents:
-        output.table(*group_table(document))
-        output.table(*(member_table(document) if members else offset_table(document)))
+    else:
+        for document in documents:
+            output.table(*group_table(document))
+            output.table(*(member_table(document) if members else offset_table(document)))
+    fail_for([each for each in told.values() if isinstance(each, CommandFailed)], output)
 
 
 def group_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:
@@ -139,8 +143,10 @@ def delete_groups(
 ) -> None:
     """Delete groups without members, and their offsets."""
     with session.client() as client:
-        answer = retried(lambda: client.delete_groups(groups))
-    document = [{"group": group, "status": "deleted" if answer[group] == "OK" else answer[group]} for group in groups]
+        codes = group_requests.delete(client, groups)
+    document = [
+        {"group": group, "status": describe_error_code(codes[group]) if codes[group] else "deleted"} for group in groups
+    ]
     session.output.result(document, ("GROUP", "STATUS"), [list(result.values()) for result in document])
     failures = sum(result["status"] != "deleted" for result in document)
     if failures:
@@ -197,7 +203,10 @@ def reset_offsets(
 
 def require_inactive(client: Any, group: str) -> None:
     """Raise ``CommandFailed`` while the group has members; a group that does not exist yet may be given offsets."""
-    state = describe_groups(client, [group]).get(group, {}).get("state")
+    description = describe_groups(client, [group]).get(group, {})
+    if isinstance(description, CommandFailed):
+        raise description
+    state = description.get("state")
     if state is not None and state not in INACTIVE_STATES:
         raise CommandFailed(f"group {group} is {state}: offsets can only be reset while it has no members")
 
@@ -219,7 +228,7 @@ def delete_offsets(
         {
             "topic": partition.topic,
             "partition": partition.partition,
-            "status": error.message if error.errno else "deleted",
+            "status": describe_error_code(error.errno) if error.errno else "deleted",
         }
         for partition, error in sorted(answer.items())
     ]

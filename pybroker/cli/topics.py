@@ -14,6 +14,7 @@ import typer
 from pybroker.cli import config_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import parse_pairs, retried
+from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output
@@ -34,11 +35,17 @@ def kafka_uuid(text: str | None) -> str | None:
 
 def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
     """Metadata of the named topics (``None``: all) by name; raises ``CommandFailed`` for one that is missing."""
-    topics: list[dict[str, Any]] = retried(lambda: client.describe_topics(names))
-    for topic in topics:
-        if topic["error_code"]:
-            raise CommandFailed(f"topic {topic['name']}: {describe_error_code(topic['error_code'])}")
-    return sorted(topics, key=lambda topic: str(topic["name"]))
+    topics, failures = describe_all(client, names)
+    if failures:
+        raise failures[0]
+    return topics
+
+
+def describe_all(client: Any, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
+    """Metadata of those of the topics that there are, by name, and why there is none of the others."""
+    answers: list[dict[str, Any]] = retried(lambda: client.describe_topics(names))
+    topics = sorted((each for each in answers if not each["error_code"]), key=lambda each: str(each["name"]))
+    return topics, [refused(f"topic {each['name']}", each["error_code"]) for each in answers if each["error_code"]]
 
 
 @admin_command(app, "list")
@@ -170,12 +177,18 @@ def describe_topics(
 
     output = session.output
     with session.client() as client:
-        found = describe_existing(client, names or None)
+        found, failures = describe_all(client, names or None)
         chosen = [{**topic, "partitions": [each for each in topic["partitions"] if is_shown(each)]} for topic in found]
         topics = [describe_one(client, topic) for topic in chosen if topic["partitions"] or not only_some]
     if output.as_json:
         output.json(topics)
-        return
+    else:
+        print_descriptions(output, topics)
+    fail_for(failures, output)
+
+
+def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
+    """A table of each topic, and one of its partitions."""
     for topic in topics:
         settings = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
         size = (len(topic["partitions"]), topic["replication_factor"])
@@ -301,5 +314,4 @@ def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None
     answer = retried(lambda: client.create_partitions({name: count}, validate_only=dry_run, raise_errors=False))
     for result in answer.results:
         if result.error_code:
-            message = result.error_message or ""
-            raise CommandFailed(f"topic {name}: {describe_error_code(result.error_code)}: {message}".rstrip(": "))
+            raise refused(f"topic {name}", result.error_code, result.error_message)

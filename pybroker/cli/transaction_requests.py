@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.wire_requests import CoordinatorType, ask, brokers, find_coordinators, raise_passing
 from pybroker_protocol.errors import ErrorCode
 
@@ -88,7 +88,7 @@ def list_transactions(
         response = ask(client, request, node_id, min_version=min_version)
         raise_passing([response.error_code])
         if response.error_code:
-            raise CommandFailed(f"transactions of broker {node_id}: {describe_error_code(response.error_code)}")
+            raise refused(f"transactions of broker {node_id}", response.error_code)
         unknown.update(response.unknown_state_filters)
         found += [
             Listing(state.transactional_id, node_id, state.producer_id, state.transaction_state)
@@ -217,6 +217,5 @@ def fence_producer(client: Any, transaction: Transaction) -> tuple[int, int]:
     response = ask(client, request, node_id)
     raise_passing([response.error_code])
     if response.error_code:
-        code = describe_error_code(response.error_code)
-        raise CommandFailed(f"transaction {transaction.transactional_id}: {code}")
+        raise refused(f"transaction {transaction.transactional_id}", response.error_code)
     return response.producer_id, response.producer_epoch

@@ -14,7 +14,8 @@ import typer
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.hanging_transactions import hanging, long_open
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.offsets import parse_duration_ms
@@ -53,11 +54,6 @@ def duration_ms(text: str, option: str, bare_unit: str) -> int:
         return parse_duration_ms(text, bare_unit)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from error
-
-
-def fail_for(what: object, code: int) -> CommandFailed:
-    """The failure that an error code of one entry is."""
-    return CommandFailed(f"{what}: {describe_error_code(code)}")
 
 
 @admin_command(app, "list")
@@ -133,10 +129,8 @@ def describe_transactions(
         for entry in document
     ]
     session.output.result(document, columns, rows)
-    for name in transactional_ids:
-        if not isinstance(code := answers[name], Transaction):
-            session.output.flush()
-            raise fail_for(f"transaction {name}", code)
+    codes = {name: code for name in transactional_ids if not isinstance(code := answers[name], Transaction)}
+    fail_for([refused(f"transaction {name}", code) for name, code in codes.items()], session.output)
 
 
 def choose_partitions(client: Any, texts: list[str]) -> dict[Partition, int]:
@@ -152,7 +146,7 @@ def choose_partitions(client: Any, texts: list[str]) -> dict[Partition, int]:
         named = existing or [Partition(topic, 0)] if indexes is None else [Partition(topic, index) for index in indexes]
         for partition in named:
             if partition not in leaders:
-                raise fail_for(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             chosen[partition] = leaders[partition]
     return chosen
 
@@ -192,7 +186,7 @@ def describe_producers(
     session.output.result(document, columns, rows)
     for partition, code in failed.items():
         session.output.flush()
-        raise fail_for(partition, code)
+        raise refused(partition, code)
 
 
 def split_answers(
@@ -254,7 +248,7 @@ def find_hanging(
         where = f"--topic {partition.topic} --partition {partition.number} --start-offset {producer.txn_start_offset}"
         remark(f"To end the first of them: pybroker transactions abort {where}")
     for partition, code in failed.items():
-        raise CommandFailed(f"{len(failed)} partitions not looked at: {partition}: {describe_error_code(code)}")
+        raise refused(f"{len(failed)} partitions not looked at: {partition}", code)
 
 
 @admin_command(app, "abort")
@@ -273,7 +267,7 @@ def abort(
         leader = choose_partitions(client, [f"{topic}:{index}"])[partition]
         answer = retried(lambda: requests.describe_producers(client, {partition: leader}))[partition]
         if isinstance(answer, int):
-            raise fail_for(partition, answer)
+            raise refused(partition, answer)
         open_there = [producer for producer in answer if producer.txn_start_offset == start_offset]
         if not open_there:
             raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
@@ -281,7 +275,7 @@ def abort(
         identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
         code = retried(lambda: requests.write_abort_marker(client, leader, partition, *identity))
     if code:
-        raise fail_for(partition, code)
+        raise refused(partition, code)
     document = {**producer_entry(partition, producer), "status": "aborted"}
     names = ("topic", "partition", "txn_start_offset", "producer_id", "producer_epoch", "status")
     columns = ("TOPIC", "PARTITION", "TXN-START-OFFSET", "PRODUCER-ID", "EPOCH", "STATUS")
@@ -295,7 +289,7 @@ def terminate(session: Session, *, transactional_id: TransactionalId) -> None:
         before = retried(lambda: requests.describe_transactions(client, [transactional_id]))[transactional_id]
         if not isinstance(before, Transaction):
             # Without this the request would make the id.
-            raise fail_for(f"transaction {transactional_id}", before)
+            raise refused(f"transaction {transactional_id}", before)
         producer_id, producer_epoch = retried(lambda: requests.fence_producer(client, before))
     document = {
         "transactional_id": transactional_id,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 
@@ -162,6 +162,6 @@ def find_coordinators(client: Any, keys: Iterable[str], kind: CoordinatorType) -
     for coordinator in ask(client, request, min_version=4).coordinators:
         raise_passing([coordinator.error_code])
         if coordinator.error_code:
-            raise CommandFailed(f"coordinator of {coordinator.key}: {describe_error_code(coordinator.error_code)}")
+            raise refused(f"coordinator of {coordinator.key}", coordinator.error_code, coordinator.error_message)
         found.setdefault(coordinator.node_id, []).append(coordinator.key)
     return found

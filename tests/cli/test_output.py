@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from pybroker.cli.error_names import describe_failure, named_error
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_error_code, is_expected
 from pybroker.cli.output import Output, plain_cell, show_duration, show_time
 
@@ -106,5 +107,11 @@ def test_errors_are_one_line_with_kafkas_name() -> None:
     assert describe_error_code(3) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert describe_error_code(128) == "INVALID_REGULAR_EXPRESSION"
     assert describe_error_code(12345) == "error code 12345"
+    assert (
+        describe_failure(TopicAlreadyExistsError("t")) == "TOPIC_ALREADY_EXISTS: A topic of that name exists already."
+    )
+    assert describe_failure(KafkaTimeoutError()) == "KafkaTimeoutError"
+    assert named_error(36, "Topic 't' already exists.") == "TOPIC_ALREADY_EXISTS: Topic 't' already exists."
+    assert named_error(12345) == "error code 12345"
     assert is_expected(KafkaTimeoutError())
     assert not is_expected(TypeError())

@@ -114,7 +114,8 @@ def test_a_transaction_is_described_with_its_partitions_and_one_that_is_missing_
 ) -> None:
     finished = cli.run("transactions", "describe", topic, f"{topic}-missing", "--json")
     assert finished.returncode == 1
-    assert finished.stderr.decode() == f"pybroker: transaction {topic}-missing: TRANSACTIONAL_ID_NOT_FOUND\n"
+    told = "TRANSACTIONAL_ID_NOT_FOUND: The transactional id does not exist."
+    assert finished.stderr.decode() == f"pybroker: transaction {topic}-missing: {told}\n"
     [described] = json.loads(finished.stdout)
     assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}-1"])
     assert described["timeout_ms"] == 60_000
@@ -135,7 +136,8 @@ def test_producers_are_described_by_partition(cli: CommandLine, bootstrap: str, 
     assert cli.json("transactions", "describe-producers", f"{topic}:1", "--open") == []
     missing = cli.run("transactions", "describe-producers", f"{topic}:0,7")
     assert missing.returncode == 1
-    assert missing.stderr.decode() == f"pybroker: {topic}-7: UNKNOWN_TOPIC_OR_PARTITION\n"
+    told = "UNKNOWN_TOPIC_OR_PARTITION: This broker does not have that topic or partition."
+    assert missing.stderr.decode() == f"pybroker: {topic}-7: {told}\n"
 
 
 def test_a_hanging_transaction_is_found_and_aborted_and_read_committed_consumers_move_on(
