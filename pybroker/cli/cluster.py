@@ -1,7 +1,7 @@
 """``pybroker cluster``: several brokers on this machine that are one cluster, and faults for them by name.
 
-Owns: the commands, what they print, and the log files.  The processes are the supervisor's (``supervisor``); the other
-commands find them by ``cluster_state``.
+Owns: these commands, what they print, and the log files.  The processes are the supervisor's (``supervisor``); the
+other commands find them by ``cluster_state``.  What any cluster is tells ``cluster_description``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from pybroker.cli import supervisor
+from pybroker.cli.admin_command import admin_command
+from pybroker.cli.cluster_description import describe_cluster
 from pybroker.cli.cluster_state import ASK, ClusterState, Known, read_state, remove_state, take_restarts, write_state
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json
@@ -33,7 +35,10 @@ from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_di
 from pybroker.config.broker import internal_topic_factors
 from pybroker.config.schema import ConfigError
 
-app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Describe a cluster; run several brokers on this machine as one, with faults by name.", no_args_is_help=True
+)
+admin_command(app, "describe")(describe_cluster)
 
 DEFAULT_DIR = Path("pybroker-cluster")
 BROKERS_MAX = 64

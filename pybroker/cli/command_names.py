@@ -18,6 +18,8 @@ COMMANDS: Final = (
     "groups",
     "transactions",
     "brokers",
+    "logdirs",
+    "features",
     "quotas",
     "acls",
     "users",
@@ -27,6 +29,7 @@ COMMANDS: Final = (
     "tenants",
     "cluster",
     "dump-log",
+    "completion",
 )
 SUMMARY: Final = "A Kafka broker in Python, and the tools to talk to any Kafka cluster."
 _HELP: Final = """\

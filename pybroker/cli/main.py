@@ -13,15 +13,16 @@ from pybroker import __version__
 
 _FAILED: Final = 1
 _MISUSED: Final = 2
-_HELP: Final = ([], ["--help"], ["-h"])
+_HELP: Final = ((), ("--help",), ("-h",))
 _INTERRUPTED: Final = 130
 
 
 def _run_base(arguments: list[str], unmet: list[str]) -> int:
     """What there is of the command line where the extra is not installed; the exit code."""
-    from pybroker.cli.command_names import COMMANDS, base_help, how_to_install
+    from pybroker.cli.command_names import COMMANDS, base_help
+    from pybroker.extras import how_to_install
 
-    if arguments in _HELP:
+    if tuple(arguments) in _HELP:
         print(base_help(), end="")
         return 0
     if arguments == ["--version"]:

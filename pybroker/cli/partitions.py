@@ -22,6 +22,7 @@ from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark
+from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
@@ -44,16 +45,6 @@ Chosen = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", "-a", help="All topics, internal ones as well.")]
 Answer = tuple[int, str | None]  # error code, message
-
-
-class Partition(NamedTuple):
-    """One partition, in the order of tables."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
 
 
 class Reassignment(NamedTuple):

@@ -17,11 +17,11 @@ from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.hanging_transactions import hanging, long_open
-from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_duration, show_time
-from pybroker.cli.transaction_requests import Partition, Producer, Transaction
+from pybroker.cli.partition_leaders import Partition, choose_partitions, find_leaders
+from pybroker.cli.transaction_requests import Producer, Transaction
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="List and describe transactions, find and end those that hang.", no_args_is_help=True)
@@ -133,24 +133,6 @@ def describe_transactions(
     fail_for([refused(f"transaction {name}", code) for name, code in codes.items()], session.output)
 
 
-def choose_partitions(client: Any, texts: list[str]) -> dict[Partition, int]:
-    """The leaders of the partitions named as ``TOPIC`` or ``TOPIC:N,M``; raises for one that does not exist."""
-    try:
-        wanted = [parse_topic_partitions(text) for text in texts]
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    leaders = retried(lambda: requests.find_leaders(client, [topic for topic, _ in wanted]))
-    chosen: dict[Partition, int] = {}
-    for topic, indexes in wanted:
-        existing = [partition for partition in leaders if partition.topic == topic]
-        named = existing or [Partition(topic, 0)] if indexes is None else [Partition(topic, index) for index in indexes]
-        for partition in named:
-            if partition not in leaders:
-                raise refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            chosen[partition] = leaders[partition]
-    return chosen
-
-
 def producer_entry(partition: Partition, producer: Producer) -> dict[str, Any]:
     """A producer of a partition as a document."""
     return {"topic": partition.topic, "partition": partition.number, **producer._asdict()}
@@ -216,7 +198,7 @@ def find_hanging(
     max_timeout_ms = duration_ms(max_timeout, "--max-transaction-timeout", "m")
     now = now_ms()
     with session.client() as client:
-        leaders = choose_partitions(client, topics) if topics else retried(lambda: requests.find_leaders(client, None))
+        leaders = choose_partitions(client, topics) if topics else retried(lambda: find_leaders(client, None))
         known, failed = split_answers(retried(lambda: requests.describe_producers(client, leaders)))
         if not topics:
             # A topic that was deleted since it was listed hides nothing.

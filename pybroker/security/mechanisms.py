@@ -169,8 +169,8 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
                 f"{settings.name_of(anything, name)}=true takes tokens of any {claim}"
             )
     if find_spec("jwt") is None or find_spec("cryptography") is None:
-        of = settings.name_of("sasl.enabled.mechanisms")
-        raise ConfigError(f"{of}: OAUTHBEARER needs the extra: {how_to_install('oauth')}")
+        setting = settings.name_of("sasl.enabled.mechanisms")
+        raise ConfigError(f"{setting}: OAUTHBEARER needs the extra: {how_to_install('oauth')}")
     from pybroker.security.bearer_tokens import BearerTokenValidator, Expectations
     from pybroker.security.key_sets import KeySource
 

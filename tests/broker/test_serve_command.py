@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -16,8 +17,10 @@ from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
+from pybroker import __version__
 from pybroker.cli import serve
 from pybroker.cli.main import main
+from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -120,6 +123,21 @@ def test_first_broker_of_a_cluster_says_in_one_line_what_it_waits_for(tmp_path: 
     lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if " WARNING " in line]
     assert len(lines) == 1
     assert "groups and transactions cannot begin before more join" in lines[0]
+
+
+def test_start_says_in_one_line_which_broker_it_is(tmp_path: Path) -> None:
+    dirs = f"{tmp_path}/data,{tmp_path}/more"
+    arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--set", "node.id=7")
+    with serve_on(tmp_path / "data", *arguments, "--data-dir", dirs) as served:
+        said = (tmp_path / "stderr.log").read_text()
+        cluster_id = (read_meta_properties(tmp_path / "data") or {})["cluster.id"]
+    (line,) = [line for line in said.splitlines() if " INFO pybroker: " in line]
+    assert re.fullmatch(
+        rf".* INFO pybroker: pybroker {re.escape(__version__)} serves as node 7 of cluster {re.escape(cluster_id)} "
+        rf"at PLAINTEXT://127\.0\.0\.1:{served.port}, PLAINTEXT_2://localhost:\d+, "
+        rf"with its data in {re.escape(str(tmp_path))}/data, {re.escape(str(tmp_path))}/more",
+        line,
+    )
 
 
 def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:

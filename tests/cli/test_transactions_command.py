@@ -13,7 +13,8 @@ from harness.apache_kafka import ApacheKafka
 from harness.waiting import wait_until
 
 from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
-from pybroker.cli.transaction_requests import Listing, Partition, Transaction
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.transaction_requests import Listing, Transaction
 from pybroker.cli.transaction_requests import Producer as RememberedProducer
 from pybroker.testing import Broker
 from pybroker_protocol.record_codec import build_batch
