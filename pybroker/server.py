@@ -417,6 +417,8 @@ class BrokerServer:
         """
         member = self._membership
         if member is not None and not member.is_alone and self._is_serving:
+            if self._peers is not None:
+                self._peers.is_leaving = True
             await self._leave(member)
             self._broker_epoch = member.broker_epoch  # it may have registered anew since it started
         if self._sockets is not None:

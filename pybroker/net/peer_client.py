@@ -70,6 +70,7 @@ class PeerClient:
         self._env = env
         self._metadata = metadata
         self._broker_id = broker_id
+        self.is_leaving = False  # this broker stops in good order: that connections end is no news to it
         self._listener = listener
         client_id = f"broker-{broker_id}"
         self._encoder = PeerEncoder(client_id)
@@ -162,6 +163,8 @@ class PeerClient:
 
     def _is_stopping(self, broker_id: int) -> bool:
         """Whether this broker or the other one leaves the cluster, which ends their connections."""
+        if self.is_leaving:
+            return True
         brokers = self._metadata.image.brokers
         return any(each in brokers and brokers[each].in_controlled_shutdown for each in (self._broker_id, broker_id))
 

@@ -492,12 +492,14 @@ def test_each_connection_that_breaks_or_cannot_be_made_is_told() -> None:
     with_server(hang_up, test)
 
 
-@pytest.mark.parametrize(("leaving", "lines"), [(None, 2), (1, 0), (OTHER, 0)])
+@pytest.mark.parametrize(("leaving", "lines"), [(None, 2), (1, 0), (OTHER, 0), ("this process", 0)])
 def test_end_of_a_connection_is_a_warning_unless_one_of_the_two_leaves_in_good_order(
-    caplog: pytest.LogCaptureFixture, leaving: int | None, lines: int
+    caplog: pytest.LogCaptureFixture, leaving: int | str | None, lines: int
 ) -> None:
     async def test(asking: Asking, server: asyncio.Server) -> None:
-        if leaving is not None:
+        if isinstance(leaving, str):
+            asking.peers.is_leaving = True
+        elif leaving is not None:
             endpoints = asking.metadata.image.brokers[OTHER].endpoints
             asking.tell_of(BrokerRegistration(leaving, 1, bytes(16), endpoints, in_controlled_shutdown=True))
         await asking.fail()
