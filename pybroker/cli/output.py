@@ -181,8 +181,8 @@ class Output:
 
 
 def remark(text: str) -> None:
-    """Say something to a person that is not part of the result."""
-    print(text, file=sys.stderr)
+    """Say something to a person that is not part of the result; what is not seen of it is written out."""
+    print("\n".join(map(visible, text.split("\n"))), file=sys.stderr)
 
 
 @contextmanager
