@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pybroker.cli.transaction_requests import Listing, Partition, Producer, Transaction
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
 
 class OpenTransaction(NamedTuple):
