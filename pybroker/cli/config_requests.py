@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import typer
 
-from pybroker.cli.connection import parse_pairs, retried
+from pybroker.cli.client_settings import parse_pairs
+from pybroker.cli.connection import retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.wire_requests import ask
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli.connection import ClientOptions, consumer, retried
-from pybroker.cli.failure import CommandFailed
+from pybroker.cli.client_settings import ClientOptions
+from pybroker.cli.data_clients import ConsumedRecord, consumer, passes, retried
+from pybroker.cli.failure import CommandFailed, describe_error, describe_error_code, describe_kafka_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
@@ -22,9 +25,13 @@ from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Record, compile_format, to_json
 
 # Short enough that Ctrl-C and the check for the end feel immediate; the fetch itself is a long poll.
-POLL_MS = 200
+POLL_S = 0.2
 
 POLL_RECORDS_MAX = 500
+
+REQUEST_TIMEOUT_S = 20.0
+
+DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 COMMIT_INTERVAL_S = 1.0
 
@@ -42,55 +49,85 @@ def default_format(key_delimiter: str | None) -> str:
     return "%s\\n" if key_delimiter is None else f"%k{key_delimiter.replace('%', '%%')}%s\\n"
 
 
-def find_partitions(client: Any, topics: list[str], wanted: list[int]) -> list[Any]:
-    """The partitions to read by hand; raises ``CommandFailed`` for a topic or partition that does not exist."""
-    from kafka import TopicPartition
+def find_partitions(client: Any, topics: list[str], wanted: list[int]) -> list[TopicPartition]:
+    """The partitions to read by hand; raises ``CommandFailed`` for what does not exist, or may not be described."""
+    return [
+        TopicPartition(topic, partition)
+        for topic in topics
+        for partition in _partitions_of(topic, retried(partial(_described, client, topic)), wanted)
+    ]
 
-    found = []
-    for topic in topics:
-        existing = client.partitions_for_topic(topic)
-        if not existing:
-            raise CommandFailed(f"topic {topic}: UNKNOWN_TOPIC_OR_PARTITION")
-        if missing := set(wanted) - existing:
-            raise CommandFailed(f"topic {topic} has no partition {min(missing)}")
-        found += [TopicPartition(topic, partition) for partition in sorted(wanted or existing)]
+
+def _described(client: Any, topic: str) -> Any:
+    """The metadata of a topic; ``KafkaException`` for what passes."""
+    found = client.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+    if found.error is not None and passes(found.error):
+        raise KafkaException(found.error)
     return found
 
 
-def seek(client: Any, partitions: Iterable[Any], start: Start) -> None:
-    """Move the assigned partitions to where reading starts."""
-    partitions = list(partitions)
-    if start.origin is Origin.BEGINNING:
-        client.seek_to_beginning(*partitions)
-    elif start.origin is Origin.END:
-        client.seek_to_end(*partitions)
-    elif start.origin is Origin.ABSOLUTE:
-        seek_within(client, partitions, start.value)
-    elif start.origin is Origin.BEFORE_END:
-        firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
-        for partition in partitions:
-            client.seek(partition, max(firsts[partition], ends[partition] - start.value))
-    elif start.origin is Origin.TIMESTAMP:
-        ends = client.end_offsets(partitions)
-        found = client.offsets_for_times(dict.fromkeys(partitions, start.value))
-        for partition in partitions:
-            # No record is that young: reading starts with the next one to come.
-            client.seek(partition, found[partition].offset if found[partition] else ends[partition])
+def _partitions_of(topic: str, described: Any, wanted: list[int]) -> list[int]:
+    if described.error is not None:
+        raise CommandFailed(f"topic {topic}: {refusal(described.error, 'DESCRIBE')}")
+    if missing := set(wanted) - described.partitions.keys():
+        raise CommandFailed(f"topic {topic} has no partition {min(missing)}")
+    return sorted(wanted or described.partitions)
 
 
-def seek_within(client: Any, partitions: list[Any], offset: int) -> None:
-    """Move to ``offset``, or to the nearest end of what there is, with a remark.
+def refusal(error: KafkaError, operation: str) -> str:
+    """What a broker says of a topic or a group, with the permission that is missing where it is one."""
+    name = describe_error_code(error.code()) if error.code() > 0 else describe_kafka_error(error)
+    return f"{name}: the user lacks the permission {operation}" if error.code() in DENIED else name
 
-    The client's own policy cannot tell the two ends apart.  The end of a reader of committed records is the last stable
-    offset.
+
+def offsets_at(client: Any, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    """The offset of a moment in each partition; ``OFFSET_BEGINNING`` and ``OFFSET_END`` are such moments, too.
+
+    The end of a reader of committed records is the last stable offset.
     """
-    firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
+    asked = [TopicPartition(each.topic, each.partition, at) for each in partitions]
+    if not asked:
+        return {}
+
+    def ask() -> list[TopicPartition]:
+        found: list[TopicPartition] = client.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return found
+
+    return {TopicPartition(each.topic, each.partition): each.offset for each in retried(ask)}
+
+
+def starting_at(client: Any, partitions: list[TopicPartition], start: Start) -> list[TopicPartition]:
+    """The partitions with the offset that each is read from."""
+    if start.origin is Origin.STORED:
+        return partitions
+    found = dict.fromkeys(partitions, OFFSET_BEGINNING)
+    if start.origin is Origin.END:
+        found = dict.fromkeys(partitions, OFFSET_END)
+    elif start.origin is Origin.ABSOLUTE:
+        found = _within(client, partitions, start.value)
+    elif start.origin is Origin.BEFORE_END:
+        firsts, ends = (offsets_at(client, partitions, at) for at in (OFFSET_BEGINNING, OFFSET_END))
+        found = {each: max(firsts[each], ends[each] - start.value) for each in partitions}
+    elif start.origin is Origin.TIMESTAMP:
+        # Where no record is that young reading starts with the next one to come: such an offset is OFFSET_END.
+        found = offsets_at(client, partitions, start.value)
+    return [TopicPartition(each.topic, each.partition, offset) for each, offset in found.items()]
+
+
+def _within(client: Any, partitions: list[TopicPartition], offset: int) -> dict[TopicPartition, int]:
+    """``offset``, or the nearest end of what there is, with a remark: a policy cannot tell the two ends apart."""
+    firsts, ends = (offsets_at(client, partitions, at) for at in (OFFSET_BEGINNING, OFFSET_END))
+    found = {}
     for partition in partitions:
         nearest = max(firsts[partition], min(offset, ends[partition]))
         if nearest != offset:
             what = "the first record left" if nearest > offset else "the end"
             remark(f"pybroker: {partition.topic} {partition.partition}: reading from {what}, offset {nearest}")
-        client.seek(partition, nearest)
+        found[partition] = nearest
+    return found
 
 
 class Reader:
@@ -115,11 +152,13 @@ class Reader:
         self._count = count
         self._exit_at_end = exit_at_end
         self._end_timestamp_ms = end_timestamp_ms
-        self._ends: dict[Any, int] = {}
-        self._passed_end: set[Any] = set()
+        # Of each assigned partition: where it ended when reading began, and what comes next.
+        self._ends: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._passed_end: set[TopicPartition] = set()
         self._commits = commits
         self._committed_at_s = time.monotonic()
-        self._uncommitted: dict[Any, int] = {}
+        self._uncommitted: dict[TopicPartition, int] = {}
 
     def run(self) -> None:
         """Print records until there is a reason to stop; commits what was printed, however it stops."""
@@ -129,16 +168,30 @@ class Reader:
             finally:
                 self._commit()
 
+    def on_revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit what was printed of partitions that go to another member, and forget them."""
+        self._commit()
+        self._forget(partitions)
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Of partitions that are another member's already, nothing is to be committed."""
+        self._forget(partitions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            for known in (self._ends, self._next, self._uncommitted):
+                known.pop(each, None)
+            self._passed_end.discard(each)
+
     def _poll_and_print(self, interruption: Interruption) -> None:
         total = self._count
         with progress("records", total=total) as bar:
             while not interruption.stopped and (total is None or self.printed < total):
                 # With a count no more is taken than will be printed.
-                limit = None if total is None else min(POLL_RECORDS_MAX, total - self.printed)
-                batches = self._client.poll(timeout_ms=POLL_MS, max_records=limit)
-                printed = {partition: self._print(partition, records) for partition, records in batches.items()}
+                limit = POLL_RECORDS_MAX if total is None else min(POLL_RECORDS_MAX, total - self.printed)
+                for message in self._client.consume(limit, POLL_S):
+                    self._take(message)
                 self._output.flush()
-                self._uncommitted |= {partition: offset for partition, offset in printed.items() if offset is not None}
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
                 is_over = self._at_end()
@@ -147,48 +200,54 @@ class Reader:
                 if is_over:
                     return
 
-    def _print(self, partition: Any, records: Iterable[Record]) -> int | None:
-        """Print one partition's records; returns the offset after the last printed one."""
-        next_offset = None
-        for record in records:
-            if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
-                self._passed_end.add(partition)
-                self._client.pause(partition)
-                break
-            self._output.write(self._render(record))
-            self.printed += 1
-            next_offset = record.offset + 1
-        return next_offset
+    def _take(self, message: Any) -> None:
+        """Print a record, or hear what the client says of a partition or of all."""
+        error = message.error()
+        partition = TopicPartition(message.topic() or "", message.partition() or 0)
+        if error is not None:
+            self._hear(error, partition, message)
+            return
+        record = ConsumedRecord.of(message)
+        self._next[partition] = record.offset + 1
+        if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
+            self._passed_end.add(partition)
+        if partition in self._passed_end:
+            return
+        self._output.write(self._render(record))
+        self.printed += 1
+        self._uncommitted[partition] = record.offset + 1
+
+    def _hear(self, error: KafkaError, partition: TopicPartition, message: Any) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            # Behind the last record there may be markers of transactions, which are no records.
+            self._next[partition] = max(message.offset(), self._next.get(partition, 0))
+        elif error.code() in DENIED:
+            of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            what = "the group" if of_group else f"topic {partition.topic}"
+            raise CommandFailed(f"{what}: {refusal(error, 'READ')}")
+        elif not passes(error):
+            raise KafkaException(error)
 
     def _expected(self) -> int | None:
         """How many records will have been printed at the end, as far as that is known."""
         if self._count is not None or not self._exit_at_end:
             return self._count
-        positions = {partition: self._client.position(partition) for partition in self._client.assignment()}
-        ahead: list[int] = [
-            self._ends[partition] - offset for partition, offset in positions.items() if partition in self._ends
-        ]
+        ahead = (end - self._next.get(partition, end) for partition, end in self._ends.items())
         return self.printed + sum(max(0, records) for records in ahead)
 
     def _commit(self) -> None:
         """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
-        from kafka import OffsetAndMetadata
-        from kafka.errors import CommitFailedError
-
         self._committed_at_s = time.monotonic()
-        owned = self._client.assignment() if self._commits else set()
-        offsets = {
-            partition: OffsetAndMetadata(offset, "", -1)
-            for partition, offset in self._uncommitted.items()
-            if partition in owned
-        }
+        offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
         self._uncommitted.clear()
-        if not offsets:
+        if not offsets or not self._commits:
             return
         try:
-            self._client.commit(offsets)
-        except CommitFailedError as error:
-            remark(f"pybroker: not committed: {error}")
+            for each in self._client.commit(offsets=offsets, asynchronous=False):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        except KafkaException as error:
+            remark(f"pybroker: not committed: {describe_error(error)}")
 
     def _at_end(self) -> bool:
         """Whether every assigned partition has been read up to the end it had when reading began."""
@@ -198,28 +257,42 @@ class Reader:
         if not assigned:
             return False
         if missing := [partition for partition in assigned if partition not in self._ends]:
-            self._ends |= retried(lambda: self._client.end_offsets(missing))
+            self._ends |= offsets_at(self._client, missing, OFFSET_END)
         return all(
             partition in self._passed_end
-            or (self._exit_at_end and self._client.position(partition) >= self._ends[partition])
+            or (self._exit_at_end and self._next.get(partition, -1) >= self._ends[partition])
             for partition in assigned
         )
 
 
-def start_reading(client: Any, topics: list[str], partitions: list[int], group: str | None, start: Start) -> None:
-    """Subscribe (with a group) or assign by hand, and move to the start."""
-    wanted = retried(lambda: find_partitions(client, topics, partitions))
-    if group is not None and not partitions:
-        client.subscribe(topics)
-        if start.origin is Origin.STORED:
-            return
-        # Positions exist once the group has assigned partitions; a poll that is empty by construction gets them.
-        while not client.assignment():
-            client.poll(timeout_ms=POLL_MS, max_records=1, update_offsets=False)
-    else:
-        client.assign(wanted)
-    if start.origin is not Origin.STORED:
-        seek(client, client.assignment(), start)
+def start_reading(
+    client: Any, topics: list[str], partitions: list[int], reader: Reader, start: Start, *, joins: bool
+) -> None:
+    """Subscribe (``joins``, as a group's member) or assign by hand, at the start."""
+    wanted = find_partitions(client, topics, partitions)
+    if not joins:
+        client.assign(starting_at(client, wanted, start))
+        return
+    is_first = True
+
+    def on_assign(client: Any, assigned: list[TopicPartition]) -> None:
+        nonlocal is_first
+        # What comes by a later rebalance goes on where its last owner stood.
+        if is_first and start.origin is not Origin.STORED:
+            assigned = starting_at(client, assigned, start)
+        is_first = False
+        try:
+            client.assign(assigned)
+        except KafkaException:
+            # The group's protocol takes partitions one by one, and not all anew.
+            client.incremental_assign(assigned)
+
+    client.subscribe(
+        topics,
+        on_assign=on_assign,
+        on_revoke=lambda _, gone: reader.on_revoke(gone),
+        on_lost=lambda _, gone: reader.on_lost(gone),
+    )
 
 
 def choose_start(wanted: ReadRange, group: str | None) -> Start:
@@ -267,17 +340,16 @@ def consume(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     start = choose_start(wanted, group)
-    config = {
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "isolation_level": ISOLATION_LEVELS[isolation],
-        "allow_auto_create_topics": False,
-        "enable_auto_commit": False,
-        # Internal topics are topics too for whoever names one.
-        "exclude_internal_topics": False,
+    options = ClientOptions(bootstrap, properties, command_config)
+    own = {
+        # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
+        "group.id": group or "pybroker",
+        "auto.offset.reset": "earliest",
+        "isolation.level": ISOLATION_LEVELS[isolation],
+        "enable.auto.commit": "false",
+        "enable.partition.eof": "true",
     }
-    with consumer(ClientOptions(bootstrap, properties, command_config), **config) as client:
-        start_reading(client, topics, numbers, group, start)
+    with consumer(options, own) as client:
         reader = Reader(
             client,
             Output(),
@@ -287,4 +359,6 @@ def consume(
             end_timestamp_ms=wanted.end_timestamp_ms,
             commits=group is not None,
         )
+        joins = group is not None and not numbers
+        start_reading(client, topics, numbers, reader, start, joins=joins)
         reader.run()

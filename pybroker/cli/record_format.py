@@ -23,7 +23,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(Protocol):
-    """What is read of a consumed record; kafka-python's ``ConsumerRecord`` fits."""
+    """What is read of a consumed record."""
 
     @property
     def topic(self) -> str: ...

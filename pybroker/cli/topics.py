@@ -13,7 +13,8 @@ import typer
 
 from pybroker.cli import config_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import parse_pairs, retried
+from pybroker.cli.client_settings import parse_pairs
+from pybroker.cli.connection import retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import RETRY_BACKOFF_S, ClientOptions, admin_client, retried
+from pybroker.cli.client_settings import ClientOptions
+from pybroker.cli.connection import RETRY_BACKOFF_S, admin_client, retried
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
