@@ -142,9 +142,12 @@ class Reader:
         count: int | None,
         exit_at_end: bool,
         end_timestamp_ms: int | None,
-        commits: bool,
+        group: str | None,
     ) -> None:
-        """``count``: how many records to print at most; ``end_timestamp_ms`` ends a partition at that time."""
+        """``count``: how many records to print at most; ``end_timestamp_ms`` ends a partition at that time.
+
+        What is printed is committed for the ``group``, if there is one.
+        """
         self.printed = 0
         self._client = client
         self._output = output
@@ -156,7 +159,7 @@ class Reader:
         self._ends: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
         self._passed_end: set[TopicPartition] = set()
-        self._commits = commits
+        self._group = group
         self._committed_at_s = time.monotonic()
         self._uncommitted: dict[TopicPartition, int] = {}
 
@@ -221,10 +224,12 @@ class Reader:
         if error.code() == KafkaError._PARTITION_EOF:
             # Behind the last record there may be markers of transactions, which are no records.
             self._next[partition] = max(message.offset(), self._next.get(partition, 0))
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            # The client looks for a coordinator of its nominal group, too, where there is none.
+            if self._group is not None:
+                raise CommandFailed(f"group {self._group}: {refusal(error, 'READ')}")
         elif error.code() in DENIED:
-            of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-            what = "the group" if of_group else f"topic {partition.topic}"
-            raise CommandFailed(f"{what}: {refusal(error, 'READ')}")
+            raise CommandFailed(f"topic {partition.topic}: {refusal(error, 'READ')}")
         elif not passes(error):
             raise KafkaException(error)
 
@@ -240,7 +245,7 @@ class Reader:
         self._committed_at_s = time.monotonic()
         offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
         self._uncommitted.clear()
-        if not offsets or not self._commits:
+        if not offsets or self._group is None:
             return
         try:
             for each in self._client.commit(offsets=offsets, asynchronous=False):
@@ -357,7 +362,7 @@ def consume(
             count=count,
             exit_at_end=exit_at_end,
             end_timestamp_ms=wanted.end_timestamp_ms,
-            commits=group is not None,
+            group=group,
         )
         joins = group is not None and not numbers
         start_reading(client, topics, numbers, reader, start, joins=joins)
