@@ -38,6 +38,7 @@ COMMANDS = (
     "tokens",
     "configs",
     "certs",
+    "doctor",
     "tenants",
     "cluster",
     "dump-log",

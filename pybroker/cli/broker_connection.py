@@ -91,7 +91,7 @@ class BrokerConnection:
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._correlation_id = 0
-        self._versions: dict[int, tuple[int, int]] = {}
+        self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -171,14 +171,14 @@ class BrokerConnection:
         if response.error_code:
             why = describe_error_code(response.error_code)
             raise NotReached(Step.PROTOCOL, f"{self.address} answers ApiVersions with {why}")
-        self._versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         self.features = {each.name: each.max_version_level for each in response.finalized_features or []}
 
     def log_in(self) -> None:
         """SASL, or the proof that none is wanted."""
         try:
             if self._access.mechanism is None:
-                self.ask(MetadataRequest(topics=[]))
+                self._exchange(MetadataRequest(topics=[]), self._shared_version(MetadataRequest))
             else:
                 self._authenticate(self._access.mechanism)
         except _Closed as closed:
@@ -186,22 +186,25 @@ class BrokerConnection:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def version_of(self, request_class: type[Request]) -> int | None:
-        """The highest version of an API that both sides know, if any."""
+    def ask(self, request: Request) -> Any:
+        """The response in the highest version that both sides know; ``CommandFailed`` where they share none."""
+        try:
+            return self._exchange(request, self._shared_version(type(request)))
+        except _Closed as closed:
+            name = type(request).__name__.removesuffix("Request")
+            message = f"{self.address} closes the connection in place of an answer to {name}"
+            raise NotReached(Step.PROTOCOL, message, passes=True) from closed
+
+    def _shared_version(self, request_class: type[Request]) -> int:
         key, own = request_class.__declaration__.key, request_class.__declaration__.versions
         assert key is not None
         assert own is not None
-        lowest, highest = self._versions.get(key, (0, -1))
+        lowest, highest = self.versions.get(key, (0, -1))
         version = min(highest, own.highest)
-        return version if version >= max(lowest, own.lowest) else None
-
-    def ask(self, request: Request) -> Any:
-        """The response in the highest version that both sides know; ``CommandFailed`` where they share none."""
-        version = self.version_of(type(request))
-        if version is None:
-            name = type(request).__name__.removesuffix("Request")
+        if version < max(lowest, own.lowest):
+            name = request_class.__name__.removesuffix("Request")
             raise CommandFailed(f"{self.address} does not serve {name} in a version that is known here")
-        return self._exchange(request, version)
+        return version
 
     def _exchange(self, request: Request, version: int) -> Any:
         """One request and its response; ``_Closed``, NotReached."""
@@ -281,7 +284,7 @@ class BrokerConnection:
 
     def _shown(self, data: bytes) -> bytes:
         """What is answered to a step of the login."""
-        version = min(self._versions.get(SaslAuthenticateRequest.__declaration__.key or 0, (0, 0))[1], 2)
+        version = self._shared_version(SaslAuthenticateRequest)
         answer = self._exchange(SaslAuthenticateRequest(auth_bytes=data), version)
         if answer.error_code:
             told = (answer.error_message or describe_error_code(answer.error_code)).rstrip(".")
