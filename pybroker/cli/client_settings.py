@@ -23,6 +23,16 @@ CLIENT_ID: Final = "pybroker"
 PORT: Final = 9092
 _PORT_MAX: Final = 65_535
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# librdkafka's own second name, and those that kafka-python has, with dots.
+_OTHER_NAMES: Final = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.plain.username": "sasl.username",
+    "sasl.plain.password": "sasl.password",
+    "ssl.cafile": "ssl.ca.location",
+    "ssl.certfile": "ssl.certificate.location",
+    "ssl.keyfile": "ssl.key.location",
+    "ssl.password": "ssl.key.password",
+}
 # What only librdkafka reads: the commands' own connections leave the check of such a login to it.
 _OF_LIBRDKAFKA_ALONE: Final = frozenset(
     {"ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.location", "sasl.kerberos.principal"}
@@ -150,7 +160,7 @@ def gathered(options: ClientOptions, known: Callable[[str], bool]) -> ClientSett
 
 
 def _canonical(name: str) -> str:
-    return "sasl.mechanism" if name == "sasl.mechanisms" else name
+    return _OTHER_NAMES.get(name, name)
 
 
 def checks_host_name(texts: Mapping[str, str]) -> bool:

@@ -31,7 +31,6 @@ RETRY_BACKOFF_S = 0.1
 
 # librdkafka's names for what kafka-python calls otherwise; every other name differs by its dots only.
 ALIASES: Mapping[str, str] = {
-    "sasl.mechanisms": "sasl_mechanism",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "ssl.ca.location": "ssl_cafile",

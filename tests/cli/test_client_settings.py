@@ -54,6 +54,12 @@ def test_a_setting_that_the_client_does_not_take_is_wrong_use(texts: dict[str, s
         client_config(texts, DEFAULTS)
 
 
+def test_names_of_kafka_python_are_taken_too() -> None:
+    texts = ["sasl.plain.username=ada", "ssl.cafile=ca.pem", "sasl.mechanisms=PLAIN"]
+    found = gathered(ClientOptions("", texts), lambda _: True).texts
+    assert found == {"sasl.username": "ada", "ssl.ca.location": "ca.pem", "sasl.mechanism": "PLAIN"}
+
+
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [
