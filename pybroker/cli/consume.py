@@ -16,7 +16,7 @@ import typer
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.data_clients import ConsumedRecord, consumer, passes, retried
+from pybroker.cli.data_clients import ConsumedRecord, Watch, consumer, passes, retried
 from pybroker.cli.failure import CommandFailed, describe_error, describe_error_code, describe_kafka_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
@@ -30,6 +30,9 @@ POLL_S = 0.2
 POLL_RECORDS_MAX = 500
 
 REQUEST_TIMEOUT_S = 20.0
+
+# As long as a fail-over, or the start of a broker, takes at most.
+BROKERS_AWAITED_S = 15.0
 
 DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
@@ -136,6 +139,7 @@ class Reader:
     def __init__(
         self,
         client: Any,
+        watch: Watch,
         output: Output,
         render: Callable[[Record], bytes],
         *,
@@ -150,6 +154,8 @@ class Reader:
         """
         self.printed = 0
         self._client = client
+        self._watch = watch
+        self._waits = False
         self._output = output
         self._render = render
         self._count = count
@@ -170,6 +176,8 @@ class Reader:
                 self._poll_and_print(interruption)
             finally:
                 self._commit()
+                if self._uncommitted and self._group is not None:
+                    remark("pybroker: not committed: no broker answers")
 
     def on_revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit what was printed of partitions that go to another member, and forget them."""
@@ -195,6 +203,7 @@ class Reader:
                 for message in self._client.consume(limit, POLL_S):
                     self._take(message)
                 self._output.flush()
+                self._look_for_brokers()
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
                 is_over = self._at_end()
@@ -202,6 +211,18 @@ class Reader:
                     bar.update(bar.task_ids[0], completed=self.printed, total=self._expected())
                 if is_over:
                     return
+
+    def _look_for_brokers(self) -> None:
+        """Who reads to an end does not wait for ever for brokers that are gone; who follows is told, and waits."""
+        if (found := self._watch.outage()) is None:
+            return
+        since_s, why = found
+        if self._exit_at_end or self._count is not None or self._end_timestamp_ms is not None:
+            if since_s >= BROKERS_AWAITED_S:
+                raise CommandFailed(f"for {since_s:.0f} s no broker has let the command in: {why}")
+        elif not self._waits:
+            self._waits = True
+            remark(f"pybroker: waiting for a broker: {why}")
 
     def _take(self, message: Any) -> None:
         """Print a record, or hear what the client says of a partition or of all."""
@@ -212,6 +233,7 @@ class Reader:
             return
         record = ConsumedRecord.of(message)
         self._next[partition] = record.offset + 1
+        self._waits = False
         if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
             self._passed_end.add(partition)
         if partition in self._passed_end:
@@ -243,6 +265,8 @@ class Reader:
     def _commit(self) -> None:
         """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
         self._committed_at_s = time.monotonic()
+        if self._watch.is_out:
+            return
         offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
         self._uncommitted.clear()
         if not offsets or self._group is None:
@@ -354,9 +378,10 @@ def consume(
         "enable.auto.commit": "false",
         "enable.partition.eof": "true",
     }
-    with consumer(options, own) as client:
+    with consumer(options, own) as (client, watch):
         reader = Reader(
             client,
+            watch,
             Output(),
             render,
             count=count,

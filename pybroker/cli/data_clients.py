@@ -10,12 +10,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 
 import typer
 
 from pybroker.cli.client_settings import (
     CLIENT_ID,
+    Access,
+    Address,
     ClientOptions,
     ClientSettings,
     checks_host_name,
@@ -33,6 +36,9 @@ ABORTED_FLUSH_S: Final = 2.0
 # How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
 RETRIED_FOR_S: Final = 20.0
 _PAUSE_S: Final = 0.1
+# How often it is asked whether brokers that were gone are back.
+_ASKED_EVERY_S: Final = 1.0
+_CLOSED_WITHIN_S: Final = 5.0
 _PASSING: Final = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -66,9 +72,9 @@ def _is_known(name: str) -> bool:
     return True
 
 
-def library_settings(settings: ClientSettings, own: Mapping[str, str | None]) -> dict[str, Any]:
-    """What librdkafka is given; of ``own`` a None leaves the setting to the file, and ``-X`` wins over both."""
-    texts = {name: text for name, text in own.items() if text is not None} | settings.texts
+def library_settings(settings: ClientSettings, own: Mapping[str, str]) -> dict[str, Any]:
+    """What librdkafka is given: the command's ``own`` settings, and over them those of the user."""
+    texts = {**own, **settings.texts}
     given: dict[str, Any] = {name: text for name, text in texts.items() if name not in _NAMES_OF_JAVA}
     if not checks_host_name(texts):
         given["ssl.endpoint.identification.algorithm"] = "none"
@@ -85,17 +91,53 @@ def library_settings(settings: ClientSettings, own: Mapping[str, str | None]) ->
     return given
 
 
-def _made(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> Any:
+class Watch:
+    """Whether a cluster that was reached still is: librdkafka says that brokers go, and not that they are back."""
+
+    def __init__(self, addresses: Sequence[Address], access: Access) -> None:
+        self._addresses = addresses
+        self._access = access
+        self._gone_since_s: float | None = None
+        self._asked_at_s = 0.0
+
+    def hear(self, error: Any) -> None:
+        """librdkafka's ``error_cb``."""
+        from confluent_kafka import KafkaError
+
+        of_all = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL)
+        if error.code() in of_all and self._gone_since_s is None:
+            self._gone_since_s = time.monotonic()
+
+    @property
+    def is_out(self) -> bool:
+        """Whether brokers were gone when it was last asked."""
+        return self._gone_since_s is not None
+
+    def outage(self) -> tuple[float, str] | None:
+        """For how many seconds no broker lets this client in, and why; asked for now and then."""
+        now_s = time.monotonic()
+        if self._gone_since_s is None or now_s - self._asked_at_s < _ASKED_EVERY_S:
+            return None
+        self._asked_at_s = now_s
+        try:
+            reach(self._addresses, self._access, 0.0)
+        except CommandFailed as failed:
+            return now_s - self._gone_since_s, str(failed)
+        self._gone_since_s = None
+        return None
+
+
+def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch]:
     """A client of a cluster that has let the user in."""
     from confluent_kafka import Consumer, KafkaException
 
     addresses = parse_addresses(options.bootstrap)
     settings = gathered(options, _is_known)
-    callbacks = {name: call for name, call in own.items() if callable(call)}
-    given = library_settings(settings, {name: text for name, text in own.items() if name not in callbacks})
-    given |= {"bootstrap.servers": ",".join(map(str, addresses)), **callbacks}
-    given.setdefault("client.id", CLIENT_ID)
     access = settings.access()
+    watch = Watch(addresses, access)
+    given = library_settings(settings, own)
+    given |= {"bootstrap.servers": ",".join(map(str, addresses)), "error_cb": watch.hear}
+    given.setdefault("client.id", CLIENT_ID)
     try:
         client = client_class(given, logger=_log)
     except KafkaException as error:
@@ -106,7 +148,7 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> 
         if client_class is Consumer:
             client.close()
         raise
-    return client
+    return client, watch
 
 
 def _unfit(error: Any, options: ClientOptions) -> Exception:
@@ -128,24 +170,26 @@ def _told(error: Any) -> str:
     return told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
 
 
-@contextmanager
-def producer(options: ClientOptions, own: Mapping[str, Any]) -> Iterator[Any]:
+def producer(options: ClientOptions, own: Mapping[str, str]) -> Any:
     """A ``confluent_kafka.Producer``.  Who uses it waits for what it has sent; see ``produce.Sender``."""
     from confluent_kafka import Producer
 
-    yield _made(Producer, options, own)
+    return _made(Producer, options, own)[0]
 
 
 @contextmanager
-def consumer(options: ClientOptions, own: Mapping[str, Any]) -> Iterator[Any]:
-    """A ``confluent_kafka.Consumer``; leaving the block leaves the group."""
+def consumer(options: ClientOptions, own: Mapping[str, str]) -> Iterator[tuple[Any, Watch]]:
+    """A ``confluent_kafka.Consumer``, and whether its cluster is still there; leaving the block leaves the group."""
     from confluent_kafka import Consumer
 
-    client = _made(Consumer, options, own)
+    client, watch = _made(Consumer, options, own)
     try:
-        yield client
+        yield client, watch
     finally:
-        client.close()
+        # It leaves its group, and would wait for as long as a session for a coordinator that is gone.
+        closing = Thread(target=client.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSED_WITHIN_S)
 
 
 class ConsumedRecord(NamedTuple):

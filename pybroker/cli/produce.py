@@ -357,19 +357,19 @@ def produce(
         partition=partition,
     )
     own = client_settings(ACKS[acks], compression)
-    with producer(ClientOptions(bootstrap, properties, command_config), own) as client:
-        sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
+    client = producer(ClientOptions(bootstrap, properties, command_config), own)
+    sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
+    try:
+        produce_lines(sender, files, boundary, form)
+    except Exception:
+        sender.give_up()
+        raise
+    except BaseException:
+        # A signal: its exit code stays, whatever is missing.
         try:
-            produce_lines(sender, files, boundary, form)
-        except Exception:
             sender.give_up()
-            raise
-        except BaseException:
-            # A signal: its exit code stays, whatever is missing.
-            try:
-                sender.give_up()
-            except CommandFailed as failed:
-                remark(f"pybroker: {failed}")
-            raise
+        except CommandFailed as failed:
+            remark(f"pybroker: {failed}")
+        raise
     if sys.stderr.isatty():
         remark(f"{sender.acknowledged} records to {topic}")

@@ -1,7 +1,8 @@
-"""``pybroker produce`` where the broker takes no more: it ends in time, and says what is missing."""
+"""``pybroker produce`` and ``consume`` where the broker is gone: they end in time, and say what is missing."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,3 +104,50 @@ def test_a_topic_that_is_not_there_is_named(broker: PybrokerProcess) -> None:
     assert finished.stderr.decode().splitlines() == [
         "pybroker: record 1: UNKNOWN_TOPIC_OR_PARTITION: the topic nowhere does not exist"
     ]
+
+
+def test_a_reader_of_a_count_ends_where_its_broker_dies(broker: PybrokerProcess) -> None:
+    cli = CommandLine(broker.bootstrap)
+    cli.ok("topics", "create", "t", "-p", "1")
+    cli.ok("produce", "t", stdin=b"a\n")
+    with cli.start("consume", "t", "-c", "2") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a\n"
+        broker.kill()
+        exit_code, (told,) = end_of(process)
+    assert exit_code == 1
+    assert told.startswith("pybroker: for 1")
+    assert told.endswith(f"{broker.bootstrap} refuses the connection; no process listens there")
+
+
+def test_a_reader_that_follows_says_that_it_waits_and_goes_on(broker: PybrokerProcess) -> None:
+    cli = CommandLine(broker.bootstrap)
+    cli.ok("topics", "create", "t", "-p", "1")
+    cli.ok("produce", "t", stdin=b"a\n")
+    with cli.start("consume", "t") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        broker.kill()
+        assert process.stderr.readline().startswith(b"pybroker: waiting for a broker: ")
+        broker.start()
+        cli.ok("produce", "t", stdin=b"b\n")
+        assert process.stdout.readline() == b"b\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+
+
+def test_a_signal_ends_a_reader_whose_broker_is_gone(broker: PybrokerProcess) -> None:
+    cli = CommandLine(broker.bootstrap)
+    cli.ok("topics", "create", "t", "-p", "1")
+    cli.ok("produce", "t", stdin=b"a\n")
+    # For as long the client library would wait for the group's coordinator.
+    session = ("-X", "session.timeout.ms=600000", "-X", "max.poll.interval.ms=600000")
+    with cli.start("consume", "t", "-g", "readers", *session) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a\n"
+        broker.kill()
+        assert b"waiting for a broker" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 143
