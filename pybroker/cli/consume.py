@@ -7,6 +7,7 @@ committed, once a second and at the end, so a record is printed again after a cr
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,7 +20,7 @@ from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.data_clients import ConsumedRecord, Watch, consumer, passes, retried
 from pybroker.cli.failure import CommandFailed, describe_error, describe_error_code, describe_kafka_error
 from pybroker.cli.interruption import Interruption
-from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
+from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.record_format import Record, compile_format, to_json
@@ -37,6 +38,9 @@ BROKERS_AWAITED_S = 15.0
 DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 COMMIT_INTERVAL_S = 1.0
+
+# How names of internal topics begin.
+INTERNAL = "__"
 
 # By the short names and by Kafka's own.
 ISOLATION_LEVELS = {
@@ -146,11 +150,13 @@ class Reader:
         count: int | None,
         exit_at_end: bool,
         end_timestamp_ms: int | None,
+        until_ms: int | None,
         group: str | None,
     ) -> None:
-        """``count``: how many records to print at most; ``end_timestamp_ms`` ends a partition at that time.
+        """``count``: how many records to print at most; ``end_timestamp_ms`` ends a partition by a record of that time.
 
-        What is printed is committed for the ``group``, if there is one.
+        With ``exit_at_end`` a partition ends where it does when reading begins, with ``until_ms`` before the first
+        record of that time, if there is one.  What is printed is committed for the ``group``, if there is one.
         """
         self.printed = 0
         self._client = client
@@ -159,7 +165,8 @@ class Reader:
         self._output = output
         self._render = render
         self._count = count
-        self._exit_at_end = exit_at_end
+        self._exit_at_end = exit_at_end or until_ms is not None
+        self._until_ms = until_ms
         self._end_timestamp_ms = end_timestamp_ms
         # Of each assigned partition: where it ended when reading began, and what comes next.
         self._ends: dict[TopicPartition, int] = {}
@@ -236,11 +243,23 @@ class Reader:
         self._waits = False
         if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
             self._passed_end.add(partition)
-        if partition in self._passed_end:
+        if partition in self._passed_end or (self._exit_at_end and record.offset >= self._end_of(partition)):
             return
         self._output.write(self._render(record))
         self.printed += 1
         self._uncommitted[partition] = record.offset + 1
+
+    def _end_of(self, partition: TopicPartition) -> int:
+        self._find_ends([partition])
+        return self._ends[partition]
+
+    def _find_ends(self, partitions: Iterable[TopicPartition]) -> None:
+        missing = [partition for partition in partitions if partition not in self._ends]
+        ends = offsets_at(self._client, missing, OFFSET_END)
+        if self._until_ms is not None:
+            found = offsets_at(self._client, missing, self._until_ms)
+            ends |= {each: min(ends[each], offset) for each, offset in found.items() if offset >= 0}
+        self._ends |= ends
 
     def _hear(self, error: KafkaError, partition: TopicPartition, message: Any) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
@@ -285,8 +304,7 @@ class Reader:
         assigned = self._client.assignment()
         if not assigned:
             return False
-        if missing := [partition for partition in assigned if partition not in self._ends]:
-            self._ends |= offsets_at(self._client, missing, OFFSET_END)
+        self._find_ends(assigned)
         return all(
             partition in self._passed_end
             or (self._exit_at_end and self._next.get(partition, -1) >= self._ends[partition])
@@ -294,10 +312,34 @@ class Reader:
         )
 
 
+def matching_topics(client: Any, pattern: re.Pattern[str]) -> list[str]:
+    """The topics whose whole name matches; internal ones only where the pattern names them."""
+    names = retried(lambda: client.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+    with_internal = pattern.pattern.startswith(INTERNAL)
+    found = [
+        name for name in sorted(names) if pattern.fullmatch(name) and (with_internal or not name.startswith(INTERNAL))
+    ]
+    if not found:
+        raise CommandFailed(f"no topic that the user may see matches {pattern.pattern}")
+    return found
+
+
 def start_reading(
-    client: Any, topics: list[str], partitions: list[int], reader: Reader, start: Start, *, joins: bool
+    client: Any,
+    topics: list[str],
+    pattern: re.Pattern[str] | None,
+    partitions: list[int],
+    reader: Reader,
+    start: Start,
+    *,
+    joins: bool,
 ) -> None:
-    """Subscribe (``joins``, as a group's member) or assign by hand, at the start."""
+    """Subscribe (``joins``, as a group's member) or assign by hand, at the start.
+
+    A member gets topics that match a pattern also where they are made later.
+    """
+    if pattern is not None:
+        topics = matching_topics(client, pattern)
     wanted = find_partitions(client, topics, partitions)
     if not joins:
         client.assign(starting_at(client, wanted, start))
@@ -317,7 +359,7 @@ def start_reading(
             client.incremental_assign(assigned)
 
     client.subscribe(
-        topics,
+        topics if pattern is None else [f"^({pattern.pattern})$"],
         on_assign=on_assign,
         on_revoke=lambda _, gone: reader.on_revoke(gone),
         on_lost=lambda _, gone: reader.on_lost(gone),
@@ -333,9 +375,25 @@ def choose_start(wanted: ReadRange, group: str | None) -> Start:
     return wanted.start
 
 
+def client_settings(group: str | None, isolation: str, *, hides_internal: bool) -> dict[str, str]:
+    """The command's own settings of its consumer."""
+    return {
+        # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
+        "group.id": group or "pybroker",
+        "auto.offset.reset": "earliest",
+        "isolation.level": isolation,
+        "enable.auto.commit": "false",
+        "enable.partition.eof": "true",
+        **({"topic.blacklist": "^__"} if hides_internal else {}),
+    }
+
+
 def consume(
     *,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…")],
+    topics: Annotated[list[str], typer.Argument(metavar="[TOPIC…]", default_factory=list, show_default=False)],
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="REGEX", help="In place of names: topics that match as a whole.")
+    ] = None,
     offsets: Annotated[
         list[str],
         repeated("--offset", "-o", help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there."),
@@ -343,6 +401,9 @@ def consume(
     partitions: Annotated[list[str], repeated("--partitions", "-p", help="Only these: N, N,M or N-M.")],
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end instead of waiting.")] = False,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Exit before the first record of this time, or: now.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", "-f", help="Tokens %s %k %t %p %o %T %h %S %K %R %%, escapes \\n \\t \\xNN."),
@@ -362,22 +423,21 @@ def consume(
     """Print the records of topics."""
     if isolation not in ISOLATION_LEVELS:
         raise typer.BadParameter(f"--isolation must be committed or uncommitted, not {isolation!r}")
+    if (pattern is None) is not bool(topics):
+        raise typer.BadParameter("give either topics or --pattern")
+    now_ms = int(time.time() * 1000)
     try:
-        wanted = parse_range(offsets, now_ms=int(time.time() * 1000))
+        wanted = parse_range(offsets, now_ms)
+        until_ms = None if until is None else now_ms if until == "now" else parse_timestamp_ms(until, now_ms)
         numbers = parse_partitions(partitions) if partitions else []
         render = to_json if as_json else compile_format(default_format(key_delimiter) if form is None else form)
-    except ValueError as error:
+        regex = None if pattern is None else re.compile(pattern)
+    except (ValueError, re.error) as error:
         raise typer.BadParameter(str(error)) from error
     start = choose_start(wanted, group)
     options = ClientOptions(bootstrap, properties, command_config)
-    own = {
-        # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
-        "group.id": group or "pybroker",
-        "auto.offset.reset": "earliest",
-        "isolation.level": ISOLATION_LEVELS[isolation],
-        "enable.auto.commit": "false",
-        "enable.partition.eof": "true",
-    }
+    hides_internal = pattern is not None and not pattern.startswith(INTERNAL)
+    own = client_settings(group, ISOLATION_LEVELS[isolation], hides_internal=hides_internal)
     with consumer(options, own) as (client, watch):
         reader = Reader(
             client,
@@ -387,8 +447,9 @@ def consume(
             count=count,
             exit_at_end=exit_at_end,
             end_timestamp_ms=wanted.end_timestamp_ms,
+            until_ms=until_ms,
             group=group,
         )
         joins = group is not None and not numbers
-        start_reading(client, topics, numbers, reader, start, joins=joins)
+        start_reading(client, topics, regex, numbers, reader, start, joins=joins)
         reader.run()

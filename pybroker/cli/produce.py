@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -144,6 +145,11 @@ class Sender:
         # Of each record in its order, once it is acknowledged, where a report is wanted.
         self._places: deque[list[str]] = deque()
 
+    @property
+    def reports(self) -> bool:
+        """Whether a line is printed for each record."""
+        return self._report is not None
+
     def send(self, record: NewRecord) -> None:
         """Hand one record to the client; waits for replies where it holds too many."""
         from confluent_kafka import KafkaException
@@ -274,9 +280,27 @@ def open_inputs(files: list[Path]) -> Iterator[BinaryIO]:
                 yield stream
 
 
-def produce_lines(sender: Sender, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
+class Pace:
+    """So many records a second at most, or as many as can be: each is due at its own time."""
+
+    def __init__(self, per_second: int | None, sender: Sender) -> None:
+        self._interval_s = 0.0 if per_second is None else 1 / per_second
+        self._sender = sender
+        self._due_s = time.monotonic()
+
+    def wait(self) -> None:
+        """Return when the next record is due; what becomes of the others is heard meanwhile."""
+        if not self._interval_s:
+            return
+        while (left_s := self._due_s - time.monotonic()) > 0:
+            self._sender.poll(min(left_s, INPUT_WAIT_S))
+        # What came late is not made up for.
+        self._due_s = max(self._due_s, time.monotonic() - self._interval_s) + self._interval_s
+
+
+def produce_lines(sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
     """Send every line of the inputs and wait until all are acknowledged."""
-    with progress("records", total=None) as bar:
+    with progress("records", total=None, prints=sender.reports) as bar:
         number = 0
         for stream in open_inputs(files):
             for line in split_lines(PolledInput(stream, sender), delimiter):
@@ -287,6 +311,7 @@ def produce_lines(sender: Sender, files: list[Path], delimiter: bytes, form: Lin
                     record = parse_line(line, form)
                 except ValueError as error:
                     raise CommandFailed(f"line {number}: {error}") from error
+                pace.wait()
                 sender.send(record)
                 if bar is not None:
                     bar.update(bar.task_ids[0], completed=sender.acknowledged)
@@ -333,6 +358,9 @@ def produce(
     ] = False,
     compression: Annotated[str, typer.Option("--compression", "-z", help="|".join(CODECS))] = "none",
     acks: Annotated[str, typer.Option("--acks", "-a", help="0, 1 or all.")] = "all",
+    throughput: Annotated[
+        int | None, typer.Option("--throughput", metavar="N", min=1, help="So many records a second at most.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print topic, partition, offset of each.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Each line is a record as `consume --json` prints it.")
@@ -360,7 +388,7 @@ def produce(
     client = producer(ClientOptions(bootstrap, properties, command_config), own)
     sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
     try:
-        produce_lines(sender, files, boundary, form)
+        produce_lines(sender, Pace(throughput, sender), files, boundary, form)
     except Exception:
         sender.give_up()
         raise
