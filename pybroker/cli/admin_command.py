@@ -15,7 +15,8 @@ from typing import Any
 
 import typer
 
-from pybroker.cli.connection import ClientOptions, admin_client
+from pybroker.cli.client_settings import ClientOptions
+from pybroker.cli.connection import admin_client
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json
 from pybroker.cli.output import Output
 

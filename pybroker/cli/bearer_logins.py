@@ -1,6 +1,6 @@
 """Logins of the commands by bearer tokens (OAUTHBEARER): out of a file, or of a token endpoint.
 
-Owns: Kafka's client settings of OAUTHBEARER, and kafka-python's token provider that follows from them.  A file is read
+Owns: Kafka's client settings of OAUTHBEARER, and the tokens that follow from them.  A file is read
 at each login, an endpoint asked again once its token is not fresh any more, so that a session which ends is begun anew.
 Owns no check of a token: that is the broker's.
 
@@ -17,13 +17,11 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
-
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pybroker.config import jaas
 from pybroker.config.named_files import read_named_text
@@ -47,7 +45,7 @@ _CLASSES: Final = {
         "ClientCredentialsJwtRetriever",
     ),
 }
-# What ``token_provider`` reads, or may leave aside.
+# What ``bearer_tokens`` reads, or may leave aside.
 SETTINGS: Final = frozenset(
     {_URL, _ID, _SECRET, _SCOPE, _JAAS, _CONNECT_TIMEOUT, "sasl.login.read.timeout.ms", *_CLASSES}
 )
@@ -56,10 +54,12 @@ _ANSWER_BYTES_MAX: Final = 1 << 20
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 # So much of its life a token is used for: sasl.login.refresh.window.factor.
 _FRESH_FOR: Final = 0.8
+# After so long the file is read again, by a library that logs in with a token for as long as that is good.
+_LOOKED_AT_AGAIN_S: Final = 60.0
 
 
-def token_provider(properties: Mapping[str, str]) -> AbstractTokenProvider:
-    """What kafka-python asks for a token, which is there already; ValueError and OSError, which name the setting."""
+def bearer_tokens(properties: Mapping[str, str]) -> BearerTokens:
+    """Tokens, of which the first is there already; ValueError and OSError, which name the setting."""
     for setting, classes in _CLASSES.items():
         name = properties.get(setting)
         if name is not None and name.rpartition(".")[2] not in classes:
@@ -67,22 +67,21 @@ def token_provider(properties: Mapping[str, str]) -> AbstractTokenProvider:
     url = properties.get(_URL, "")
     parts = urlsplit(url)
     if parts.scheme == "file":
-        provider = _Tokens(lambda: (_token_of_file(url2pathname(parts.path)), 0.0))
+        tokens = BearerTokens(lambda: (_token_of_file(url2pathname(parts.path)), 0.0))
     elif parts.scheme in ("http", "https"):
         form, headers = _asked(properties)
         timeout_s = int(properties.get(_CONNECT_TIMEOUT, _TIMEOUT_MS)) / 1_000
-        provider = _Tokens(lambda: _token_of_endpoint(Request(url, form, headers), timeout_s))
+        tokens = BearerTokens(lambda: _token_of_endpoint(Request(url, form, headers), timeout_s))
     else:
         raise ValueError(f"{_URL}: a URL of https, http or file:/// has to say where tokens are")
-    provider.token()
-    return provider
+    tokens.token()
+    return tokens
 
 
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+class BearerTokens:
     """``fetch()`` gives a token, and for how many seconds it is good."""
 
     def __init__(self, fetch: Callable[[], tuple[str, float]]) -> None:
-        super().__init__()
         self._fetch = fetch
         self._lock = Lock()
         self._token = ""
@@ -95,6 +94,11 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
                 self._token, lifetime_s = self._fetch()
                 self._fresh_until = monotonic() + lifetime_s * _FRESH_FOR
             return self._token
+
+    def with_expiry(self, _configuration: str = "") -> tuple[str, float]:
+        """A token, and when to ask for the next one at the latest, in seconds since the epoch: for librdkafka."""
+        token = self.token()
+        return token, time() + max(self._fresh_until - monotonic(), _LOOKED_AT_AGAIN_S)
 
 
 def _token_of_file(path: str) -> str:

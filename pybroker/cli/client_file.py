@@ -1,6 +1,6 @@
 """``--command-config FILE``: a client's settings as Kafka's Java clients have them, so that one file serves both.
 
-Owns: what is called otherwise in kafka-python, and what it cannot take.  A password in a file is in no list of
+Owns: what is called otherwise in librdkafka, and what no client library takes.  A password in a file is in no list of
 processes.  Owns neither stores of keys (``security/tls_stores``) nor bearer tokens (``bearer_logins``).  Counterpart:
 ``--command-config`` of Kafka's tools.
 """
@@ -8,7 +8,7 @@ processes.  Owns neither stores of keys (``security/tls_stores``) nor bearer tok
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import remark
@@ -19,6 +19,10 @@ from pybroker.config.providers import resolve
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import exposure_of_settings
 
+if TYPE_CHECKING:
+    from pybroker.cli.bearer_logins import BearerTokens
+    from pybroker.security.tls_stores import ClientTls
+
 # What must not be passed over in silence where it cannot be done.
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _STORES_OF_JAVA: Final = (".jks", ".p12", ".pfx")
@@ -26,10 +30,13 @@ _INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain"
 
 
 class FileSettings(NamedTuple):
-    """What a file says: settings by Kafka's or librdkafka's names, and kafka-python's arguments that are no texts."""
+    """What a file says: settings by Kafka's or librdkafka's names; keys and authorities where they are no PEM files;
+    and where bearer tokens come from.
+    """
 
     texts: dict[str, str]
-    arguments: dict[str, Any]
+    tls: ClientTls | None = None
+    tokens: BearerTokens | None = None
 
 
 class _ClientStores:
@@ -50,7 +57,7 @@ class _ClientStores:
 
     @property
     def are_pem_files(self) -> bool:
-        """Whether kafka-python reads them by itself."""
+        """Whether client libraries read them by themselves."""
         types = {str(self.get(f"ssl.{kind}.type")).upper() for kind in ("keystore", "truststore")}
         return types == {"PEM"} and not self._properties.keys() & _INLINE
 
@@ -70,32 +77,36 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
     if (warning := exposure_of_settings(path, properties)) is not None:
         remark(f"pybroker: {warning}")
+    taken: set[str] = set()
     try:
         # By ``config.providers`` of this file, as Kafka's clients do.
         properties = resolve(properties)
-        arguments, taken = _arguments(properties)
+        tls, tokens = _tls(properties, taken), _tokens(properties, taken)
     except (ConfigError, ValueError) as error:
         raise CommandFailed(f"{path}: {error}") from error
     rest = {name: value for name, value in properties.items() if name not in taken}
-    return FileSettings(_translated(path, rest, known), arguments)
+    return FileSettings(_translated(path, rest, known), tls, tokens)
 
 
-def _arguments(properties: Mapping[str, str]) -> tuple[dict[str, Any], Collection[str]]:
-    """What is told to kafka-python by objects, and the settings that say so; ConfigError, ValueError."""
-    arguments: dict[str, Any] = {}
-    taken: set[str] = set()
+def _tls(properties: Mapping[str, str], taken: set[str]) -> ClientTls | None:
+    """What the stores hold that are no PEM files; ConfigError.  Which settings say so is added to ``taken``."""
     stores = _ClientStores(properties)
-    if not stores.are_pem_files:
-        from pybroker.security.tls_stores import client_context
+    if stores.are_pem_files:
+        return None
+    from pybroker.security.tls_stores import client_tls
 
-        arguments["ssl_context"] = client_context(stores)
-        taken |= {name for name, setting in BROKER_SETTINGS.items() if name.startswith("ssl.") and setting.used}
-    if properties.get("sasl.mechanism", "").strip() == "OAUTHBEARER":
-        from pybroker.cli import bearer_logins
+    taken |= {name for name, setting in BROKER_SETTINGS.items() if name.startswith("ssl.") and setting.used}
+    return client_tls(stores)
 
-        arguments["sasl_oauth_token_provider"] = bearer_logins.token_provider(properties)
-        taken |= bearer_logins.SETTINGS
-    return arguments, taken
+
+def _tokens(properties: Mapping[str, str], taken: set[str]) -> BearerTokens | None:
+    """Where bearer tokens come from; ConfigError, ValueError."""
+    if properties.get("sasl.mechanism", "").strip() != "OAUTHBEARER":
+        return None
+    from pybroker.cli import bearer_logins
+
+    taken |= bearer_logins.SETTINGS
+    return bearer_logins.bearer_tokens(properties)
 
 
 def _translated(path: str, properties: Mapping[str, str], known: Callable[[str], bool]) -> dict[str, str]:

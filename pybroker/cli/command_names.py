@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "tokens",
     "configs",
     "certs",
+    "doctor",
     "tenants",
     "cluster",
     "dump-log",

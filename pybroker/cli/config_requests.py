@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import typer
 
-from pybroker.cli.connection import parse_pairs, retried
+from pybroker.cli.client_settings import parse_pairs
+from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.wire_requests import ask
 

@@ -1,27 +1,29 @@
-"""Clients for the commands: kafka-python's admin client, producer and consumer with the user's settings.
+"""The client of the commands that administer: kafka-python's, with the user's settings.
 
-Owns: the translation of ``-X key=value`` into kafka-python's keyword arguments, time-outs that suit a person who
-waits, and the retry of answers that Kafka calls retriable.  Every client is a context manager and is closed.
+Owns: the translation of settings into kafka-python's keyword arguments, and the retry of answers that Kafka calls
+retriable.  Producers and consumers are librdkafka's (``data_clients``); this one is what is left of kafka-python.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from pybroker.cli.client_settings import CLIENT_ID, ClientOptions, gathered, parse_addresses
 from pybroker.cli.failure import CommandFailed
+from pybroker.cli.reach import reach
+
+if TYPE_CHECKING:
+    from pybroker.cli.bearer_logins import BearerTokens
 
 T = TypeVar("T")
 
 # A person at a prompt should learn in seconds that nobody listens there; kafka-python would try for half a minute.
 BOOTSTRAP_TIMEOUT_MS = 5_000
-
-# How long a producer whose command has failed goes on delivering what it had taken.
-ABORTED_CLOSE_S = 5.0
 
 # How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
 RETRY_TIMEOUT_S = 20.0
@@ -29,7 +31,6 @@ RETRY_BACKOFF_S = 0.1
 
 # librdkafka's names for what kafka-python calls otherwise; every other name differs by its dots only.
 ALIASES: Mapping[str, str] = {
-    "sasl.mechanisms": "sasl_mechanism",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "ssl.ca.location": "ssl_cafile",
@@ -37,29 +38,6 @@ ALIASES: Mapping[str, str] = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
-
-
-class ClientOptions(NamedTuple):
-    """What every command is told of its client: addresses, ``-X KEY=VALUE``, and a file, over which
-    those and the command's own options win."""
-
-    bootstrap: str
-    properties: Sequence[str] = ()
-    file: str | None = None
-
-
-def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a dict, in order; the value may be empty and may hold further ``=``.
-
-    Raises ``typer.BadParameter``.
-    """
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise typer.BadParameter(f"{what} must be KEY=VALUE, got {text!r}")
-        pairs[name] = value
-    return pairs
 
 
 def coerce(value: str, default: Any) -> Any:
@@ -71,96 +49,60 @@ def coerce(value: str, default: Any) -> Any:
     return value
 
 
-def client_config(properties: Iterable[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """kafka-python's keyword arguments for the user's ``-X`` properties.
+def client_config(texts: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """kafka-python's keyword arguments for settings by Kafka's or librdkafka's names.
 
-    Raises ``CommandFailed`` for a name that this kind of client does not have, and for a value of the wrong type.
+    Raises a usage error for a name that this kind of client does not have, and for a value of the wrong type.
     """
     config: dict[str, Any] = {}
-    for name, value in parse_pairs(properties, "-X").items():
-        argument = ALIASES.get(name, name.replace(".", "_"))
+    for name, value in texts.items():
+        argument = _argument(name)
         if argument not in defaults:
-            raise CommandFailed(f"unknown client setting {name!r}")
+            raise typer.BadParameter(f"-X {name}: unknown client setting {name!r}")
         try:
-            # The only number of Kafka's that has a name, too.
-            config[argument] = value if (argument, value) == ("acks", "all") else coerce(value, defaults[argument])
+            config[argument] = coerce(value, defaults[argument])
         except ValueError:
-            raise CommandFailed(f"client setting {name!r} does not take {value!r}") from None
+            raise typer.BadParameter(f"the client setting {name!r} does not take {value!r}") from None
     return config
 
 
-def file_config(path: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """kafka-python's keyword arguments for a file of Kafka's client settings; CommandFailed."""
-    from pybroker.cli.client_file import file_settings
-
-    settings = file_settings(path, lambda name: ALIASES.get(name, name.replace(".", "_")) in defaults)
-    texts = [f"{name}={value}" for name, value in settings.texts.items()]
-    return {**client_config(texts, defaults), **settings.arguments}
+def _argument(name: str) -> str:
+    return ALIASES.get(name, name.replace(".", "_"))
 
 
-def _open(client_class: Any, options: ClientOptions, own: Mapping[str, Any]) -> Any:
-    from kafka.errors import KafkaError
+def _token_provider(tokens: BearerTokens) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    bootstrap, defaults = options.bootstrap, client_class.DEFAULT_CONFIG
-    addresses = [address.strip() for address in bootstrap.split(",") if address.strip()]
-    if not addresses:
-        raise CommandFailed(f"--bootstrap (or PYBROKER_BOOTSTRAP) names no broker: {bootstrap!r}")
-    of_file = {} if options.file is None else file_config(options.file, defaults)
-    of_options = client_config(options.properties, defaults)
-    if "ssl_context" in of_file and any(name.startswith("ssl_") for name in of_options):
-        raise CommandFailed(f"-X of TLS and the stores of {options.file} exclude each other: name all in the file")
-    config = {
-        "bootstrap_servers": addresses,
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "client_id": "pybroker",
-        **of_file,
-        # What the command's own options say, and leave open.
-        **{name: value for name, value in own.items() if value is not None or name not in of_file},
-        **of_options,
-    }
-    try:
-        return client_class(**config)
-    except RuntimeError as error:
-        # The library's way to say that a codec's package is not installed.
-        raise CommandFailed(str(error)) from error
-    except KafkaError as error:
-        raise CommandFailed(f"no broker answers at {bootstrap} ({type(error).__name__})") from error
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return tokens.token()
+
+    return Provider()
 
 
 @contextmanager
 def admin_client(options: ClientOptions) -> Iterator[Any]:
-    """A ``KafkaAdminClient``."""
+    """A ``KafkaAdminClient`` of a cluster that has let the user in."""
     from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
 
-    client = _open(KafkaAdminClient, options, {})
+    addresses, defaults = parse_addresses(options.bootstrap), KafkaAdminClient.DEFAULT_CONFIG
+    settings = gathered(options, lambda name: _argument(name) in defaults)
+    config: dict[str, Any] = {
+        "bootstrap_servers": [str(address) for address in addresses],
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        "client_id": CLIENT_ID,
+        **client_config(settings.texts, defaults),
+    }
+    if settings.tls is not None:
+        config["ssl_context"] = settings.tls.context
+    if settings.tokens is not None:
+        config["sasl_oauth_token_provider"] = _token_provider(settings.tokens)
+    reach(addresses, settings.access())
     try:
-        yield client
-    finally:
-        client.close()
-
-
-@contextmanager
-def producer(options: ClientOptions, **config: Any) -> Iterator[Any]:
-    """A ``KafkaProducer``; when the block raises, what was sent before has a few seconds to arrive."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaTimeoutError
-
-    client = _open(KafkaProducer, options, config)
-    try:
-        yield client
-    except BaseException:
-        with suppress(KafkaTimeoutError):
-            client.close(timeout=ABORTED_CLOSE_S)
-        raise
-    client.close()
-
-
-@contextmanager
-def consumer(options: ClientOptions, **config: Any) -> Iterator[Any]:
-    """A ``KafkaConsumer``; leaving the block commits (with a group) and leaves the group."""
-    from kafka import KafkaConsumer
-
-    client = _open(KafkaConsumer, options, config)
+        client = KafkaAdminClient(**config)
+    except KafkaError as error:
+        raise CommandFailed(f"no broker answers at {options.bootstrap} ({type(error).__name__})") from error
     try:
         yield client
     finally:

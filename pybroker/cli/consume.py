@@ -1,32 +1,30 @@
 """``pybroker consume``: print the records of topics, as kcat -C and ``rpk topic consume`` do.
 
-Owns: where reading starts, when it ends, and how a record is printed.  Without ``--group`` partitions are assigned
-by hand and nothing is committed; with it the group assigns them.  Only what the reader of our stdout was handed is
-committed, once a second and at the end, so a record is printed again after a crash and never lost.
+Owns: the command's options, and how a record is printed.  Without ``--group`` partitions are assigned by hand and
+nothing is committed; with it the group assigns them.  Only what the reader of our stdout was handed is committed, once
+a second and at the end (``reader``), so a record is printed again after a crash and never lost.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from pybroker.cli.connection import ClientOptions, consumer, retried
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.interruption import Interruption
-from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range
+from pybroker.cli.client_settings import ClientOptions
+from pybroker.cli.data_clients import ConsumedRecord, consumer
+from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
-from pybroker.cli.output import Output, progress, remark
-from pybroker.cli.record_format import Record, compile_format, to_json
-
-# Short enough that Ctrl-C and the check for the end feel immediate; the fetch itself is a long poll.
-POLL_MS = 200
-
-POLL_RECORDS_MAX = 500
-
-COMMIT_INTERVAL_S = 1.0
+from pybroker.cli.output import Output
+from pybroker.cli.read_positions import INTERNAL
+from pybroker.cli.reader import Reader, start_reading
+from pybroker.cli.record_format import Record, compact_json, compile_format, to_json
+from pybroker.cli.value_schemas import ValueReader, value_reader
 
 # By the short names and by Kafka's own.
 ISOLATION_LEVELS = {
@@ -36,190 +34,55 @@ ISOLATION_LEVELS = {
     "read_committed": "read_committed",
 }
 
+Topics = Annotated[list[str], typer.Argument(metavar="[TOPIC…]", default_factory=list, show_default=False)]
+Pattern = Annotated[
+    str | None, typer.Option("--pattern", metavar="REGEX", help="In place of names: topics that match as a whole.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Exit before the first record of this time, or: now.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", "-f", help="Tokens %s %k %t %p %o %T %h %S %K %R %%, escapes \\n \\t \\xNN.")
+]
+KeyDelimiter = Annotated[
+    str | None, typer.Option("--key-delimiter", "-K", help="Print the key and this before the value.")
+]
+Isolation = Annotated[
+    str, typer.Option("--isolation", help="committed (read_committed) or uncommitted (read_uncommitted).")
+]
+AvroFile = Annotated[
+    Path | None, typer.Option("--avro", metavar="FILE", help="Values are Avro of this schema; print them as JSON.")
+]
+ProtobufFile = Annotated[
+    Path | None, typer.Option("--protobuf", metavar="FILE", help="Values are Protobuf of these descriptors.")
+]
+MessageName = Annotated[
+    str | None, typer.Option("--message", metavar="NAME", help="Of --protobuf: the message's full name.")
+]
+RegistryHeader = Annotated[
+    bool, typer.Option("--registry-header", help="Values begin as a schema registry's serializers have it.")
+]
+
 
 def default_format(key_delimiter: str | None) -> str:
     """Value and newline, after the key and its delimiter where one is asked for."""
     return "%s\\n" if key_delimiter is None else f"%k{key_delimiter.replace('%', '%%')}%s\\n"
 
 
-def find_partitions(client: Any, topics: list[str], wanted: list[int]) -> list[Any]:
-    """The partitions to read by hand; raises ``CommandFailed`` for a topic or partition that does not exist."""
-    from kafka import TopicPartition
+def renderer(as_json: bool, form: str, read_value: ValueReader | None) -> Callable[[Record], bytes]:
+    """What prints a record; ValueError for a form that is none."""
+    if as_json:
+        return partial(to_json, read_value=read_value)
+    render = compile_format(form)
+    if read_value is None:
+        return render
 
-    found = []
-    for topic in topics:
-        existing = client.partitions_for_topic(topic)
-        if not existing:
-            raise CommandFailed(f"topic {topic}: UNKNOWN_TOPIC_OR_PARTITION")
-        if missing := set(wanted) - existing:
-            raise CommandFailed(f"topic {topic} has no partition {min(missing)}")
-        found += [TopicPartition(topic, partition) for partition in sorted(wanted or existing)]
-    return found
+    def with_document(record: Record) -> bytes:
+        assert isinstance(record, ConsumedRecord)
+        value = record.value
+        return render(record if value is None else record._replace(value=compact_json(read_value(value)).encode()))
 
-
-def seek(client: Any, partitions: Iterable[Any], start: Start) -> None:
-    """Move the assigned partitions to where reading starts."""
-    partitions = list(partitions)
-    if start.origin is Origin.BEGINNING:
-        client.seek_to_beginning(*partitions)
-    elif start.origin is Origin.END:
-        client.seek_to_end(*partitions)
-    elif start.origin is Origin.ABSOLUTE:
-        seek_within(client, partitions, start.value)
-    elif start.origin is Origin.BEFORE_END:
-        firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
-        for partition in partitions:
-            client.seek(partition, max(firsts[partition], ends[partition] - start.value))
-    elif start.origin is Origin.TIMESTAMP:
-        ends = client.end_offsets(partitions)
-        found = client.offsets_for_times(dict.fromkeys(partitions, start.value))
-        for partition in partitions:
-            # No record is that young: reading starts with the next one to come.
-            client.seek(partition, found[partition].offset if found[partition] else ends[partition])
-
-
-def seek_within(client: Any, partitions: list[Any], offset: int) -> None:
-    """Move to ``offset``, or to the nearest end of what there is, with a remark.
-
-    The client's own policy cannot tell the two ends apart.  The end of a reader of committed records is the last stable
-    offset.
-    """
-    firsts, ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
-    for partition in partitions:
-        nearest = max(firsts[partition], min(offset, ends[partition]))
-        if nearest != offset:
-            what = "the first record left" if nearest > offset else "the end"
-            remark(f"pybroker: {partition.topic} {partition.partition}: reading from {what}, offset {nearest}")
-        client.seek(partition, nearest)
-
-
-class Reader:
-    """One run of ``consume``: polls, prints, and knows when it is done."""
-
-    def __init__(
-        self,
-        client: Any,
-        output: Output,
-        render: Callable[[Record], bytes],
-        *,
-        count: int | None,
-        exit_at_end: bool,
-        end_timestamp_ms: int | None,
-        commits: bool,
-    ) -> None:
-        """``count``: how many records to print at most; ``end_timestamp_ms`` ends a partition at that time."""
-        self.printed = 0
-        self._client = client
-        self._output = output
-        self._render = render
-        self._count = count
-        self._exit_at_end = exit_at_end
-        self._end_timestamp_ms = end_timestamp_ms
-        self._ends: dict[Any, int] = {}
-        self._passed_end: set[Any] = set()
-        self._commits = commits
-        self._committed_at_s = time.monotonic()
-        self._uncommitted: dict[Any, int] = {}
-
-    def run(self) -> None:
-        """Print records until there is a reason to stop; commits what was printed, however it stops."""
-        with Interruption() as interruption:
-            try:
-                self._poll_and_print(interruption)
-            finally:
-                self._commit()
-
-    def _poll_and_print(self, interruption: Interruption) -> None:
-        total = self._count
-        with progress("records", total=total) as bar:
-            while not interruption.stopped and (total is None or self.printed < total):
-                # With a count no more is taken than will be printed.
-                limit = None if total is None else min(POLL_RECORDS_MAX, total - self.printed)
-                batches = self._client.poll(timeout_ms=POLL_MS, max_records=limit)
-                printed = {partition: self._print(partition, records) for partition, records in batches.items()}
-                self._output.flush()
-                self._uncommitted |= {partition: offset for partition, offset in printed.items() if offset is not None}
-                if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
-                    self._commit()
-                is_over = self._at_end()
-                if bar is not None:
-                    bar.update(bar.task_ids[0], completed=self.printed, total=self._expected())
-                if is_over:
-                    return
-
-    def _print(self, partition: Any, records: Iterable[Record]) -> int | None:
-        """Print one partition's records; returns the offset after the last printed one."""
-        next_offset = None
-        for record in records:
-            if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
-                self._passed_end.add(partition)
-                self._client.pause(partition)
-                break
-            self._output.write(self._render(record))
-            self.printed += 1
-            next_offset = record.offset + 1
-        return next_offset
-
-    def _expected(self) -> int | None:
-        """How many records will have been printed at the end, as far as that is known."""
-        if self._count is not None or not self._exit_at_end:
-            return self._count
-        positions = {partition: self._client.position(partition) for partition in self._client.assignment()}
-        ahead: list[int] = [
-            self._ends[partition] - offset for partition, offset in positions.items() if partition in self._ends
-        ]
-        return self.printed + sum(max(0, records) for records in ahead)
-
-    def _commit(self) -> None:
-        """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
-        from kafka import OffsetAndMetadata
-        from kafka.errors import CommitFailedError
-
-        self._committed_at_s = time.monotonic()
-        owned = self._client.assignment() if self._commits else set()
-        offsets = {
-            partition: OffsetAndMetadata(offset, "", -1)
-            for partition, offset in self._uncommitted.items()
-            if partition in owned
-        }
-        self._uncommitted.clear()
-        if not offsets:
-            return
-        try:
-            self._client.commit(offsets)
-        except CommitFailedError as error:
-            remark(f"pybroker: not committed: {error}")
-
-    def _at_end(self) -> bool:
-        """Whether every assigned partition has been read up to the end it had when reading began."""
-        if not self._exit_at_end and self._end_timestamp_ms is None:
-            return False
-        assigned = self._client.assignment()
-        if not assigned:
-            return False
-        if missing := [partition for partition in assigned if partition not in self._ends]:
-            self._ends |= retried(lambda: self._client.end_offsets(missing))
-        return all(
-            partition in self._passed_end
-            or (self._exit_at_end and self._client.position(partition) >= self._ends[partition])
-            for partition in assigned
-        )
-
-
-def start_reading(client: Any, topics: list[str], partitions: list[int], group: str | None, start: Start) -> None:
-    """Subscribe (with a group) or assign by hand, and move to the start."""
-    wanted = retried(lambda: find_partitions(client, topics, partitions))
-    if group is not None and not partitions:
-        client.subscribe(topics)
-        if start.origin is Origin.STORED:
-            return
-        # Positions exist once the group has assigned partitions; a poll that is empty by construction gets them.
-        while not client.assignment():
-            client.poll(timeout_ms=POLL_MS, max_records=1, update_offsets=False)
-    else:
-        client.assign(wanted)
-    if start.origin is not Origin.STORED:
-        seek(client, client.assignment(), start)
+    return with_document
 
 
 def choose_start(wanted: ReadRange, group: str | None) -> Start:
@@ -231,9 +94,23 @@ def choose_start(wanted: ReadRange, group: str | None) -> Start:
     return wanted.start
 
 
+def client_settings(group: str | None, isolation: str, *, hides_internal: bool) -> dict[str, str]:
+    """The command's own settings of its consumer."""
+    return {
+        # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
+        "group.id": group or "pybroker",
+        "auto.offset.reset": "earliest",
+        "isolation.level": isolation,
+        "enable.auto.commit": "false",
+        "enable.partition.eof": "true",
+        **({"topic.blacklist": "^__"} if hides_internal else {}),
+    }
+
+
 def consume(
     *,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…")],
+    topics: Topics,
+    pattern: Pattern = None,
     offsets: Annotated[
         list[str],
         repeated("--offset", "-o", help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there."),
@@ -241,17 +118,15 @@ def consume(
     partitions: Annotated[list[str], repeated("--partitions", "-p", help="Only these: N, N,M or N-M.")],
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end instead of waiting.")] = False,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", "-f", help="Tokens %s %k %t %p %o %T %h %S %K %R %%, escapes \\n \\t \\xNN."),
-    ] = None,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="Print the key and this before the value.")
-    ] = None,
+    until: Until = None,
+    form: Format = None,
+    key_delimiter: KeyDelimiter = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Consume as a member of this group.")] = None,
-    isolation: Annotated[
-        str, typer.Option("--isolation", help="committed (read_committed) or uncommitted (read_uncommitted).")
-    ] = "committed",
+    isolation: Isolation = "committed",
+    avro: AvroFile = None,
+    protobuf: ProtobufFile = None,
+    message: MessageName = None,
+    registry_header: RegistryHeader = False,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
@@ -260,31 +135,36 @@ def consume(
     """Print the records of topics."""
     if isolation not in ISOLATION_LEVELS:
         raise typer.BadParameter(f"--isolation must be committed or uncommitted, not {isolation!r}")
+    if (pattern is None) is not bool(topics):
+        raise typer.BadParameter("give either topics or --pattern")
+    if (avro is not None and protobuf is not None) or (protobuf is None) is not (message is None):
+        raise typer.BadParameter("give --avro, or --protobuf with --message")
+    read_value = value_reader(avro, protobuf, message, registry_header=registry_header)
+    now_ms = int(time.time() * 1000)
     try:
-        wanted = parse_range(offsets, now_ms=int(time.time() * 1000))
+        wanted = parse_range(offsets, now_ms)
+        until_ms = None if until is None else now_ms if until == "now" else parse_timestamp_ms(until, now_ms)
         numbers = parse_partitions(partitions) if partitions else []
-        render = to_json if as_json else compile_format(default_format(key_delimiter) if form is None else form)
-    except ValueError as error:
+        render = renderer(as_json, default_format(key_delimiter) if form is None else form, read_value)
+        regex = None if pattern is None else re.compile(pattern)
+    except (ValueError, re.error) as error:
         raise typer.BadParameter(str(error)) from error
     start = choose_start(wanted, group)
-    config = {
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "isolation_level": ISOLATION_LEVELS[isolation],
-        "allow_auto_create_topics": False,
-        "enable_auto_commit": False,
-        # Internal topics are topics too for whoever names one.
-        "exclude_internal_topics": False,
-    }
-    with consumer(ClientOptions(bootstrap, properties, command_config), **config) as client:
-        start_reading(client, topics, numbers, group, start)
+    options = ClientOptions(bootstrap, properties, command_config)
+    hides_internal = pattern is not None and not pattern.startswith(INTERNAL)
+    own = client_settings(group, ISOLATION_LEVELS[isolation], hides_internal=hides_internal)
+    with consumer(options, own) as (client, watch):
         reader = Reader(
             client,
+            watch,
             Output(),
             render,
             count=count,
             exit_at_end=exit_at_end,
             end_timestamp_ms=wanted.end_timestamp_ms,
-            commits=group is not None,
+            until_ms=until_ms,
+            group=group,
         )
+        joins = group is not None and not numbers
+        start_reading(client, topics, regex, numbers, reader, start, joins=joins)
         reader.run()

@@ -1,14 +1,17 @@
-"""Which open transactions hang: no coordinator will ever end them.  Pure.
+"""Which open transactions hang: no coordinator will ever end them.
 
 Owns: the two judgements of kafka-transactions.sh find-hanging: what is open for so long that its time-out must be
-over, and of that what no coordinator knows of.  Owns no request.
+over, and of that what no coordinator knows of; and the search that asks brokers for both.  Owns no request.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pybroker.cli import transaction_requests as requests
+from pybroker.cli.connection import retried
 from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
@@ -45,3 +48,26 @@ def hanging(
         return isinstance(transaction, Transaction) and candidate.partition in transaction.partitions
 
     return [candidate for candidate in candidates if not is_expected(candidate)]
+
+
+def find_hanging(
+    client: Any, leaders: Mapping[Partition, int], max_timeout_ms: int
+) -> tuple[list[OpenTransaction], dict[Partition, int]]:
+    """Those of the partitions, and the error codes of partitions that could not be looked at."""
+    known, failed = split_answers(retried(lambda: requests.describe_producers(client, leaders)))
+    found = long_open(known, time.time_ns() // 1_000_000, max_timeout_ms)
+    if found:
+        producer_ids = sorted({each.producer.producer_id for each in found})
+        listings, _ = retried(lambda: requests.list_transactions(client, producer_ids=producer_ids))
+        ids = [listing.transactional_id for listing in listings]
+        found = hanging(found, listings, retried(lambda: requests.describe_transactions(client, ids)))
+    return found, failed
+
+
+def split_answers(
+    answers: Mapping[Partition, list[Producer] | int],
+) -> tuple[dict[Partition, list[Producer]], dict[Partition, int]]:
+    """The producers of the partitions that answered, and the error codes of the others."""
+    known = {partition: answer for partition, answer in answers.items() if not isinstance(answer, int)}
+    failed = {partition: answer for partition, answer in sorted(answers.items()) if isinstance(answer, int)}
+    return known, failed

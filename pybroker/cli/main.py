@@ -1,7 +1,7 @@
 """The console script ``pybroker``.
 
 Owns: the fork in the road between ``serve`` (what every install has; start-up counts) and the client commands
-(typer, rich, kafka-python: the extra ``cli``).  Owns no command.
+(typer, rich, client libraries: the extra ``cli``).  Owns no command.
 """
 
 from __future__ import annotations

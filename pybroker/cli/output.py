@@ -186,12 +186,12 @@ def remark(text: str) -> None:
 
 
 @contextmanager
-def progress(description: str, total: int | None) -> Iterator[Progress | None]:
+def progress(description: str, total: int | None, *, prints: bool = True) -> Iterator[Progress | None]:
     """A progress bar with one task (id 0) on stderr, or ``None`` where nobody looks at one.
 
-    Nobody does when stderr is no terminal, and when the results themselves scroll over the same terminal.
+    Nobody does when stderr is no terminal, and when results (``prints``) scroll over the same terminal.
     """
-    if not sys.stderr.isatty() or sys.stdout.isatty():
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield None
         return
     from rich.console import Console

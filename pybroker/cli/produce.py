@@ -1,36 +1,52 @@
 """``pybroker produce``: one record per line of stdin or of files, as kcat -P and ``rpk topic produce`` do.
 
-Owns: how lines become records and how many records may be unacknowledged.  Every record that was read is
-acknowledged before the command ends with 0; the first that fails ends it with 1.
+Owns: how lines become records, and what is said of those that are not acknowledged.  Every record that was read is
+acknowledged before the command ends with 0.  The first that is not ends it with 1, within ``delivery.timeout.ms`` of
+its being read, and then it says how many are missing, and which are the first.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Protocol
 
 import typer
 
-from pybroker.cli.connection import ClientOptions, parse_pairs, producer
-from pybroker.cli.failure import CommandFailed, describe_error
+from pybroker.cli.client_settings import ClientOptions, parse_pairs
+from pybroker.cli.data_clients import ABORTED_FLUSH_S, producer
+from pybroker.cli.failure import CommandFailed, describe_error, describe_kafka_error
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, CommandConfig, repeated
-from pybroker.cli.output import Output, progress, remark
+from pybroker.cli.output import Output, progress, remark, visible
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
 
-# The library keeps every record until its reply; this many bound its memory and still keep its batches full.
-UNACKNOWLEDGED_MAX = 10_000
+# Kafka's; librdkafka's own is five minutes.
+DELIVERY_TIMEOUT_MS = "120000"
+# A topic that does not exist is not made by waiting for it; one that the cluster makes at need is there in a moment.
+TOPIC_AWAITED_MS = "10000"
+# What the client may hold of records without an acknowledgement.
+QUEUE_KBYTES = "131072"
 
-# How long one record may wait for its reply; the library's own delivery.timeout.ms ends the wait first.
-REPLY_TIMEOUT_S = 150.0
+POLLED_EVERY = 1_000
+QUEUE_FULL_WAIT_S = 0.1
+FINISH_WAIT_S = 0.2
+INPUT_WAIT_S = 0.2
+
+# Of records that were not acknowledged so many are shown, and so much of each.
+LOST_TOLD_MAX = 5
+BEGINNING_BYTES = 60
 
 READ_CHUNK_BYTES = 64 * 1024
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ACKS = {"0": 0, "1": 1, "all": "all", "-1": "all"}
+ACKS = {"0": "0", "1": "1", "all": "all", "-1": "all"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +61,19 @@ class LineFormat:
     partition: int | None = None
 
 
-def split_lines(stream: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+class Readable(Protocol):
+    """An input that gives what is there."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def split_lines(stream: Readable, delimiter: bytes) -> Iterator[bytes]:
     """The parts of ``stream`` between delimiters; what follows the last one counts unless it is empty.
 
     Reads what is there (``read1``), so that a line typed at a terminal is a record at once.
     """
     buffered = b""
-    read = getattr(stream, "read1", stream.read)
-    while chunk := read(READ_CHUNK_BYTES):
+    while chunk := stream.read1(READ_CHUNK_BYTES):
         *lines, buffered = (buffered + chunk).split(delimiter)
         yield from lines
     if buffered:
@@ -96,8 +117,17 @@ def parse_delimiter(text: str, option: str) -> bytes:
     return delimiter
 
 
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """A record that was not acknowledged: its number among all, how it began, and what the client says of it."""
+
+    number: int
+    beginning: str
+    error: Any
+
+
 class Sender:
-    """Sends records and waits for their replies, at most ``UNACKNOWLEDGED_MAX`` at a time."""
+    """Sends records and hears what becomes of each, from librdkafka, which tells of all of them in time."""
 
     def __init__(self, client: Any, topic: str, report: Output | None, *, offsets_known: bool = True) -> None:
         """``report``: where to print partition and offset of each record, if anywhere.
@@ -109,48 +139,135 @@ class Sender:
         self._client = client
         self._topic = topic
         self._report = report
-        self._waiting: deque[Any] = deque()
+        self._sent = 0
+        self._lost = 0
+        self._first_lost: list[Unacknowledged] = []
+        # Of each record in its order, once it is acknowledged, where a report is wanted.
+        self._places: deque[list[str]] = deque()
+
+    @property
+    def reports(self) -> bool:
+        """Whether a line is printed for each record."""
+        return self._report is not None
 
     def send(self, record: NewRecord) -> None:
-        """Hand one record to the client; waits for the oldest reply when too many are open."""
-        from kafka.errors import KafkaError
+        """Hand one record to the client; waits for replies where it holds too many."""
+        from confluent_kafka import KafkaException
 
-        try:
-            future = self._client.send(
-                self._topic,
-                value=record.value,
-                key=record.key,
-                headers=[(name, value or b"") for name, value in record.headers],
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-            )
-        except (KafkaError, ValueError) as error:
-            raise CommandFailed(
-                f"record {self.acknowledged + len(self._waiting) + 1}: {describe_error(error)}"
-            ) from error
-        self._waiting.append(future)
-        while len(self._waiting) > UNACKNOWLEDGED_MAX:
-            self._await_oldest()
-        while self._waiting and self._waiting[0].is_done:
-            self._await_oldest()
+        number = self._sent + 1
+        if record.timestamp_ms == 0:
+            # librdkafka takes it for "now".
+            raise CommandFailed(f"record {number}: the client library cannot send the timestamp 0")
+        fields: dict[str, Any] = {"headers": record.headers, "on_delivery": partial(self._on_delivery, number)}
+        if record.partition is not None:
+            fields["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            fields["timestamp"] = record.timestamp_ms
+        if self._report is not None:
+            place: list[str] = []
+            self._places.append(place)
+            fields["on_delivery"] = partial(self._on_delivery, number, place=place)
+        while True:
+            try:
+                self._client.produce(self._topic, record.value, record.key, **fields)
+            except BufferError:
+                self.poll(QUEUE_FULL_WAIT_S)
+                continue
+            except (KafkaException, OverflowError) as error:
+                raise CommandFailed(f"record {number}: {describe_error(error)}") from error
+            break
+        self._sent = number
+        if number % POLLED_EVERY == 0:
+            self.poll(0)
+
+    def poll(self, timeout_s: float) -> None:
+        """Hear what has become of records; raises ``CommandFailed`` once one was not acknowledged."""
+        self._client.poll(timeout_s)
+        self._print_places()
+        if self._lost:
+            self.give_up()
 
     def finish(self) -> None:
-        """Wait for every reply."""
-        self._client.flush()
-        while self._waiting:
-            self._await_oldest()
+        """Wait for every reply, at most for ``delivery.timeout.ms``, which the client keeps."""
+        while len(self._client) > 0:
+            self.poll(FINISH_WAIT_S)
+        self.poll(0)
 
-    def _await_oldest(self) -> None:
-        from kafka.errors import KafkaError
+    def give_up(self) -> None:
+        """Let what is on its way arrive, take the rest back, and raise ``CommandFailed`` if something is missing."""
+        self._client.flush(ABORTED_FLUSH_S)
+        self._client.purge()
+        self._client.flush(ABORTED_FLUSH_S)
+        self._print_places()
+        if self._lost:
+            raise CommandFailed(self._told())
 
-        try:
-            metadata = self._waiting.popleft().get(timeout=REPLY_TIMEOUT_S)
-        except KafkaError as error:
-            raise CommandFailed(f"record {self.acknowledged + 1}: {describe_error(error)}") from error
-        self.acknowledged += 1
-        if self._report is not None:
-            offset = metadata.offset if self._offsets_known else "-"
-            self._report.line(f"{metadata.topic}\t{metadata.partition}\t{offset}")
+    def _keep_first(self) -> None:
+        """Of each partition they come in their order, and of all in none."""
+        self._first_lost.sort(key=lambda each: each.number)
+        del self._first_lost[LOST_TOLD_MAX:]
+
+    def _told(self) -> str:
+        self._keep_first()
+        first = self._first_lost[0]
+        lines = [f"record {first.number}: {self._reason(first.error)}"]
+        if self._lost > 1 or self._sent > 1:
+            lines.append(
+                f"{self._lost} of {self._sent} records were not acknowledged; the topic may have them even so:"
+            )
+            lines += [f"  record {each.number}: {each.beginning}" for each in self._first_lost]
+        if self._lost > len(self._first_lost):
+            lines.append(f"  and {self._lost - len(self._first_lost)} more")
+        return "\n".join(lines)
+
+    def _reason(self, error: Any) -> str:
+        if error.name() == "_MSG_TIMED_OUT":
+            return "no acknowledgement within delivery.timeout.ms"
+        if error.name().startswith("_PURGE"):
+            return "no acknowledgement before the command ended"
+        if error.name() in ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"):
+            return f"UNKNOWN_TOPIC_OR_PARTITION: the topic {self._topic} does not exist"
+        if error.name() == "_UNKNOWN_PARTITION":
+            return f"UNKNOWN_TOPIC_OR_PARTITION: the topic {self._topic} has no such partition"
+        return describe_kafka_error(error)
+
+    def _on_delivery(self, number: int, error: Any, message: Any, place: list[str] | None = None) -> None:
+        if error is None:
+            self.acknowledged += 1
+            if place is not None:
+                offset = message.offset() if self._offsets_known else "-"
+                place.append(f"{message.topic()}\t{message.partition()}\t{offset}")
+            return
+        self._lost += 1
+        self._first_lost.append(Unacknowledged(number, _beginning(message), error))
+        if len(self._first_lost) > 2 * LOST_TOLD_MAX:
+            self._keep_first()
+
+    def _print_places(self) -> None:
+        while self._places and self._places[0]:
+            assert self._report is not None
+            self._report.line(*self._places.popleft())
+
+
+def _beginning(message: Any) -> str:
+    """How a record begins: its key, if it has one, and its value."""
+    parts = [part for part in (message.key(), message.value()) if part is not None]
+    text = " ".join(bytes(part[:BEGINNING_BYTES]).decode(errors="replace") for part in parts)
+    return visible(text) if parts else "(empty)"
+
+
+class PolledInput:
+    """An input whose waits serve the client: a record that is lost is heard of while no line comes."""
+
+    def __init__(self, stream: BinaryIO, sender: Sender) -> None:
+        self._fd = stream.fileno()
+        self._sender = sender
+
+    def read1(self, size: int) -> bytes:
+        """What is there, at most ``size`` bytes, b"" at the end."""
+        while not select.select([self._fd], [], [], INPUT_WAIT_S)[0]:
+            self._sender.poll(0)
+        return os.read(self._fd, size)
 
 
 def open_inputs(files: list[Path]) -> Iterator[BinaryIO]:
@@ -163,12 +280,30 @@ def open_inputs(files: list[Path]) -> Iterator[BinaryIO]:
                 yield stream
 
 
-def produce_lines(sender: Sender, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
+class Pace:
+    """So many records a second at most, or as many as can be: each is due at its own time."""
+
+    def __init__(self, per_second: int | None, sender: Sender) -> None:
+        self._interval_s = 0.0 if per_second is None else 1 / per_second
+        self._sender = sender
+        self._due_s = time.monotonic()
+
+    def wait(self) -> None:
+        """Return when the next record is due; what becomes of the others is heard meanwhile."""
+        if not self._interval_s:
+            return
+        while (left_s := self._due_s - time.monotonic()) > 0:
+            self._sender.poll(min(left_s, INPUT_WAIT_S))
+        # What came late is not made up for.
+        self._due_s = max(self._due_s, time.monotonic() - self._interval_s) + self._interval_s
+
+
+def produce_lines(sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
     """Send every line of the inputs and wait until all are acknowledged."""
-    with progress("records", total=None) as bar:
+    with progress("records", total=None, prints=sender.reports) as bar:
         number = 0
         for stream in open_inputs(files):
-            for line in split_lines(stream, delimiter):
+            for line in split_lines(PolledInput(stream, sender), delimiter):
                 number += 1
                 if form.as_json and not line.strip():
                     continue
@@ -176,10 +311,25 @@ def produce_lines(sender: Sender, files: list[Path], delimiter: bytes, form: Lin
                     record = parse_line(line, form)
                 except ValueError as error:
                     raise CommandFailed(f"line {number}: {error}") from error
+                pace.wait()
                 sender.send(record)
                 if bar is not None:
                     bar.update(bar.task_ids[0], completed=sender.acknowledged)
         sender.finish()
+
+
+def client_settings(acks: str, compression: str) -> dict[str, str]:
+    """The command's own settings of its producer."""
+    return {
+        "acks": acks,
+        "enable.idempotence": "true" if acks == "all" else "false",
+        "compression.type": compression,
+        # Java's: keys go to the same partitions.
+        "partitioner": "murmur2_random",
+        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "topic.metadata.propagation.max.ms": TOPIC_AWAITED_MS,
+        "queue.buffering.max.kbytes": QUEUE_KBYTES,
+    }
 
 
 def produce(
@@ -208,6 +358,9 @@ def produce(
     ] = False,
     compression: Annotated[str, typer.Option("--compression", "-z", help="|".join(CODECS))] = "none",
     acks: Annotated[str, typer.Option("--acks", "-a", help="0, 1 or all.")] = "all",
+    throughput: Annotated[
+        int | None, typer.Option("--throughput", metavar="N", min=1, help="So many records a second at most.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print topic, partition, offset of each.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Each line is a record as `consume --json` prints it.")
@@ -231,13 +384,20 @@ def produce(
         headers=parse_headers(headers),
         partition=partition,
     )
-    config = {
-        "acks": ACKS[acks],
-        "enable_idempotence": acks in {"all", "-1"},
-        "compression_type": None if compression == "none" else compression,
-    }
-    with producer(ClientOptions(bootstrap, properties, command_config), **config) as client:
-        sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
-        produce_lines(sender, files, boundary, form)
+    own = client_settings(ACKS[acks], compression)
+    client = producer(ClientOptions(bootstrap, properties, command_config), own)
+    sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
+    try:
+        produce_lines(sender, Pace(throughput, sender), files, boundary, form)
+    except Exception:
+        sender.give_up()
+        raise
+    except BaseException:
+        # A signal: its exit code stays, whatever is missing.
+        try:
+            sender.give_up()
+        except CommandFailed as failed:
+            remark(f"pybroker: {failed}")
+        raise
     if sys.stderr.isatty():
         remark(f"{sender.acknowledged} records to {topic}")

@@ -23,7 +23,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(Protocol):
-    """What is read of a consumed record; kafka-python's ``ConsumerRecord`` fits."""
+    """What is read of a consumed record."""
 
     @property
     def topic(self) -> str: ...
@@ -137,8 +137,8 @@ def put_bytes(document: dict[str, Any], name: str, data: bytes | None) -> None:
         document[f"{name}_base64"] = base64.b64encode(data).decode()
 
 
-def to_json(record: Record) -> bytes:
-    """One record as one line of JSON."""
+def to_json(record: Record, read_value: Callable[[bytes], Any] | None = None) -> bytes:
+    """One record as one line of JSON; ``read_value`` makes a document of its value."""
     document: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -146,7 +146,10 @@ def to_json(record: Record) -> bytes:
         "timestamp": record.timestamp,
     }
     put_bytes(document, "key", record.key)
-    put_bytes(document, "value", record.value)
+    if read_value is None or record.value is None:
+        put_bytes(document, "value", record.value)
+    else:
+        document["value"] = read_value(record.value)
     headers: list[dict[str, Any]] = []
     for name, data in record.headers:
         header: dict[str, Any] = {"key": name}

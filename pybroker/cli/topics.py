@@ -14,7 +14,8 @@ import typer
 
 from pybroker.cli import config_requests, log_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import parse_pairs, retried
+from pybroker.cli.client_settings import parse_pairs
+from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms

@@ -6,17 +6,16 @@ Owns: the shapes that these commands print.  Counterparts: kafka-transactions.sh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from pybroker.cli import hanging_transactions
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.hanging_transactions import hanging, long_open
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_duration, show_time
@@ -151,7 +150,7 @@ def describe_producers(
     with session.client() as client:
         leaders = choose_partitions(client, partitions)
         answers = retried(lambda: requests.describe_producers(client, leaders))
-    known, failed = split_answers(answers)
+    known, failed = hanging_transactions.split_answers(answers)
     document = [
         producer_entry(partition, producer)
         for partition, producers in sorted(known.items())
@@ -169,15 +168,6 @@ def describe_producers(
     for partition, code in failed.items():
         session.output.flush()
         raise refused(partition, code)
-
-
-def split_answers(
-    answers: Mapping[Partition, list[Producer] | int],
-) -> tuple[dict[Partition, list[Producer]], dict[Partition, int]]:
-    """The producers of the partitions that answered, and the error codes of the others."""
-    known = {partition: answer for partition, answer in answers.items() if not isinstance(answer, int)}
-    failed = {partition: answer for partition, answer in sorted(answers.items()) if isinstance(answer, int)}
-    return known, failed
 
 
 @admin_command(app, "find-hanging")
@@ -199,17 +189,10 @@ def find_hanging(
     now = now_ms()
     with session.client() as client:
         leaders = choose_partitions(client, topics) if topics else retried(lambda: find_leaders(client, None))
-        known, failed = split_answers(retried(lambda: requests.describe_producers(client, leaders)))
-        if not topics:
-            # A topic that was deleted since it was listed hides nothing.
-            failed = {at: code for at, code in failed.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        found = long_open(known, now, max_timeout_ms)
-        if found:
-            producer_ids = sorted({each.producer.producer_id for each in found})
-            listings, _ = retried(lambda: requests.list_transactions(client, producer_ids=producer_ids))
-            ids = [listing.transactional_id for listing in listings]
-            described = retried(lambda: requests.describe_transactions(client, ids))
-            found = hanging(found, listings, described)
+        found, failed = hanging_transactions.find_hanging(client, leaders, max_timeout_ms)
+    if not topics:
+        # A topic that was deleted since it was listed hides nothing.
+        failed = {at: code for at, code in failed.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     document = [producer_entry(*each) | {"open_for_ms": now - each.producer.last_timestamp} for each in found]
     columns = (
         *("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH"),

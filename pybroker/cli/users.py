@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import RETRY_BACKOFF_S, ClientOptions, admin_client, retried
+from pybroker.cli.client_settings import ClientOptions
+from pybroker.cli.connection import RETRY_BACKOFF_S, admin_client, retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated

@@ -154,12 +154,35 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     return Tls(server, client, checks_host, *_names(key_store), mapper, files)
 
 
-def client_context(settings: StoreSettings) -> ssl.SSLContext:
-    """What a client speaks by its own settings, which may have no key store; raises ConfigError."""
+class ClientTls(NamedTuple):
+    """What a client speaks by its own settings: as a context, and as PEM for libraries that bring an OpenSSL of their
+    own.  Printed without its key.
+    """
+
+    context: ssl.SSLContext
+    authorities: str
+    certificates: str
+    key: str
+    key_password: str
+
+    def __repr__(self) -> str:
+        return "ClientTls([hidden])"
+
+
+def client_tls(settings: StoreSettings) -> ClientTls:
+    """A client's, which may have no key store; raises ConfigError."""
+    key_store, trust_store = _store(settings, "keystore"), _store(settings, "truststore")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _set_up(context, settings, _store(settings, "keystore"), _store(settings, "truststore"))
+    _set_up(context, settings, key_store, trust_store)
     context.check_hostname = bool(settings.get("ssl.endpoint.identification.algorithm"))
-    return context
+    own, trusted = key_store or _Store(""), trust_store or _Store("")
+    return ClientTls(
+        context,
+        "\n".join(trusted.certificates),
+        "\n".join(own.certificates),
+        own.key or "",
+        own.password or "",
+    )
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------

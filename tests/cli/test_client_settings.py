@@ -12,7 +12,8 @@ import typer
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.client_file import file_settings
-from pybroker.cli.connection import client_config, parse_pairs
+from pybroker.cli.client_settings import ClientOptions, gathered, parse_addresses, parse_pairs
+from pybroker.cli.connection import client_config
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.serve import build_parser, parse_setting
 
@@ -31,7 +32,8 @@ DEFAULTS = {
 
 def test_settings_take_the_names_of_kafka_and_of_librdkafka() -> None:
     texts = ["security.protocol=SSL", "linger.ms=5", "ssl.check.hostname=false", "ssl.ca.location=/a=b", "x.s=2.5"]
-    assert client_config(texts, DEFAULTS) == {
+    gathered_texts = gathered(ClientOptions("", texts), lambda _: True).texts
+    assert client_config(gathered_texts, DEFAULTS) == {
         "security_protocol": "SSL",
         "linger_ms": 5,
         "ssl_check_hostname": False,
@@ -43,13 +45,38 @@ def test_settings_take_the_names_of_kafka_and_of_librdkafka() -> None:
 @pytest.mark.parametrize("text", ["linger.ms", "=1"])
 def test_a_setting_without_name_or_value_is_wrong_use(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="-X must be KEY=VALUE"):
-        client_config([text], DEFAULTS)
+        gathered(ClientOptions("", [text]), lambda _: True)
 
 
-@pytest.mark.parametrize("text", ["nonsense=1", "linger.ms=soon"])
-def test_a_setting_that_the_client_does_not_take_is_a_failure(text: str) -> None:
-    with pytest.raises(CommandFailed):
-        client_config([text], DEFAULTS)
+@pytest.mark.parametrize("texts", [{"nonsense": "1"}, {"linger.ms": "soon"}])
+def test_a_setting_that_the_client_does_not_take_is_wrong_use(texts: dict[str, str]) -> None:
+    with pytest.raises(typer.BadParameter, match=next(iter(texts))):
+        client_config(texts, DEFAULTS)
+
+
+def test_names_of_kafka_python_are_taken_too() -> None:
+    texts = ["sasl.plain.username=ada", "ssl.cafile=ca.pem", "sasl.mechanisms=PLAIN"]
+    found = gathered(ClientOptions("", texts), lambda _: True).texts
+    assert found == {"sasl.username": "ada", "ssl.ca.location": "ca.pem", "sasl.mechanism": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("broker", [("broker", 9092)]),
+        (" a:1 , b:65535,", [("a", 1), ("b", 65535)]),
+        ("[::1]:9093,[fe80::1]", [("::1", 9093), ("fe80::1", 9092)]),
+        ("SASL_SSL://broker:9094", [("broker", 9094)]),
+    ],
+)
+def test_addresses_are_read_as_kafkas_clients_read_them(text: str, addresses: list[tuple[str, int]]) -> None:
+    assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:65536", "a:-1", ":1", "::1:9092", "a:1 b:2"])
+def test_an_address_that_is_none_is_wrong_use(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--bootstrap"):
+        parse_addresses(text)
 
 
 def settings_of(path: Path, text: str) -> dict[str, str]:

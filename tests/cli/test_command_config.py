@@ -210,7 +210,7 @@ def test_a_token_comes_from_an_endpoint(broker: Broker, tmp_path: Path, in_jaas:
 )
 def test_an_endpoint_that_gives_no_token_is_told_and_no_secret_is(path: str, secret: str, message: str) -> None:
     with endpoint() as url, pytest.raises(ValueError, match=message) as caught:
-        bearer_logins.token_provider(login(url + path, **{ID: "me", SECRET: secret}))
+        bearer_logins.bearer_tokens(login(url + path, **{ID: "me", SECRET: secret}))
     assert str(caught.value).startswith(URL)
     assert "hunter2" not in str(caught.value)
 
@@ -219,7 +219,7 @@ def test_a_token_that_is_not_fresh_any_more_is_fetched_anew(monkeypatch: pytest.
     now = [0.0]
     monkeypatch.setattr(bearer_logins, "monotonic", lambda: now[0])
     with endpoint() as url:
-        tokens = bearer_logins.token_provider(login(f"{url}/token", **{ID: "me", SECRET: "hunter2"}))
+        tokens = bearer_logins.bearer_tokens(login(f"{url}/token", **{ID: "me", SECRET: "hunter2"}))
         for now[0], count in ((1, 1), (479, 1), (480, 2)):
             tokens.token()
             assert len(Endpoint.asked) == count

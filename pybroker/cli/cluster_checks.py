@@ -1,0 +1,230 @@
+"""The checks of ``pybroker doctor`` over the network: can this client get in, and is the cluster well.
+
+Owns: which checks there are, in which order, and what each makes of the answers.  Every connection is made as the user
+says (``client_settings``); nothing is changed in the cluster.
+
+A clock is looked at by DescribeQuorum: the active controller says when it heard its own replica last, which is now.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
+from pybroker.cli.client_settings import Access, Address
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.findings import Finding, Status
+from pybroker.security.acls import AclOperation
+from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+from pybroker_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from pybroker_protocol.messages.metadata import MetadataRequest
+
+REACHED: Final = ("name", "tcp", "tls", "protocol", "login")
+INSIDE: Final = ("rights", "advertised addresses", "clock", "versions", "partitions", "hanging transactions")
+_WAIT_S: Final = 5.0
+_SOON_S: Final = 30 * 86_400
+_CLOCK_MS_MAX: Final = 1_000
+_TOLD_MAX: Final = 5
+_ADVICE: Final = {
+    Step.NAME: "check the name in --bootstrap, DNS and /etc/hosts",
+    Step.TCP: "check that the broker runs, which address its listeners have, and firewalls",
+    Step.TLS: "check the keystore and the truststore of both sides; pybroker certs makes new ones",
+    Step.PROTOCOL: "check that the address and port are a Kafka listener's",
+    Step.LOGIN: "check sasl.mechanism, sasl.username and sasl.password; pybroker users list shows who there is",
+}
+_QUORUM: Final = DescribeQuorumRequest(
+    topics=[
+        DescribeQuorumRequestTopicData(
+            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+        )
+    ]
+)
+HangingSearch = Callable[[], Iterable[str]]
+
+
+def cluster_findings(address: Address, access: Access, find_hanging: HangingSearch) -> Iterator[Finding]:
+    """The findings about one broker and the cluster behind it; what comes behind a failed step is skipped.
+
+    ``find_hanging`` names partitions in which a transaction hangs; it may raise ``CommandFailed``.
+    """
+    with ExitStack() as stack:
+        connection = stack.enter_context(BrokerConnection(address, access, _WAIT_S))
+        try:
+            for step, told in _steps(connection, access):
+                yield Finding(step, Status.OK, told) if isinstance(told, str) else told
+        except NotReached as error:
+            yield Finding(error.step, Status.FAILED, str(error), _ADVICE[error.step])
+            later = REACHED[REACHED.index(error.step) + 1 :]
+            yield from (Finding(each, Status.SKIPPED, f"after {error.step}") for each in (*later, *INSIDE))
+            return
+        yield from _inside(stack, connection, access, find_hanging)
+
+
+def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step, str | Finding]]:
+    """Each step that succeeds, and what is worth telling of it."""
+    places = connection.resolve()
+    yield Step.NAME, f"{connection.address.host} is {', '.join(sorted({str(each[1][0]) for each in places}))}"
+    began_s = time.monotonic()
+    connection.connect(places)
+    yield Step.TCP, f"{connection.address} takes the connection, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
+    if access.protocol.endswith("SSL"):
+        connection.start_tls()
+        yield Step.TLS, _certificate(connection.certificate())
+    else:
+        yield Step.TLS, Finding(Step.TLS, Status.SKIPPED, f"security.protocol is {access.protocol}")
+    began_s = time.monotonic()
+    connection.ask_versions()
+    yield Step.PROTOCOL, f"ApiVersions is answered, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
+    connection.log_in()
+    who = f"{access.user or 'the bearer of the token'} by {access.mechanism}"
+    yield Step.LOGIN, who if access.mechanism is not None else "none is asked for"
+
+
+def _certificate(found: Mapping[str, Any]) -> str | Finding:
+    """Of a certificate that has been verified: whose, and for how long."""
+    if "notAfter" not in found:
+        return Finding(Step.TLS, Status.WARNING, "the certificate is not verified", "set ssl.ca.location")
+    ends_s = ssl.cert_time_to_seconds(found["notAfter"])
+    names = ", ".join(name for _, name in found.get("subjectAltName", ()))
+    message = f"chain, dates and host name are right; the certificate of {names} ends {found['notAfter']}"
+    if ends_s - time.time() < _SOON_S:
+        return Finding(Step.TLS, Status.WARNING, message, "have it made anew; pybroker certs signs one")
+    return message
+
+
+def _inside(
+    stack: ExitStack, connection: BrokerConnection, access: Access, find_hanging: HangingSearch
+) -> Iterator[Finding]:
+    try:
+        cluster = connection.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
+        metadata = connection.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True))
+    except CommandFailed as error:
+        yield Finding("rights", Status.FAILED, str(error), "ask another broker")
+        return
+    yield _rights(cluster, metadata)
+    others: dict[int, BrokerConnection] = {}
+    yield _advertised(stack, cluster.brokers, access, others)
+    yield _clock(others.get(cluster.controller_id, connection))
+    yield _versions(others or {-1: connection})
+    yield _partitions(metadata.topics)
+    yield _hanging(find_hanging)
+
+
+def _rights(cluster: Any, metadata: Any) -> Finding:
+    of_cluster = _operations(cluster.cluster_authorized_operations)
+    of_topics = Counter(", ".join(_operations(topic.topic_authorized_operations)) for topic in metadata.topics)
+    shown = "; ".join(f"{count} with {operations or 'none'}" for operations, count in of_topics.most_common(_TOLD_MAX))
+    message = f"cluster: {', '.join(of_cluster) or 'none'}; topics: {shown or 'none'}"
+    if not of_cluster and not any(of_topics):
+        return Finding("rights", Status.WARNING, message, "have a user with rights add some: pybroker acls add")
+    return Finding("rights", Status.OK, message)
+
+
+def _operations(bits: int) -> list[str]:
+    """The names of operations in a set of bits, in Kafka's order; none where it is not told."""
+    return [] if bits < 0 else [each.name for each in AclOperation if bits >> each & 1]
+
+
+def _advertised(
+    stack: ExitStack, brokers: Iterable[Any], access: Access, others: dict[int, BrokerConnection]
+) -> Finding:
+    """Each broker by the address that clients are given; those that are reached go to ``others``."""
+    failed = []
+    for broker in sorted(brokers, key=lambda each: int(each.broker_id)):
+        other = stack.enter_context(BrokerConnection(Address(broker.host, broker.port), access, _WAIT_S))
+        try:
+            other.open()
+        except NotReached as error:
+            failed.append(f"broker {broker.broker_id}: {error}")
+        else:
+            others[broker.broker_id] = other
+    check = INSIDE[1]
+    if failed:
+        advice = "set advertised.listeners of these brokers to addresses that clients reach, or start them"
+        return Finding(check, Status.FAILED, " | ".join(failed), advice)
+    shown = ", ".join(f"{number} at {each.address}" for number, each in sorted(others.items()))
+    return Finding(check, Status.OK, f"each broker is reached: {shown}")
+
+
+def _clock(connection: BrokerConnection) -> Finding:
+    try:
+        before_ms = time.time() * 1_000
+        answer = connection.ask(_QUORUM)
+        after_ms = time.time() * 1_000
+    except CommandFailed as error:
+        return Finding("clock", Status.SKIPPED, str(error))
+    if answer.error_code:
+        told = f"DescribeQuorum is refused: {describe_error_code(answer.error_code)}"
+        return Finding("clock", Status.SKIPPED, told, "a user with DESCRIBE on the cluster may ask")
+    partition = answer.topics[0].partitions[0]
+    times = [
+        voter.last_caught_up_timestamp
+        for voter in partition.current_voters
+        if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0
+    ]
+    if not times:
+        return Finding("clock", Status.SKIPPED, "no broker tells its time")
+    # Between the question and the answer any moment may be the broker's, which counts whole milliseconds.
+    difference_ms = round(max(before_ms - 1 - times[0], times[0] - after_ms, 0.0))
+    message = f"the active controller's differs by {difference_ms} ms (within {after_ms - before_ms:.0f} ms)"
+    if difference_ms > _CLOCK_MS_MAX:
+        return Finding("clock", Status.WARNING, message, "have both machines keep their time by NTP")
+    return Finding("clock", Status.OK, message)
+
+
+def _versions(connections: Mapping[int, BrokerConnection]) -> Finding:
+    served = {number: connection.versions for number, connection in connections.items()}
+    features = next(iter(connections.values())).features
+    level = ", ".join(f"{name} {level}" for name, level in sorted(features.items())) or "no features"
+    apis = len(next(iter(served.values())))
+    if len({tuple(sorted(each.items())) for each in served.values()}) > 1:
+        counts = ", ".join(f"broker {number}: {len(each)} APIs" for number, each in sorted(served.items()))
+        advice = "end the upgrade: all brokers are to run the same version"
+        return Finding("versions", Status.WARNING, f"the brokers serve different versions ({counts}); {level}", advice)
+    return Finding("versions", Status.OK, f"{apis} APIs, the same at each broker; {level}")
+
+
+def _partitions(topics: Iterable[Any]) -> Finding:
+    count, without_leader, under_replicated = 0, [], []
+    for topic in topics:
+        for partition in topic.partitions:
+            count += 1
+            name = f"{topic.name}-{partition.partition_index}"
+            if partition.leader_id < 0:
+                without_leader.append(name)
+            elif len(partition.isr_nodes) < len(partition.replica_nodes):
+                under_replicated.append(name)
+    advice = "start the brokers that are missing; pybroker topics list --under-replicated --unavailable"
+    if without_leader:
+        message = f"{len(without_leader)} of {count} have no leader: {_some(without_leader)}"
+        return Finding("partitions", Status.FAILED, message, advice)
+    if under_replicated:
+        message = f"{len(under_replicated)} of {count} are under-replicated: {_some(under_replicated)}"
+        return Finding("partitions", Status.FAILED, message, advice)
+    return Finding("partitions", Status.OK, f"each that this user may see has a leader and all replicas ({count})")
+
+
+def _hanging(find_hanging: HangingSearch) -> Finding:
+    check = INSIDE[-1]
+    try:
+        found = list(find_hanging())
+    except CommandFailed as error:
+        return Finding(check, Status.SKIPPED, str(error), "a user with READ on the topics may ask")
+    if found:
+        message = f"{len(found)} hold back readers of committed records: {_some(found)}"
+        return Finding(check, Status.FAILED, message, "pybroker transactions find-hanging, then abort")
+    return Finding(check, Status.OK, "none")
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _TOLD_MAX
+    return ", ".join(names[:_TOLD_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,240 @@
+"""Producers and consumers of the commands: librdkafka's, which say of each record what became of it.
+
+Owns: the settings that librdkafka is given, its clients' life, and the names of its errors.  Owns neither what is said
+where no broker is reached (``reach``) nor the clients that administer (``connection``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any, Final, NamedTuple, TypeVar
+
+import typer
+
+from pybroker.cli.client_settings import (
+    CLIENT_ID,
+    Access,
+    Address,
+    ClientOptions,
+    ClientSettings,
+    checks_host_name,
+    gathered,
+    parse_addresses,
+    parse_pairs,
+)
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.reach import reach
+from pybroker.cli.record_format import Header
+
+# How long what was sent has to arrive where the command has failed for another reason, or is interrupted.
+ABORTED_FLUSH_S: Final = 2.0
+
+# How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
+RETRIED_FOR_S: Final = 20.0
+_PAUSE_S: Final = 0.1
+# How often it is asked whether brokers that were gone are back.
+_ASKED_EVERY_S: Final = 1.0
+_CLOSED_WITHIN_S: Final = 5.0
+_PASSING: Final = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_OR_FOLLOWER",
+        "OFFSET_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH",
+        "FENCED_LEADER_EPOCH",
+    }
+)
+
+T = TypeVar("T")
+
+_log = logging.getLogger("librdkafka")
+_NAMES_OF_JAVA: Final = frozenset({"ssl.check.hostname"})
+
+
+def _is_known(name: str) -> bool:
+    """Whether librdkafka has a setting; only the making of a client tells."""
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        Producer({name: ""}, logger=_log)
+    except KafkaException as error:
+        return "No such configuration property" not in error.args[0].str()
+    return True
+
+
+def library_settings(settings: ClientSettings, own: Mapping[str, str]) -> dict[str, Any]:
+    """What librdkafka is given: the command's ``own`` settings, and over them those of the user."""
+    texts = {**own, **settings.texts}
+    given: dict[str, Any] = {name: text for name, text in texts.items() if name not in _NAMES_OF_JAVA}
+    if not checks_host_name(texts):
+        given["ssl.endpoint.identification.algorithm"] = "none"
+    if settings.tls is not None:
+        pem = {
+            "ssl.ca.pem": settings.tls.authorities,
+            "ssl.certificate.pem": settings.tls.certificates,
+            "ssl.key.pem": settings.tls.key,
+            "ssl.key.password": settings.tls.key_password,
+        }
+        given |= {name: text for name, text in pem.items() if text}
+    if settings.tokens is not None:
+        given["oauth_cb"] = settings.tokens.with_expiry
+    return given
+
+
+class Watch:
+    """Whether a cluster that was reached still is: librdkafka says that brokers go, and not that they are back."""
+
+    def __init__(self, addresses: Sequence[Address], access: Access) -> None:
+        self._addresses = addresses
+        self._access = access
+        self._gone_since_s: float | None = None
+        self._asked_at_s = 0.0
+
+    def hear(self, error: Any) -> None:
+        """librdkafka's ``error_cb``."""
+        from confluent_kafka import KafkaError
+
+        of_all = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL)
+        if error.code() in of_all and self._gone_since_s is None:
+            self._gone_since_s = time.monotonic()
+
+    @property
+    def is_out(self) -> bool:
+        """Whether brokers were gone when it was last asked."""
+        return self._gone_since_s is not None
+
+    def outage(self) -> tuple[float, str] | None:
+        """For how many seconds no broker lets this client in, and why; asked for now and then."""
+        now_s = time.monotonic()
+        if self._gone_since_s is None or now_s - self._asked_at_s < _ASKED_EVERY_S:
+            return None
+        self._asked_at_s = now_s
+        try:
+            reach(self._addresses, self._access, 0.0)
+        except CommandFailed as failed:
+            return now_s - self._gone_since_s, str(failed)
+        self._gone_since_s = None
+        return None
+
+
+def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch]:
+    """A client of a cluster that has let the user in."""
+    from confluent_kafka import Consumer, KafkaException
+
+    addresses = parse_addresses(options.bootstrap)
+    settings = gathered(options, _is_known)
+    access = settings.access()
+    watch = Watch(addresses, access)
+    given = library_settings(settings, own)
+    given |= {"bootstrap.servers": ",".join(map(str, addresses)), "error_cb": watch.hear}
+    given.setdefault("client.id", CLIENT_ID)
+    try:
+        client = client_class(given, logger=_log)
+    except KafkaException as error:
+        raise _unfit(error, options) from error
+    try:
+        reach(addresses, access)
+    except BaseException:
+        if client_class is Consumer:
+            client.close()
+        raise
+    return client, watch
+
+
+def _unfit(error: Any, options: ClientOptions) -> Exception:
+    """For settings that librdkafka does not take: whose name is known here is a ``-X`` that is wrong by itself."""
+    from confluent_kafka import KafkaException, Producer
+
+    for name, text in parse_pairs(options.properties, "-X").items():
+        try:
+            Producer({name: text} if name not in _NAMES_OF_JAVA else {}, logger=_log)
+        except KafkaException as of_one:
+            return typer.BadParameter(f"-X {name}: {_told(of_one)}")
+    return CommandFailed(_told(error))
+
+
+def _told(error: Any) -> str:
+    told: str = error.args[0].str().strip()
+    for prefix in ("Failed to create producer: ", "Failed to create consumer: "):
+        told = told.removeprefix(prefix)
+    return told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
+
+
+def producer(options: ClientOptions, own: Mapping[str, str]) -> Any:
+    """A ``confluent_kafka.Producer``.  Who uses it waits for what it has sent; see ``produce.Sender``."""
+    from confluent_kafka import Producer
+
+    return _made(Producer, options, own)[0]
+
+
+@contextmanager
+def consumer(options: ClientOptions, own: Mapping[str, str]) -> Iterator[tuple[Any, Watch]]:
+    """A ``confluent_kafka.Consumer``, and whether its cluster is still there; leaving the block leaves the group."""
+    from confluent_kafka import Consumer
+
+    client, watch = _made(Consumer, options, own)
+    try:
+        yield client, watch
+    finally:
+        # It leaves its group, and would wait for as long as a session for a coordinator that is gone.
+        closing = Thread(target=client.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSED_WITHIN_S)
+
+
+class ConsumedRecord(NamedTuple):
+    """What is told of a record; see ``record_format.Record``."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+    @classmethod
+    def of(cls, message: Any) -> ConsumedRecord:
+        """A message of ``confluent_kafka`` that is no error."""
+        kind, timestamp = message.timestamp()
+        return cls(
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            timestamp if kind else -1,
+            message.key(),
+            message.value(),
+            message.headers() or (),
+        )
+
+
+def passes(error: Any) -> bool:
+    """Whether an error of librdkafka's passes by itself: a leader or a coordinator moves, or a broker starts anew."""
+    from confluent_kafka import KafkaError
+
+    of_transport = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD, KafkaError._RESOLVE)
+    return bool(error.retriable()) or error.code() in of_transport or describe_error_code(error.code()) in _PASSING
+
+
+def retried(call: Callable[[], T], timeout_s: float = RETRIED_FOR_S) -> T:
+    """``call()``, again while it raises what passes by itself, until ``timeout_s`` is over."""
+    from confluent_kafka import KafkaException
+
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not passes(error.args[0]) or time.monotonic() >= deadline_s:
+                raise
+            time.sleep(_PAUSE_S)

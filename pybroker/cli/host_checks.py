@@ -1,0 +1,168 @@
+"""The checks of ``pybroker doctor`` on a broker's own machine: its data directory, disk, descriptors and limits.
+
+Owns: what is looked at and when it is too little.  Only reads: neither the lock nor any file is touched, so that it may
+run beside the broker.  What is not told by Linux's ``/proc`` elsewhere is looked at of this process in place of the
+broker's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pybroker.cli.findings import Finding, Status, shown_bytes
+from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+from pybroker.storage.files.checkpoints import META_PROPERTIES
+
+_FREE_BYTES_MIN, _FREE_SHARE_MIN = 256 << 20, 0.10
+_FREE_INODES_MIN: Final = 1_000
+_SEGMENT_FILES: Final = 3  # that an open segment holds: its data and its indexes
+_DESCRIPTORS_SPARE: Final = 1_000  # of clients and everything else
+_USED_SHARE_MAX: Final = 0.8
+_SEGMENT_BYTES: Final = 1 << 30
+_FLOCK: Final = "hhqqi4x"  # ``struct flock`` of Linux on 64 bits
+_LINUX: Final = Path("/proc/self").exists()
+
+
+def host_findings(data_dir: Path) -> Iterator[Finding]:
+    """The findings about one data directory and the machine that it is on."""
+    yield (directory := _directory(data_dir))
+    if directory.status is Status.FAILED:
+        yield from (Finding(check, Status.SKIPPED, directory.message) for check in ("disk", "descriptors", "limits"))
+        return
+    yield _disk(data_dir)
+    pid = lock_holder(data_dir / LOCK_FILE)
+    segments = sum(1 for _ in data_dir.glob("*/*.log"))
+    yield _descriptors(pid, segments)
+    yield _limits(pid, segments)
+
+
+def lock_holder(path: Path) -> int | None:
+    """The process that holds the lock of a data directory, if any; looking does not disturb it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _directory(path: Path) -> Finding:
+    check = "data directory"
+    if not path.exists():
+        parent = next(each for each in path.absolute().parents if each.exists())
+        if not os.access(parent, os.W_OK):
+            return Finding(
+                check, Status.FAILED, f"{path} does not exist, and {parent} cannot be written to", f"chown {parent}"
+            )
+        return Finding(check, Status.FAILED, f"{path} does not exist", "a start with --data-dir makes it")
+    if not path.is_dir():
+        return Finding(check, Status.FAILED, f"{path} is no directory", "name a directory by --data-dir")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        user = f"user {os.geteuid()}"
+        return Finding(check, Status.FAILED, f"{user} may not read and write {path}", f"chown the directory to {user}")
+    if not (path / META_PROPERTIES).exists():
+        if any(path.iterdir()):
+            return Finding(
+                check, Status.WARNING, f"{path} has files and no {META_PROPERTIES}", "name another directory, or move them away"
+            )
+        return Finding(check, Status.OK, f"{path} is empty: a start begins a new broker")
+    if (pid := lock_holder(path / LOCK_FILE)) is not None:
+        return Finding(check, Status.OK, f"{path} is used by process {pid}")
+    if not (path / CLEAN_SHUTDOWN_FILE).exists():
+        return Finding(
+            check,
+            Status.WARNING,
+            f"the broker of {path} did not stop cleanly",
+            "the next start looks through its logs, which takes longer",
+        )
+    return Finding(check, Status.OK, f"{path} is of a broker that stopped cleanly")
+
+
+def _disk(path: Path) -> Finding:
+    usage, files = shutil.disk_usage(path), os.statvfs(path)
+    share = usage.free / usage.total if usage.total else 0.0
+    message = f"{shown_bytes(usage.free)} of {shown_bytes(usage.total)} are free ({share:.0%})"
+    advice = "make room, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
+    if usage.free < _FREE_BYTES_MIN:
+        return Finding("disk", Status.FAILED, message, advice)
+    if files.f_files and files.f_favail < _FREE_INODES_MIN:
+        return Finding("disk", Status.FAILED, f"{files.f_favail} inodes are free", "remove files of that file system")
+    if share < _FREE_SHARE_MIN:
+        return Finding("disk", Status.WARNING, message, advice)
+    return Finding("disk", Status.OK, message)
+
+
+def _limit_of(pid: int | None, name: str, number: int) -> int:
+    """A hard limit of the broker's process, or of this one; a broker raises its own to that."""
+    if pid is not None and _LINUX:
+        try:
+            lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            if line.startswith(name):
+                text = line[len(name) :].split()[1]
+                return resource.RLIM_INFINITY if text == "unlimited" else int(text)
+    return resource.getrlimit(number)[1]
+
+
+def _descriptors(pid: int | None, segments: int) -> Finding:
+    limit = _limit_of(pid, "Max open files", resource.RLIMIT_NOFILE)
+    whose = "this shell" if pid is None else f"process {pid}"
+    advice = "raise the hard limit (ulimit -Hn, LimitNOFILE= of systemd) where the broker is started"
+    if limit == resource.RLIM_INFINITY:
+        return Finding("descriptors", Status.OK, f"{whose} has no limit")
+    wanted = segments * _SEGMENT_FILES + _DESCRIPTORS_SPARE
+    message = f"{whose} may open {limit} files; {segments} segments and clients may want {wanted}"
+    if pid is not None and (used := _open_files(pid)) is not None:
+        message += f"; {used} are open"
+        if used > limit * _USED_SHARE_MAX:
+            return Finding("descriptors", Status.FAILED, message, advice)
+    return Finding("descriptors", Status.OK if limit >= wanted else Status.WARNING, message, advice)
+
+
+def _open_files(pid: int) -> int | None:
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return None
+
+
+def _limits(pid: int | None, segments: int) -> Finding:
+    file_size = _limit_of(pid, "Max file size", resource.RLIMIT_FSIZE)
+    if file_size != resource.RLIM_INFINITY and file_size < _SEGMENT_BYTES:
+        return Finding(
+            "limits",
+            Status.FAILED,
+            f"files may have {shown_bytes(file_size)}, a segment may become {shown_bytes(_SEGMENT_BYTES)}",
+            "take the limit away (ulimit -f unlimited), or lower segment.bytes",
+        )
+    space = _limit_of(pid, "Max address space", resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY:
+        return Finding(
+            "limits",
+            Status.WARNING,
+            f"the address space is limited to {shown_bytes(space)}; segments are mapped into it",
+            "take the limit away (ulimit -v unlimited); memory is bounded by a control group better",
+        )
+    try:
+        maps = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return Finding("limits", Status.OK, "file size and address space are not limited")
+    message = f"file size and address space are not limited; {maps} maps are allowed for {segments} segments"
+    if maps < segments * 2:
+        return Finding("limits", Status.WARNING, message, f"sysctl -w vm.max_map_count={segments * 4}")
+    return Finding("limits", Status.OK, message)

@@ -1,0 +1,40 @@
+"""Whether a cluster is there and lets this client in, found out before a client library is given the work.
+
+Owns: the patience with a broker that starts, and what is said where none is reached.  A library tries again for as long
+as it is allowed to, and says "no broker" of a wrong password as of a wrong port; ``broker_connection`` says which.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from pybroker.cli.broker_connection import BrokerConnection, NotReached
+from pybroker.cli.client_settings import Access, Address
+from pybroker.cli.failure import CommandFailed
+
+# A person at a prompt should learn in seconds that no broker is there; one that starts anew has as long.
+REACHED_WITHIN_S: Final = 5.0
+_PAUSE_S: Final = 0.1
+_WAIT_S: Final = 3.0
+
+
+def reach(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> None:
+    """Return once one of the brokers has let this client in; raises ``CommandFailed`` with a sentence for each."""
+    if not access.is_known:
+        return
+    deadline_s = time.monotonic() + within_s
+    while True:
+        failed: list[NotReached] = []
+        for address in addresses:
+            wait_s = min(_WAIT_S, max(deadline_s - time.monotonic(), 2 * _PAUSE_S))
+            try:
+                with BrokerConnection(address, access, wait_s) as connection:
+                    connection.open()
+                    return
+            except NotReached as error:
+                failed.append(error)
+        if not any(error.passes for error in failed) or time.monotonic() >= deadline_s:
+            raise CommandFailed("\n".join(str(error) for error in failed))
+        time.sleep(_PAUSE_S)

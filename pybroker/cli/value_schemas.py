@@ -1,0 +1,138 @@
+"""Values of records read by a schema that lies in a file: Avro (``.avsc``), and Protobuf (descriptors, by ``protoc``).
+
+Owns: what becomes of such a value as a JSON document, and the sentence for one that the schema does not fit.  The
+libraries (the extra ``values``) are imported at their first use.  Owns no registry: with ``registry_header`` the bytes
+that its serializers put in front are passed over, and the id in them is not looked up.
+
+JSON has neither bytes nor dates nor decimals: bytes are base64, and the others text.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, Final
+
+from pybroker.cli.failure import CommandFailed
+
+ValueReader = Callable[[bytes], Any]
+
+_MAGIC: Final = b"\0"
+_HEADER_BYTES: Final = 5
+_MORE: Final = 0x80
+
+
+def value_reader(
+    avro: Path | None, protobuf: Path | None, message: str | None, *, registry_header: bool
+) -> ValueReader | None:
+    """What makes a document of a value, None without a schema; ``CommandFailed`` for a file that is none.
+
+    It raises ``ValueError`` for bytes that are no value of the schema.
+    """
+    try:
+        if avro is not None:
+            return _avro_reader(avro, registry_header)
+        if protobuf is not None:
+            assert message is not None
+            return _protobuf_reader(protobuf, message, registry_header)
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"a schema needs {error.name}: pip install 'pybroker[values]'") from error
+    return None
+
+
+def _avro_reader(path: Path, registry_header: bool) -> ValueReader:
+    from fastavro import parse_schema, schemaless_reader
+
+    try:
+        schema = parse_schema(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise CommandFailed(f"{path}: {error.strerror}") from error
+    except Exception as error:
+        # The library has no common base for what a schema may lack.
+        raise CommandFailed(f"{path} is no Avro schema: {error}") from error
+
+    def read(value: bytes) -> Any:
+        stream = io.BytesIO(_without_header(value) if registry_header else value)
+        try:
+            document = schemaless_reader(stream, schema, None)
+        except Exception as error:
+            raise ValueError(f"the value is not of the schema {path} ({type(error).__name__}: {error})") from error
+        # Avro's encoding has no marks: a value of another schema often reads well up to somewhere.
+        if left := len(value) - _HEADER_BYTES * registry_header - stream.tell():
+            raise ValueError(f"the value is not of the schema {path}: {left} bytes are left over")
+        return _plain(document)
+
+    return read
+
+
+def _protobuf_reader(path: Path, message: str, registry_header: bool) -> ValueReader:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+
+    files = descriptor_pb2.FileDescriptorSet()
+    pool = descriptor_pool.DescriptorPool()
+    advice = "make it by: protoc --include_imports -o FILE.desc FILE.proto"
+    try:
+        files.ParseFromString(path.read_bytes())
+        for file in files.file:
+            pool.Add(file)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except OSError as error:
+        raise CommandFailed(f"{path}: {error.strerror}") from error
+    except (DecodeError, TypeError) as error:
+        raise CommandFailed(f"{path} is no file of Protobuf descriptors; {advice}") from error
+    except KeyError as error:
+        raise CommandFailed(f"{path} has no message {message}, by its full name") from error
+
+    def read(value: bytes) -> Any:
+        found = kind()
+        try:
+            found.ParseFromString(_without_indexes(_without_header(value)) if registry_header else value)
+        except DecodeError as error:
+            raise ValueError(f"the value is no {message} of {path}") from error
+        return MessageToDict(found, preserving_proto_field_name=True)
+
+    return read
+
+
+def _without_header(value: bytes) -> bytes:
+    if value[:1] != _MAGIC or len(value) < _HEADER_BYTES:
+        raise ValueError("the value does not begin as a schema registry's serializers have it")
+    return value[_HEADER_BYTES:]
+
+
+def _without_indexes(value: bytes) -> bytes:
+    """The message behind the numbers that say which one of its file it is; the first is one byte of zero."""
+    count, at = _number(value, 0)
+    for _ in range(count // 2):
+        _, at = _number(value, at)
+    return value[at:]
+
+
+def _number(value: bytes, at: int) -> tuple[int, int]:
+    """A varint, and where it ends."""
+    number = shift = 0
+    for position, byte in enumerate(value[at:], at + 1):
+        number |= (byte & ~_MORE) << shift
+        if byte < _MORE:
+            return number, position
+        shift += 7
+    raise ValueError("the value does not begin as a schema registry's serializers have it")
+
+
+def _plain(value: Any) -> Any:
+    """A decoded value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (date, datetime, time)):
+        return value.isoformat()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

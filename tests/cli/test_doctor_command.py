@@ -1,0 +1,260 @@
+"""``pybroker doctor``: each check says what it has found, and what to do where that is bad."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from harness.broker_probe import free_port
+from harness.pybroker_process import PybrokerProcess
+
+from pybroker.cli import cluster_checks, host_checks
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.findings import Finding, Status, shown_bytes
+from pybroker.cli.host_checks import host_findings, lock_holder
+from pybroker.security.certificate_authority import write_certificates
+from pybroker.testing import Broker
+from pybroker_protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from tests.cli.command import CommandLine
+
+PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+CHECKS = [*cluster_checks.REACHED, *cluster_checks.INSIDE]
+HOST_CHECKS = ["data directory", "disk", "descriptors", "limits"]
+
+
+def diagnosis(bootstrap: str, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code, and each finding by its check."""
+    finished = CommandLine(bootstrap).run("doctor", *arguments, "--json")
+    assert finished.stderr == b""
+    found = json.loads(finished.stdout)
+    return finished.returncode, {each["check"]: each for each in found}
+
+
+def statuses(found: dict[str, dict[str, Any]]) -> list[str]:
+    return [each["status"] for each in found.values()]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("keys") / "keys"
+    write_certificates(directory, servers={"broker": ["127.0.0.1"]}, clients=["alice"])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def secured(keys: Path) -> Iterator[Broker]:
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": PLAIN_USERS,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys / "broker.pem"),
+    }
+    with Broker(settings, listen="SASL_SSL://127.0.0.1:0") as broker:
+        yield broker
+
+
+def login(keys: Path, password: str) -> list[str]:
+    given = ("security.protocol=SASL_SSL", f"ssl.ca.location={keys / 'ca.pem'}", "sasl.mechanism=PLAIN")
+    user = ("sasl.username=alice", f"sasl.password={password}")
+    return [option for setting in (*given, *user) for option in ("-X", setting)]
+
+
+def test_a_cluster_that_is_well_passes_every_check(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    exit_code, found = diagnosis(cli.bootstrap)
+    assert exit_code == 0
+    assert list(found) == CHECKS
+    assert statuses(found) == ["ok", "ok", "skipped", *["ok"] * 8]
+    assert "DESCRIBE" in found["rights"]["message"]
+    assert "metadata.version" in found["versions"]["message"]
+    assert found["clock"]["message"].startswith("the active controller's differs by ")
+    assert all(each["advice"] is None for each in found.values())
+
+
+def test_the_address_may_be_an_argument_and_a_line_is_for_each_check(cli: CommandLine) -> None:
+    lines = CommandLine("127.0.0.1:1").lines("doctor", cli.bootstrap)
+    assert [line.split("\t")[0] for line in lines] == ["CHECK", *CHECKS]
+
+
+def test_what_comes_behind_a_failed_step_is_skipped() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    exit_code, found = diagnosis("elsewhere:1", address)
+    assert exit_code == 1
+    assert list(found) == CHECKS
+    assert statuses(found) == ["ok", "failed", *["skipped"] * 9]
+    assert found["tcp"]["message"] == f"{address} refuses the connection; no process listens there"
+    assert "listeners" in found["tcp"]["advice"]
+
+
+def test_tls_and_a_login_are_looked_at(secured: Broker, keys: Path) -> None:
+    exit_code, found = diagnosis(secured.bootstrap, *login(keys, "alice-secret"))
+    assert exit_code == 0
+    assert statuses(found) == ["ok"] * len(CHECKS)
+    assert found["tls"]["message"].startswith("chain, dates and host name are right; the certificate of 127.0.0.1 ends")
+    assert found["login"]["message"] == "alice by PLAIN"
+    exit_code, found = diagnosis(secured.bootstrap, *login(keys, "wrong"))
+    assert exit_code == 1
+    assert statuses(found) == ["ok", "ok", "ok", "ok", "failed", *["skipped"] * 6]
+    assert "pybroker users list" in found["login"]["advice"]
+
+
+def test_an_advertised_address_that_is_not_reached_fails() -> None:
+    listening, elsewhere = f"127.0.0.1:{free_port()}", free_port()
+    settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{elsewhere}"}
+    with Broker(settings, listen=listening):
+        exit_code, found = diagnosis(listening)
+    assert exit_code == 1
+    assert found["advertised addresses"]["status"] == "failed"
+    assert f"127.0.0.1:{elsewhere} refuses the connection" in found["advertised addresses"]["message"]
+    assert "advertised.listeners" in found["advertised addresses"]["advice"]
+
+
+# --- single checks ---------------------------------------------------------------------------------------------------
+
+
+class Controller:
+    """Who answers DescribeQuorum, ``ahead_ms`` before or behind this machine."""
+
+    def __init__(self, ahead_ms: int, error_code: int = 0) -> None:
+        self._ahead_ms, self._error_code = ahead_ms, error_code
+
+    def ask(self, _request: object) -> Any:
+        now_ms = int(time.time() * 1_000) + self._ahead_ms
+        voter = SimpleNamespace(replica_id=1, last_caught_up_timestamp=now_ms)
+        partition = SimpleNamespace(leader_id=1, current_voters=[voter])
+        return SimpleNamespace(error_code=self._error_code, topics=[SimpleNamespace(partitions=[partition])])
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "status"), [(0, Status.OK), (3_600_000, Status.WARNING), (-3_600_000, Status.WARNING)]
+)
+def test_a_clock_that_differs_is_a_warning(ahead_ms: int, status: Status) -> None:
+    found = cluster_checks._clock(Controller(ahead_ms))  # type: ignore[arg-type]
+    assert found.status is status
+    (differs_ms,) = map(int, re.findall(r"differs by (\d+) ms", found.message))
+    # Of an hour what the answer took on a busy machine is next to nothing.
+    assert abs(abs(ahead_ms) - differs_ms) < 120_000
+
+
+def test_a_clock_that_may_not_be_asked_for_is_skipped() -> None:
+    found = cluster_checks._clock(Controller(0, 31))  # type: ignore[arg-type]
+    assert (found.status, "CLUSTER_AUTHORIZATION_FAILED" in found.message) == (Status.SKIPPED, True)
+
+
+def test_brokers_of_different_versions_are_a_warning() -> None:
+    older, newer = (SimpleNamespace(versions={3: (0, top)}, features={"metadata.version": 7}) for top in (12, 13))
+    found = cluster_checks._versions({1: older, 2: newer})  # type: ignore[dict-item]
+    assert found.status is Status.WARNING
+    same = cluster_checks._versions({1: older, 2: older})  # type: ignore[dict-item]
+    assert same == Finding("versions", Status.OK, "1 APIs, the same at each broker; metadata.version 7")
+
+
+@pytest.mark.parametrize(
+    ("leader", "in_sync", "status", "message"),
+    [
+        (1, [1, 2], Status.OK, "each that this user may see has a leader and all replicas (1)"),
+        (1, [1], Status.FAILED, "1 of 1 are under-replicated: t-0"),
+        (-1, [1], Status.FAILED, "1 of 1 have no leader: t-0"),
+    ],
+)
+def test_partitions_that_lack_something_fail(leader: int, in_sync: list[int], status: Status, message: str) -> None:
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=leader, replica_nodes=[1, 2], isr_nodes=in_sync
+    )
+    found = cluster_checks._partitions([MetadataResponseTopic(error_code=0, name="t", partitions=[partition])])
+    assert (found.status, found.message) == (status, message)
+
+
+def test_hanging_transactions_fail_and_what_may_not_be_asked_is_skipped() -> None:
+    def refused() -> list[str]:
+        raise CommandFailed("t-0: TOPIC_AUTHORIZATION_FAILED")
+
+    assert cluster_checks._hanging(lambda: []).status is Status.OK
+    found = cluster_checks._hanging(lambda: [f"t-{number}" for number in range(7)])
+    assert found.status is Status.FAILED
+    assert found.message == "7 hold back readers of committed records: t-0, t-1, t-2, t-3, t-4 and 2 more"
+    assert cluster_checks._hanging(refused).status is Status.SKIPPED
+
+
+# --- a broker's own machine ------------------------------------------------------------------------------------------
+
+
+def test_a_data_directory_tells_how_its_broker_is(tmp_path: Path) -> None:
+    broker = PybrokerProcess(tmp_path / "broker")
+    broker.start()
+    try:
+        data = broker.data_directory
+        _, found = diagnosis("127.0.0.1:1", "--data-dir", str(data))
+        assert list(found) == HOST_CHECKS
+        assert found["data directory"]["message"] == f"{data} is used by process {broker.pid}"
+        assert f"process {broker.pid} may open" in found["descriptors"]["message"]
+        assert lock_holder(data / ".lock") == broker.pid, "looking did not take the lock away"
+        broker.kill()
+        assert next(host_findings(data)).status is Status.WARNING
+        broker.start()
+        broker.stop()
+    finally:
+        broker.kill()
+    assert next(host_findings(data)).message == f"{data} is of a broker that stopped cleanly"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [
+        ("missing", Status.FAILED, "does not exist"),
+        ("file", Status.FAILED, "is no directory"),
+        ("foreign", Status.WARNING, "has files and no meta.properties"),
+        ("empty", Status.OK, "is empty"),
+    ],
+)
+def test_a_directory_that_is_no_brokers_is_told(tmp_path: Path, name: str, status: Status, message: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "photo.jpg").touch()
+    first, *others = host_findings(tmp_path / name)
+    assert (first.status, message in first.message) == (status, True)
+    assert all((each.status is Status.SKIPPED) is (status is Status.FAILED) for each in others)
+
+
+@pytest.mark.parametrize(
+    ("free", "status"), [(200 << 30, Status.OK), (50 << 30, Status.WARNING), (1 << 20, Status.FAILED)]
+)
+def test_a_disk_without_room_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, status: Status
+) -> None:
+    usage = SimpleNamespace(total=1 << 40, free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    found = host_checks._disk(tmp_path)
+    assert found.status is status
+    assert shown_bytes(free) in found.message
+
+
+@pytest.mark.parametrize(
+    ("limit", "open_files", "status"),
+    [(100_000, 50, Status.OK), (1_024, 50, Status.WARNING), (100_000, 90_000, Status.FAILED), (-1, 0, Status.OK)],
+)
+def test_too_few_descriptors_are_told(
+    monkeypatch: pytest.MonkeyPatch, limit: int, open_files: int, status: Status
+) -> None:
+    monkeypatch.setattr(host_checks, "_limit_of", lambda *_: limit)
+    monkeypatch.setattr(host_checks, "_open_files", lambda _: open_files)
+    assert host_checks._descriptors(1, 100).status is status
+
+
+def test_a_limit_of_the_size_of_files_below_a_segments_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"Max file size": 1 << 20, "Max address space": -1}
+    monkeypatch.setattr(host_checks, "_limit_of", lambda _, name, __: limits[name])
+    assert host_checks._limits(None, 1).status is Status.FAILED
+    limits.update({"Max file size": -1, "Max address space": 1 << 33})
+    assert host_checks._limits(None, 1).status is Status.WARNING
+    limits["Max address space"] = -1
+    assert host_checks._limits(None, 1).status is Status.OK
+    assert host_checks._limits(None, 1 << 30).status is Status.WARNING, "more segments than maps"
