@@ -76,7 +76,10 @@ def _directory(path: Path) -> Finding:
     if not (path / META_PROPERTIES).exists():
         if any(path.iterdir()):
             return Finding(
-                check, Status.WARNING, f"{path} has files and no {META_PROPERTIES}", "name another directory, or move them away"
+                check,
+                Status.WARNING,
+                f"{path} has files and no {META_PROPERTIES}",
+                "name another directory, or move them away",
             )
         return Finding(check, Status.OK, f"{path} is empty: a start begins a new broker")
     if (pid := lock_holder(path / LOCK_FILE)) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pybroker import storage_limits
-from pybroker.storage.dirs.log_dir import CLEAN_SHUTDOWN_FILE
+from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import RECOVERY_POINT_CHECKPOINT
 from tests.storage.fake_env import FakeWorld
