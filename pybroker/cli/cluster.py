@@ -13,6 +13,7 @@ import signal
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -246,7 +247,8 @@ def stop(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     state = read_state(data_dir.absolute())
     broker = state.broker(name)
     broker.signal(signal.SIGTERM)
-    broker.signal(signal.SIGCONT)  # one that is paused heeds nothing else
+    with suppress(CommandFailed):  # it may have ended by now
+        broker.signal(signal.SIGCONT)  # one that is paused heeds nothing else
     _wait_for(state, name, lambda broker: not broker.runs)
 
 

@@ -75,7 +75,7 @@ def test_watch_shows_what_changes_until_it_is_ended(cli: CommandLine) -> None:
         assert process.stdout is not None
         heading = process.stdout.readline().decode().rstrip("\n").split("\t")
         assert heading[0] == "TIME"
-        changes: list[str] = []
+        changes: list[int] = []
         while not any(changes):
             row = dict(zip(heading, process.stdout.readline().decode().rstrip("\n").split("\t"), strict=True))
             if not changes:
