@@ -204,6 +204,7 @@ class ClusterObserver:
         self._partitions: dict[str, tuple[bytes, Partition]] = {}  # topic id and name, by the key as well
         # The epochs of a producer's last batch and of the coordinator of its last marker, in what is committed.
         self._producers: dict[tuple[Partition, int], tuple[int, int]] = {}
+        self._is_whole = True  # the event that is looked at came to its end
         self._gone: set[int] = set()  # machines that lost power, and are not registered again
         self.on_election: Callable[[int, int], None] = lambda leader, former: None  # told of each by the store
         self.promise_ended = ""  # of which partition all replicas that had everything have lost something
@@ -211,8 +212,9 @@ class ClusterObserver:
 
     # --- one event of a broker ---------------------------------------------------------------------------------------
 
-    def look(self, process: Process) -> None:
-        """Whatever the event may have changed."""
+    def look(self, process: Process, *, is_dead: bool = False) -> None:
+        """Whatever the event may have changed; ``is_dead``: the process ended in the middle of it."""
+        self._is_whole = not is_dead
         server: Any = process.server
         if server is None or server._logs is None:
             return
@@ -327,20 +329,23 @@ class ClusterObserver:
         if end < end_before:
             REACHED["a log is cut"] += 1
             REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
-            check_snapshots(where, log.path, end)
             replica.was_read = True
+            if self._is_whole:  # else the next start finishes what was begun
+                check_snapshots(where, log.path, end)
         # The cleaner keeps a producer's last batch: where that is cut away, what came before it may be gone already.
         is_whole = log.topic not in self._model.compacted_topics and end == log.next_offset
-        if is_whole and (is_new or end < end_before or epoch > epoch_before):
+        if self._is_whole and is_whole and (is_new or end < end_before or epoch > epoch_before):
             self._check_producers(where, log, model, replica.was_read)
 
     def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:
         """Of a cleaned log the committed batches are told by the model."""
-        found = read_directory(log.path)
-        if log.topic in self._model.compacted_topics:
+        found = left = read_directory(log.path)
+        is_cleaned = log.topic in self._model.compacted_topics
+        if is_cleaned:
             found = [*model.batches, *(batch for batch in found if batch.base_offset >= model.end_offset)]
             found = [batch for batch in found if batch.base_offset < log.log_end_offset]
-        check_producers(where, log, found, all_batches=log.log_start_offset == 0, was_read=was_read)
+        all_batches = log.log_start_offset == 0
+        check_producers(where, log, found, left if is_cleaned else None, all_batches=all_batches, was_read=was_read)
 
     def _look_at_leader(self, broker: str, where: str, leader: Any, replica: Replica, high: int, end: int) -> None:
         epoch = leader.leader_epoch

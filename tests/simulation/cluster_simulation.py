@@ -220,7 +220,7 @@ class ClusterSimulation(Run):
             went_on, dead = self.world.step()
             check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
             for process in dead:
-                self.observer.look(process)  # what it had committed by then may be acknowledged already
+                self.observer.look(process, is_dead=True)  # what it had committed may be acknowledged already
                 self.faults.died(process, "died in a system call", power_failed=False)
             self._check_step()
             life = self.scheduler.last_life

@@ -40,11 +40,14 @@ class Producer(NamedTuple):
     written: tuple[Written, ...]  # the last five, of this epoch
 
 
+NOTHING = Producer(-1, -1, -1, ())
+
+
 def replayed(batches: Iterable[Batch]) -> dict[int, Producer]:
-    """The producers that have written batches, by their ids."""
+    """The producers that have written batches, by their ids; a marker that the cleaner has emptied says nothing."""
     producers: dict[int, Producer] = {}
     for batch in batches:
-        if batch.producer_id >= 0:
+        if batch.producer_id >= 0 and not (batch.is_control and not any(batch.records())):
             producers[batch.producer_id] = _after(producers.get(batch.producer_id), batch)
     return producers
 
@@ -72,21 +75,35 @@ def coordinator_epoch(marker: Batch) -> int:
     return -1
 
 
-def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batches: bool, was_read: bool) -> None:
+def check_producers(
+    where: str,
+    log: Log,
+    batches: Iterable[Batch],
+    left: Iterable[Batch] | None = None,
+    *,
+    all_batches: bool,
+    was_read: bool,
+) -> None:
     """Compare what an open log remembers with what its batches say.
 
+    ``left``: what the cleaner has left of them.  It empties a producer's last marker, and an empty one says nothing, as
+    in Kafka: a replica that fetches the log from its beginning after that knows no later epochs than are left.
     ``all_batches``: none has ever been taken from the log's beginning, so that it remembers no producer besides.
     ``was_read``: the log was opened, or cut, so that of a producer's last batches it may remember fewer than five.
     """
     expected, state = replayed(batches), log.producers
+    least = None if left is None else replayed(left)
     if all_batches:
         strangers = state.producers.keys() - expected.keys()
         check(not strangers, PRODUCERS, f"{where}: {sorted(strangers)} have written nothing")
     for producer_id, producer in expected.items():
         entry = state.producers.get(producer_id)
-        check(entry is not None, PRODUCERS, f"{where}: producer {producer_id} is forgotten, {producer}")
-        assert entry is not None
-        difference = _difference(entry, producer, is_exact=all_batches and not was_read)
+        if entry is None:
+            all_is_gone = least is not None and producer_id not in least
+            check(all_is_gone, PRODUCERS, f"{where}: producer {producer_id} is forgotten, {producer}")
+            continue
+        least_of = producer if least is None else least.get(producer_id, NOTHING)
+        difference = _difference(entry, producer, least_of, is_exact=all_batches and not was_read)
         check(not difference, PRODUCERS, f"{where}: producer {producer_id}: {difference}")
     is_open = {producer.open_since: key for key, producer in expected.items() if producer.open_since >= 0}
     same = all(state.ongoing_txns.get(offset) == key for offset, key in is_open.items())
@@ -94,20 +111,21 @@ def check_producers(where: str, log: Log, batches: Iterable[Batch], *, all_batch
     check(same, PRODUCERS, f"{where}: open since {state.ongoing_txns}, and by the batches since {is_open}")
 
 
-def _difference(entry: ProducerStateEntry, producer: Producer, *, is_exact: bool) -> str:
+def _difference(entry: ProducerStateEntry, producer: Producer, least: Producer, *, is_exact: bool) -> str:
     """In what a remembered producer differs; "" if in nothing.
 
     Unless ``is_exact`` it may remember more batches than there are, of a log whose beginning is gone, or fewer.
     """
-    pairs = (
-        ("epoch", entry.producer_epoch, producer.epoch),
-        ("coordinator's epoch", entry.coordinator_epoch, producer.coordinator_epoch),
-        ("open transaction", entry.current_txn_first_offset, producer.open_since),
+    ranges = (
+        ("epoch", entry.producer_epoch, least.epoch, producer.epoch),
+        ("coordinator's epoch", entry.coordinator_epoch, least.coordinator_epoch, producer.coordinator_epoch),
+        ("open transaction", entry.current_txn_first_offset, producer.open_since, producer.open_since),
     )
-    for name, remembered, said in pairs:
-        if remembered != said:
-            return f"its {name} is {remembered}, and {said} by the batches"
-    kept, written = tuple(batch[:4] for batch in entry.batches), producer.written
+    for name, remembered, low, high in ranges:
+        if not low <= remembered <= high:
+            return f"its {name} is {remembered}, and {high} by the batches"
+    written = (producer if entry.producer_epoch == producer.epoch else least).written
+    kept = tuple(batch[:4] for batch in entry.batches)
     common = min(len(kept), len(written))
     same = kept == written
     if not is_exact:
