@@ -24,6 +24,8 @@ from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now
 
+FAR = 1 << 32  # further than the indexes of a segment can name
+
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,23 +103,23 @@ def test_read_over_a_hole_of_compaction_goes_on_behind_it(storage: Storage) -> N
 def test_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(storage: Storage) -> None:
     log = storage.log()
     log.append_as_follower(memoryview(batch([bytes(3000)])))
-    log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=50)))
-    assert [segment.base_offset for segment in log.segments] == [0, 50]
-    assert read(log, 1)[0][0] == 50
+    log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=FAR)))
+    assert [segment.base_offset for segment in log.segments] == [0, FAR]
+    assert read(log, 1)[0][0] == FAR
 
 
 def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
     storage: Storage, world: FakeWorld, cold: None
 ) -> None:
     log = storage.log()
-    for base_offset in (0, 50, 90):
+    for base_offset in (0, FAR, 2 * FAR):
         log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=base_offset)))
-    assert [segment.base_offset for segment in log.segments] == [0, 50, 90]
-    for offset, expected in ((1, 50), (51, 90)):
-        found = read_cold(world, log.read(offset, 1 << 20, 91, True))
+    assert [segment.base_offset for segment in log.segments] == [0, FAR, 2 * FAR]
+    for offset, expected in ((1, FAR), (FAR + 1, 2 * FAR)):
+        found = read_cold(world, log.read(offset, 1 << 20, 2 * FAR + 1, True))
         assert parse(found.records)[0][0] == expected
-    assert not len(read_cold(world, log.read(1, 1 << 20, 50, True)).records)
-    assert not len(read_cold(world, log.read(1, 1 << 20, 91, False)).records)
+    assert not len(read_cold(world, log.read(1, 1 << 20, FAR, True)).records)
+    assert not len(read_cold(world, log.read(1, 1 << 20, 2 * FAR + 1, False)).records)
 
 
 def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWorld, cold: None) -> None:
