@@ -3,10 +3,11 @@
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
 around a broker (``cli/broker_process``, ``testing/broker``).
 
-Order of start: lock and list the log dirs, load the metadata, bind the listeners (a port 0 becomes known), register the
-broker with the addresses to advertise (from then on connections wait), wire the services, accept.  Stop is the reverse;
-the logs are closed last and leave the clean-shutdown mark.  Services that not every broker needs are built, and their
-modules imported, when somebody asks for them.
+Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, register the
+broker with the addresses to advertise (from then on connections wait), have the log dirs say whose they are, wire the
+services, accept.  Stop is the reverse; the logs are closed last and leave the clean-shutdown mark, or, where the broker
+was never registered, leave their directories as they were found.
+Services that not every broker needs are built, and their modules imported, when somebody asks for them.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
 """
@@ -126,15 +127,17 @@ class BrokerServer:
         self._open_doors = doors = Doors(config, listeners, around)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
-        self._broker_epoch = logs.clean_broker_epoch()
+        self._broker_epoch = clean_epoch = logs.clean_broker_epoch()
+        services.env, services.config = env, config
+        services.inter_broker_listener = None if config["pybroker.metadata"] is None else listener_of_brokers
+        self._sockets = sockets = SocketServer(env, services, config, self._own_process)
+        endpoints = await self._listen(sockets, listeners, doors)
         protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
         membership = self._load_membership(env, logs, metadata, protocol_of_brokers)
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
-        logs.set_cluster(membership.cluster_id, membership.node_id)
+        logs.check_cluster(membership.cluster_id, membership.node_id)
         found = logs.settle(membership.loaded_image.replica_places(membership.node_id))
-        services.env, services.config = env, config
-        services.broker_id = membership.node_id
-        services.cluster_id = membership.cluster_id
+        services.broker_id, services.cluster_id = membership.node_id, membership.cluster_id
         services.metadata = metadata
         services.logs = logs
         services.controller = membership.controller
@@ -142,11 +145,9 @@ class BrokerServer:
         channel = membership.channel
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
-        self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         if around is not None or not membership.is_alone:
             around = around or self._surroundings(env, metadata)
             self._let_brokers_in(doors, around, membership, listener_of_brokers)
-        endpoints = await self._listen(sockets, listeners, doors)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
         self._follow_settings(services.configs, doors, sockets)
@@ -155,8 +156,7 @@ class BrokerServer:
             self._replicate(env, self._replicas, membership)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         self._tell_of_moved_replicas(env, logs, channel)
-        rack, log_dirs, clean_epoch = config["broker.rack"], logs.directory_ids(), logs.clean_broker_epoch()
-        cordoned = logs.cordon(config.cordoned_log_dirs)
+        rack, log_dirs, cordoned = config["broker.rack"], logs.directory_ids(), logs.cordon(config.cordoned_log_dirs)
         if membership.is_alone:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
         else:
@@ -170,6 +170,7 @@ class BrokerServer:
             if why := lacks_brokers(config, metadata.image):
                 log.warning(why)
             self._tell_of_full_dirs(logs, membership)
+        logs.set_cluster(membership.cluster_id, membership.node_id)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership, cordoned)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
@@ -396,7 +397,6 @@ class BrokerServer:
         self._peers = peers
         self.services.peers = peers
         self.services.forwarder = Forwarder(self.services)
-        self.services.inter_broker_listener = listener.name
         self.services.cluster_secret = secret
         return peers
 
@@ -417,6 +417,8 @@ class BrokerServer:
         """
         member = self._membership
         if member is not None and not member.is_alone and self._is_serving:
+            if self._peers is not None:
+                self._peers.is_leaving = True
             await self._leave(member)
             self._broker_epoch = member.broker_epoch  # it may have registered anew since it started
         if self._sockets is not None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import named_error
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import Acl, AclFilter
 
@@ -61,7 +62,7 @@ def described(client: Any, wanted: AclFilter) -> list[Acl]:
 
 
 def _refusal(result: Any) -> str | None:
-    return (result.error_message or describe_error_code(result.error_code)) if result.error_code else None
+    return named_error(result.error_code, result.error_message) if result.error_code else None
 
 
 def _fields(wanted: AclFilter) -> dict[str, Any]:

@@ -13,44 +13,23 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
+from pybroker import __version__
+from pybroker.cli.command_names import COMMANDS, SUMMARY
+from pybroker.cli.error_names import describe_failure
+from pybroker.cli.failure import ExitCode, OutputClosed, is_expected
+from pybroker.cli.help_texts import name_values
 from pybroker.cli.output import remark
 from pybroker.cli.standard_streams import open_closed_streams, silence_stdout
-
-# Names in the order of the help; a command is in the module of its name, as the function of that name or, a group of
-# commands, as ``app``.
-COMMANDS = (
-    "serve",
-    "topics",
-    "partitions",
-    "produce",
-    "consume",
-    "groups",
-    "transactions",
-    "brokers",
-    "quotas",
-    "acls",
-    "users",
-    "tokens",
-    "configs",
-    "certs",
-    "doctor",
-    "tenants",
-    "cluster",
-    "dump-log",
-)
 
 
 def show_version(wanted: bool) -> None:
     """Print the installed version and end."""
     if wanted:
-        from importlib.metadata import version
-
-        print(f"pybroker {version('pybroker')}")
+        print(f"pybroker {__version__}")
         raise typer.Exit
 
 
@@ -81,7 +60,7 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The tree of the named commands, whose modules are imported."""
     app = typer.Typer(
         name="pybroker",
-        help="A Kafka broker in Python, and the tools to talk to any Kafka cluster.",
+        help=SUMMARY,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -99,6 +78,13 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
         else:
             app.command(name=name)(getattr(module, module.__name__.rpartition(".")[2]))
     return app
+
+
+def command_of(names: Iterable[str] = COMMANDS) -> Any:
+    """The named commands as one that can be run, with help for people."""
+    command = typer.main.get_command(app_of(names))
+    name_values(command, typer.Context(command, info_name="pybroker", **command.context_settings))
+    return command
 
 
 def wanted_commands(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -124,7 +110,7 @@ def is_text(argument: str) -> bool:
 def _run(arguments: Sequence[str]) -> int:
     """Run the command; typer ends each with ``SystemExit``, a good one too."""
     try:
-        app_of(wanted_commands(arguments))(args=list(arguments), prog_name="pybroker")
+        command_of(wanted_commands(arguments))(args=list(arguments), prog_name="pybroker")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
     return ExitCode.OK
@@ -149,7 +135,7 @@ def run_client(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not is_expected(error):
             raise
-        remark(f"pybroker: {describe_error(error)}")
+        remark(f"pybroker: {describe_failure(error)}")
         if isinstance(error, OSError) and error.errno in {errno.EBADF, errno.ENOSPC}:
             silence_stdout()
         exit_code = ExitCode.FAILED

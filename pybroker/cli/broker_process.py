@@ -1,7 +1,8 @@
 """The process around a broker: settings in, exit code out.
 
-Owns: the event loop, the signals, the ready line, logging to stderr, and the garbage collector's tuning, all of which
-only a process that is ours may touch.  Owns nothing of the broker (``pybroker.server``).
+Owns: the event loop, the signals, the ready line and the line that says which broker it is, logging to stderr, and the
+garbage collector's tuning, all of which only a process that is ours may touch.  Owns nothing of the broker
+(``pybroker.server``).
 
 An in-process broker leaves the host's garbage collector alone, so the request path avoids cycles of objects.
 """
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pybroker import __version__
 from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
 from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
@@ -22,11 +26,13 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.named_files import read_named_text
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import tell_of_exposure
-from pybroker.server import BrokerServer
+from pybroker.server import AdvertisedListener, BrokerServer
 from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
     from pybroker.cluster.founding import Users
+
+log = logging.getLogger("pybroker")
 
 # Collections are rare once the broker is up: what it allocates per request is not cyclic.  What is, is deleted topics.
 GC_THRESHOLDS = (10_000, 20, 50)
@@ -93,13 +99,24 @@ async def _serve(config: BrokerConfig, first_users: Users) -> int:
     try:
         await server.start()
         _tune_garbage_collector()
-        first = server.endpoints[0]
-        host = f"[{first.host}]" if ":" in first.host else first.host
-        _say(f"pybroker ready on {host}:{first.port}")
+        log.info(
+            "pybroker %s serves as node %d of cluster %s at %s, with its data in %s",
+            __version__,
+            server.services.broker_id,
+            server.services.cluster_id,
+            ", ".join(f"{each.name}://{_address(each)}" for each in server.endpoints),
+            ", ".join(os.path.abspath(directory) for directory in config.log_dirs),
+        )
+        _say(f"pybroker ready on {_address(server.endpoints[0])}")
         await stopping.wait()
     finally:
         await server.stop()
     return exit_code
+
+
+def _address(listener: AdvertisedListener) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{host}:{listener.port}"
 
 
 def _say(line: str) -> None:

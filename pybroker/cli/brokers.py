@@ -5,14 +5,15 @@ Owns: the shapes that these commands print.  Counterparts: kafka-cluster.sh, kaf
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
+from pybroker.cli.output import Row
 from pybroker.cli.wire_requests import ask
 
 app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
@@ -20,19 +21,25 @@ app = typer.Typer(help="List the brokers of a cluster, and forget those that are
 _BROKERS = 1  # the endpoint type of DescribeCluster
 
 
-@admin_command(app, "list")
-def list_brokers(session: Session) -> None:
-    """List the brokers, also those that are stopped, as far as the cluster tells of them."""
+BROKER_COLUMNS = ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER")
+
+
+def described_cluster(client: Any) -> Any:
+    """DescribeCluster, fenced brokers included; CommandFailed."""
     from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
     )
-    with session.client() as client:
-        cluster = retried(lambda: ask(client, request))
+    cluster = ask(client, request)
     if cluster.error_code:
-        raise CommandFailed(f"cluster: {describe_error_code(cluster.error_code)}")
-    shown = [
+        raise refused("cluster", cluster.error_code, cluster.error_message)
+    return cluster
+
+
+def broker_documents(cluster: Any) -> list[dict[str, Any]]:
+    """The brokers of a cluster, by their ids."""
+    return [
         {
             "id": broker.broker_id,
             "host": broker.host,
@@ -43,20 +50,25 @@ def list_brokers(session: Session) -> None:
         }
         for broker in sorted(cluster.brokers, key=lambda broker: int(broker.broker_id))
     ]
-    session.output.result(
-        shown,
-        ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"),
-        [
-            (
-                broker["id"],
-                f"{broker['host']}:{broker['port']}",
-                broker["rack"],
-                "fenced" if broker["fenced"] else "running",
-                "yes" if broker["controller"] else None,
-            )
-            for broker in shown
-        ],
+
+
+def broker_row(broker: dict[str, Any]) -> Row:
+    """A broker's row below ``BROKER_COLUMNS``."""
+    return (
+        broker["id"],
+        f"{broker['host']}:{broker['port']}",
+        broker["rack"],
+        "fenced" if broker["fenced"] else "running",
+        "yes" if broker["controller"] else None,
     )
+
+
+@admin_command(app, "list")
+def list_brokers(session: Session) -> None:
+    """List the brokers, also those that are stopped, as far as the cluster tells of them."""
+    with session.client() as client:
+        shown = broker_documents(retried(lambda: described_cluster(client)))
+    session.output.result(shown, BROKER_COLUMNS, map(broker_row, shown))
 
 
 @admin_command(app, "unregister")
@@ -71,8 +83,7 @@ def unregister_broker(
     with session.client() as client:
         response = retried(lambda: ask(client, UnregisterBrokerRequest(broker_id=broker_id)))
     if response.error_code:
-        why = response.error_message or describe_error_code(response.error_code)
-        raise CommandFailed(f"broker {broker_id}: {why}")
+        raise refused(f"broker {broker_id}", response.error_code, response.error_message)
     session.output.result(
         [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]
     )

@@ -16,6 +16,7 @@ from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json, repeated
 from pybroker.cli.output import Output, remark
 from pybroker.config.listeners import canonical_host_name
+from pybroker.extras import how_to_install
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _DAYS_MAX = 36_500
@@ -54,7 +55,7 @@ def certs(
     try:
         from pybroker.security.certificate_authority import CA_KEY_FILE, CertificatesRefused, write_certificates
     except ModuleNotFoundError:
-        raise CommandFailed("certificates need the extra: pip install 'pybroker[tls]'") from None
+        raise CommandFailed(f"certificates need the extra: {how_to_install('tls')}") from None
     if only_clients and not clients:
         raise typer.BadParameter("--only-clients wants a --client")
     if only_clients and not (directory / CA_KEY_FILE).exists():

@@ -1,7 +1,7 @@
 """``pybroker cluster``: several brokers on this machine that are one cluster, and faults for them by name.
 
-Owns: the commands, what they print, and the log files.  The processes are the supervisor's (``supervisor``); the other
-commands find them by ``cluster_state``.
+Owns: these commands, what they print, and the log files.  The processes are the supervisor's (``supervisor``); the
+other commands find them by ``cluster_state``.  What any cluster is tells ``cluster_description``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from pybroker.cli import supervisor
+from pybroker.cli.admin_command import admin_command
+from pybroker.cli.cluster_description import describe_cluster
 from pybroker.cli.cluster_state import ASK, ClusterState, Known, read_state, remove_state, take_restarts, write_state
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json
@@ -29,10 +31,14 @@ from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
-from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS
+from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.config.broker import internal_topic_factors
+from pybroker.config.schema import ConfigError
 
-app = typer.Typer(help="Run several brokers on this machine as one cluster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Describe a cluster; run several brokers on this machine as one, with faults by name.", no_args_is_help=True
+)
+admin_command(app, "describe")(describe_cluster)
 
 DEFAULT_DIR = Path("pybroker-cluster")
 BROKERS_MAX = 64
@@ -66,7 +72,6 @@ def up(
     directory = data_dir.absolute()
     if "," in str(directory):  # a broker would take it for several
         raise CommandFailed(f"--data-dir {directory}: the path of a cluster's directory must have no comma")
-    directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     _refuse_second(directory)
     url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")
     timeout_ms = dict(pairs).get("pybroker.metadata.session.timeout.ms", str(SESSION_TIMEOUT_MS))
@@ -80,6 +85,12 @@ def up(
         name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
         own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
         members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log", [directory / name]))
+    try:
+        refuse_directory_of_one([str(directory)])
+        require_free_ports(members, [("127.0.0.1", port)])
+    except (ConfigError, OSError) as error:
+        raise CommandFailed(str(error)) from error
+    directory.joinpath(LOGS).mkdir(parents=True, exist_ok=True)
     asyncio.run(_Up(directory, members).run(url, int(timeout_ms)))
 
 

@@ -13,7 +13,7 @@ import typer
 
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.wire_requests import ask
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
@@ -64,7 +64,7 @@ def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=False)
     (result,) = retried(lambda: ask(client, request, _node_id(kind, name), min_version=1)).results
     if result.error_code:
-        raise CommandFailed(f"{kind} {name}: {result.error_message or describe_error_code(result.error_code)}")
+        raise refused(f"{kind} {name}", result.error_code, result.error_message)
     return [
         {
             "name": config.name,
@@ -92,7 +92,7 @@ def alter(client: Any, kind: str, name: str, changes: Changes, *, dry_run: bool)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
     (result,) = retried(lambda: ask(client, request, _node_id(kind, name))).responses
     if result.error_code:
-        raise CommandFailed(f"{kind} {name}: {result.error_message or describe_error_code(result.error_code)}")
+        raise refused(f"{kind} {name}", result.error_code, result.error_message)
 
 
 def _node_id(kind: str, name: str) -> int | None:

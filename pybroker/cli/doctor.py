@@ -21,7 +21,7 @@ from pybroker.cli.hanging_transactions import find_hanging
 from pybroker.cli.host_checks import host_findings
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json, repeated
 from pybroker.cli.output import Output, visible
-from pybroker.cli.transaction_requests import find_leaders
+from pybroker.cli.partition_leaders import find_leaders
 
 _MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
 from pybroker.cli.wire_requests import CoordinatorType, ask, find_coordinators, is_served, raise_passing
 from pybroker_protocol import codec
@@ -28,26 +29,29 @@ NOT_OF_THIS_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 MEMBER_TYPES = {0: "classic", 1: "consumer"}
 
 
-def describe_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
-    """The documents of the groups that exist; raises ``CommandFailed`` for one that cannot be described."""
+# What is said of a group: its document, or why there is none.
+Description = dict[str, Any] | CommandFailed
+
+
+def describe_groups(client: Any, groups: list[str]) -> dict[str, Description]:
+    """What there is to say of each group that exists."""
     found = retried(lambda: _describe_consumer_groups(client, groups))
     if classic := [group for group in groups if group not in found]:
-        found |= _describe_classic_groups(client, classic)
+        found |= retried(lambda: _describe_classic_groups(client, classic))
     return found
 
 
-def describe_existing(client: Any, groups: list[str]) -> list[dict[str, Any]]:
-    """The groups' documents; raises ``CommandFailed`` for a group that does not exist, or is of an unknown kind."""
+def describe_all(client: Any, groups: list[str]) -> dict[str, Description]:
+    """What there is to say of each group, also of one that does not exist, or is of a kind without descriptions."""
     found = describe_groups(client, groups)
-    for group in groups:
-        if group not in found:
-            kind = type_of(client, group)
-            raise CommandFailed(
-                f"group {group}: a {kind} group, which is listed and not described"
-                if kind in UNDESCRIBED_TYPES
-                else f"group {group}: GROUP_ID_NOT_FOUND"
-            )
-    return [found[group] for group in groups]
+    return {group: found[group] if group in found else _why_unknown(client, group) for group in groups}
+
+
+def _why_unknown(client: Any, group: str) -> CommandFailed:
+    kind = type_of(client, group)
+    if kind in UNDESCRIBED_TYPES:
+        return CommandFailed(f"group {group}: a {kind} group, which is listed and not described")
+    return refused(f"group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def type_of(client: Any, group: str) -> str | None:
@@ -58,10 +62,10 @@ def type_of(client: Any, group: str) -> str | None:
     return None
 
 
-def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
+def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, Description]:
     from pybroker_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
-    documents: dict[str, dict[str, Any]] = {}
+    documents: dict[str, Description] = {}
     if not is_served(client, ConsumerGroupDescribeRequest):
         return documents
     for node_id, keys in find_coordinators(client, groups, CoordinatorType.GROUP).items():
@@ -71,7 +75,7 @@ def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, dict[
             if not group.error_code:
                 documents[group.group_id] = _consumer_document(group)
             elif group.error_code not in NOT_OF_THIS_KIND:
-                raise CommandFailed(f"group {group.group_id}: {describe_error_code(group.error_code)}")
+                documents[group.group_id] = refused(f"group {group.group_id}", group.error_code, group.error_message)
     return documents
 
 
@@ -112,21 +116,17 @@ def _named(partitions: list[tuple[str, int]]) -> list[str]:
     return [f"{topic}-{partition}" for topic, partition in partitions]
 
 
-def _describe_classic_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
-    return retried(lambda: _asked_classic_groups(client, groups))
-
-
-def _asked_classic_groups(client: Any, groups: list[str]) -> dict[str, dict[str, Any]]:
+def _describe_classic_groups(client: Any, groups: list[str]) -> dict[str, Description]:
     from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest
 
-    documents: dict[str, dict[str, Any]] = {}
+    documents: dict[str, Description] = {}
     for node_id, keys in find_coordinators(client, groups, CoordinatorType.GROUP).items():
         for group in ask(client, DescribeGroupsRequest(groups=keys), node_id).groups:
             raise_passing([group.error_code])
             # A group that does not exist is Dead up to version 5, and an error from version 6.
             if group.error_code not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:
-                raise CommandFailed(f"group {group.group_id}: {describe_error_code(group.error_code)}")
-            if not group.error_code and group.group_state != "Dead":
+                documents[group.group_id] = refused(f"group {group.group_id}", group.error_code, group.error_message)
+            elif not group.error_code and group.group_state != "Dead":
                 documents[group.group_id] = _classic_document(group)
     return documents
 

@@ -12,9 +12,11 @@ from typing import Any
 import typer
 
 from pybroker.cli.connection import retried
+from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 from pybroker.cli.offsets import parse_timestamp_ms
+from pybroker_protocol.errors import ErrorCode
 
 
 def committed_offsets(client: Any, group: str) -> dict[Any, int]:
@@ -62,7 +64,7 @@ def chosen_partitions(client: Any, group: str, topics: list[str], all_topics: bo
     chosen: set[Any] = set()
     for topic, numbers in wanted:
         if missing := sorted(set(numbers or [0]) - set(existing.get(topic, []))):
-            raise CommandFailed(f"{topic}-{missing[0]}: UNKNOWN_TOPIC_OR_PARTITION")
+            raise refused(f"{topic}-{missing[0]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         chosen |= {TopicPartition(topic, number) for number in (existing[topic] if numbers is None else numbers)}
     return sorted(chosen)
 
@@ -131,4 +133,4 @@ def raise_refused(answer: dict[Any, Any]) -> None:
     """Raise ``CommandFailed`` naming the first partition that the coordinator refused."""
     for partition, error in sorted(answer.items()):
         if error.errno:
-            raise CommandFailed(f"{partition.topic}-{partition.partition}: {error.message}")
+            raise refused(f"{partition.topic}-{partition.partition}", error.errno)

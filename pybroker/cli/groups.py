@@ -1,4 +1,4 @@
-"""``pybroker groups``: list, describe (with lag), delete, and move or delete committed offsets.
+"""``pybroker groups``: list, describe, lag, delete, remove members, and move or delete committed offsets.
 
 Owns: the shapes that these commands print.  Counterparts: kafka-consumer-groups.sh, kafka-groups.sh, ``rpk group``.
 """
@@ -9,10 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.group_descriptions import describe_existing, describe_groups, with_offsets
+from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
+from pybroker.cli.group_lag import show_once, watch
 from pybroker.cli.group_offsets import (
     choose_target,
     chosen_partitions,
@@ -20,11 +23,12 @@ from pybroker.cli.group_offsets import (
     plan_reset,
     raise_refused,
 )
+from pybroker.cli.group_requests import UNKNOWN_MEMBER, Leaving
 from pybroker.cli.offset_reset import Target
 from pybroker.cli.options import repeated
 from pybroker.cli.output import Row, remark
 
-app = typer.Typer(help="List and describe consumer groups, and move their offsets.", no_args_is_help=True)
+app = typer.Typer(help="List and describe groups, show their lag, and move their offsets.", no_args_is_help=True)
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP")]
 GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…")]
@@ -95,13 +99,15 @@ def describe(
     """Describe groups: state, and per partition the committed offset, the end of the log, the lag and the owner."""
     output = session.output
     with session.client() as client:
-        documents = [with_offsets(client, document) for document in describe_existing(client, groups)]
+        told = describe_all(client, list(dict.fromkeys(groups)))
+        documents = [with_offsets(client, each) for each in told.values() if not isinstance(each, CommandFailed)]
     if output.as_json:
         output.json(documents)
-        return
-    for document in documents:
-        output.table(*group_table(document))
-        output.table(*(member_table(document) if members else offset_table(document)))
+    else:
+        for document in documents:
+            output.table(*group_table(document))
+            output.table(*(member_table(document) if members else offset_table(document)))
+    fail_for([each for each in told.values() if isinstance(each, CommandFailed)], output)
 
 
 def group_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:
@@ -131,6 +137,80 @@ def offset_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:
     return ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER-ID"), rows
 
 
+@admin_command(app, "lag")
+def show_lag(
+    session: Session,
+    *,
+    groups: Annotated[
+        list[str],
+        typer.Argument(metavar="[GROUP…]", help="Groups by name.", default_factory=list, show_default=False),
+    ],
+    watched: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", metavar="S", min=0.1, max=3600, help="Seconds from one look to the next.")
+    ] = 2.0,
+) -> None:
+    """Show how far groups are behind, all or those named, the one with most lag first."""
+    with session.client() as client:
+        if watched:
+            watch(client, session.output, groups, interval_s)
+        else:
+            show_once(client, session.output, groups)
+
+
+@admin_command(app, "remove-member")
+def remove_member(
+    session: Session,
+    *,
+    group: GroupName,
+    members: Annotated[
+        list[str],
+        typer.Argument(metavar="[MEMBER…]", help="Members by their ids.", default_factory=list, show_default=False),
+    ],
+    instances: Annotated[
+        list[str], repeated("--instance", "-i", metavar="ID", help="A static member by its group.instance.id.")
+    ],
+    everything: Annotated[bool, typer.Option("--all", help="All members that the group has.")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For the broker's log.")] = "removed by hand",
+) -> None:
+    """Have members leave a group, so that others get their partitions; one that still runs joins again."""
+    if bool(members or instances) == everything:
+        raise typer.BadParameter("name members, by ids or --instance, or say --all")
+    with session.client() as client:
+        leaving = [Leaving(member_id, None) for member_id in dict.fromkeys(members)]
+        leaving += [Leaving(UNKNOWN_MEMBER, instance_id) for instance_id in dict.fromkeys(instances)]
+        if everything:
+            leaving = all_members(client, group)
+        code, codes = 0, dict[Leaving, int]()
+        if leaving:
+            code, codes = retried(lambda: group_requests.remove_members(client, group, leaving, reason))
+    if code:
+        raise refused(f"group {group}", code)
+    document = [
+        {
+            "member_id": each.member_id or None,
+            "instance_id": each.instance_id,
+            "status": describe_error_code(its_code) if its_code else "removed",
+        }
+        for each, its_code in codes.items()
+    ]
+    rows = [list(entry.values()) for entry in document]
+    session.output.result(document, ("MEMBER-ID", "INSTANCE-ID", "STATUS"), rows)
+    names = {each: f"member {each.instance_id or each.member_id}" for each in codes}
+    fail_for([refused(names[each], its_code) for each, its_code in codes.items() if its_code], session.output)
+
+
+def all_members(client: Any, group: str) -> list[Leaving]:
+    """The members of a group, static ones by their instance ids; raises ``CommandFailed`` where it is not there."""
+    description = describe_all(client, [group])[group]
+    if isinstance(description, CommandFailed):
+        raise description
+    return [
+        Leaving(UNKNOWN_MEMBER, each["instance_id"]) if each["instance_id"] else Leaving(each["member_id"], None)
+        for each in description["members"]
+    ]
+
+
 @admin_command(app, "delete")
 def delete_groups(
     session: Session,
@@ -139,8 +219,10 @@ def delete_groups(
 ) -> None:
     """Delete groups without members, and their offsets."""
     with session.client() as client:
-        answer = retried(lambda: client.delete_groups(groups))
-    document = [{"group": group, "status": "deleted" if answer[group] == "OK" else answer[group]} for group in groups]
+        codes = group_requests.delete(client, groups)
+    document = [
+        {"group": group, "status": describe_error_code(codes[group]) if codes[group] else "deleted"} for group in groups
+    ]
     session.output.result(document, ("GROUP", "STATUS"), [list(result.values()) for result in document])
     failures = sum(result["status"] != "deleted" for result in document)
     if failures:
@@ -197,7 +279,10 @@ def reset_offsets(
 
 def require_inactive(client: Any, group: str) -> None:
     """Raise ``CommandFailed`` while the group has members; a group that does not exist yet may be given offsets."""
-    state = describe_groups(client, [group]).get(group, {}).get("state")
+    description = describe_groups(client, [group]).get(group, {})
+    if isinstance(description, CommandFailed):
+        raise description
+    state = description.get("state")
     if state is not None and state not in INACTIVE_STATES:
         raise CommandFailed(f"group {group} is {state}: offsets can only be reset while it has no members")
 
@@ -219,7 +304,7 @@ def delete_offsets(
         {
             "topic": partition.topic,
             "partition": partition.partition,
-            "status": error.message if error.errno else "deleted",
+            "status": describe_error_code(error.errno) if error.errno else "deleted",
         }
         for partition, error in sorted(answer.items())
     ]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.connection import retried
-from pybroker.cli.transaction_requests import Listing, Partition, Producer, Transaction
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
 
 class OpenTransaction(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.cli.findings import Finding, Status, shown_bytes
-from pybroker.storage.dirs.log_dir import LOCK_FILE
+from pybroker.storage.dirs.start_traces import LOCK_FILE
 
 _CLEAN: Final = ".kafka_cleanshutdown"
 _META: Final = "meta.properties"

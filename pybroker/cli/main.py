@@ -9,8 +9,31 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from pybroker import __version__
+
 _FAILED: Final = 1
+_MISUSED: Final = 2
+_HELP: Final = ((), ("--help",), ("-h",))
 _INTERRUPTED: Final = 130
+
+
+def _run_base(arguments: list[str], unmet: list[str]) -> int:
+    """What there is of the command line where the extra is not installed; the exit code."""
+    from pybroker.cli.command_names import COMMANDS, base_help
+    from pybroker.extras import how_to_install
+
+    if tuple(arguments) in _HELP:
+        print(base_help(), end="")
+        return 0
+    if arguments == ["--version"]:
+        print(f"pybroker {__version__}")
+        return 0
+    if arguments[0] in COMMANDS:
+        why = f"`pybroker {arguments[0]}` needs {', '.join(unmet)}: {how_to_install('cli')}"
+    else:
+        why = f"there is no command {arguments[0]!r}; see `pybroker --help`"
+    print(f"pybroker: {why}", file=sys.stderr)
+    return _FAILED if arguments[0] in COMMANDS else _MISUSED
 
 
 def main() -> None:
@@ -28,11 +51,7 @@ def main() -> None:
     from pybroker.cli.requirements import unmet_requirements
 
     if unmet := unmet_requirements():
-        print(
-            f"pybroker: all commands but serve need {', '.join(unmet)}: pip install 'pybroker[cli]'",
-            file=sys.stderr,
-        )
-        sys.exit(_FAILED)
+        sys.exit(_run_base(arguments, unmet))
 
     from pybroker.cli.app import run_client
 

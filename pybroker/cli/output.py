@@ -38,7 +38,7 @@ def plain_cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ",".join(visible(str(item)) for item in value)
+        return ",".join(visible(str(item)) for item in value) or "-"
     return visible(str(value))
 
 
@@ -78,9 +78,21 @@ def show_duration(duration_ms: int | None) -> str | None:
     return f"{seconds}s"
 
 
+def show_size(size: int | None) -> str | None:
+    """A number of bytes for people, in units of a thousand."""
+    if size is None or size < 1000:
+        return None if size is None else f"{size} B"
+    amount, units = size / 1000, iter(("kB", "MB", "GB", "TB", "PB", "EB"))
+    unit = next(units)
+    while amount >= 999.95 and (larger := next(units, None)) is not None:
+        amount, unit = amount / 1000, larger
+    return f"{amount:.1f} {unit}"
+
+
 def is_numeric(cells: Iterable[object]) -> bool:
     """Whether a column is one of numbers, as far as its cells are known."""
-    return all(cell is None or (isinstance(cell, int) and not isinstance(cell, bool)) for cell in cells)
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(isinstance(cell, int) and not isinstance(cell, bool) for cell in known)
 
 
 class Output:
@@ -123,12 +135,15 @@ class Output:
 
     def table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Rows under a heading: on a terminal a rich table, row by row if it is too narrow; else tab-separated."""
-        if not self.is_terminal:
-            self.line("\t".join(columns))
-            for row in rows:
-                self.line("\t".join(plain_cell(cell) for cell in row))
-            return
-        self._rich_table(columns, rows)
+        if self.is_terminal:
+            self._rich_table(columns, rows)
+        else:
+            self.rows([columns, *rows])
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Tab-separated lines."""
+        for row in rows:
+            self.line("\t".join(plain_cell(cell) for cell in row))
 
     def _rich_table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         from rich import box
@@ -166,8 +181,8 @@ class Output:
 
 
 def remark(text: str) -> None:
-    """Say something to a person that is not part of the result."""
-    print(text, file=sys.stderr)
+    """Say something to a person that is not part of the result; what is not seen of it is written out."""
+    print("\n".join(map(visible, text.split("\n"))), file=sys.stderr)
 
 
 @contextmanager

@@ -17,10 +17,12 @@ import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
+from pybroker.cli.error_names import named_error, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark
+from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
@@ -45,16 +47,6 @@ All = Annotated[bool, typer.Option("--all", "-a", help="All topics, internal one
 Answer = tuple[int, str | None]  # error code, message
 
 
-class Partition(NamedTuple):
-    """One partition, in the order of tables."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
-
-
 class Reassignment(NamedTuple):
     """A move that is under way."""
 
@@ -77,7 +69,7 @@ def choose(client: Any, texts: list[str], everything: bool) -> dict[Partition, d
         by_number = {each["partition_index"]: each for each in topic["partitions"]}
         for number in sorted(by_number) if numbers is None else numbers:
             if number not in by_number:
-                raise CommandFailed(f"{topic['name']}-{number}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}")
+                raise refused(f"{topic['name']}-{number}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             found[Partition(topic["name"], number)] = by_number[number]
     return found
 
@@ -281,7 +273,7 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
 def raise_whole(code: int, message: str | None) -> None:
     """Fail for what concerns a request as a whole."""
     if code:
-        raise CommandFailed(message or describe_error_code(code))
+        raise CommandFailed(named_error(code, message))
 
 
 def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after_s: float) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.wire_requests import ask
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
     ]
     reply = retried(lambda: ask(client, DescribeClientQuotasRequest(components=components, strict=False)))
     if reply.error_code:
-        raise CommandFailed(f"quotas: {reply.error_message or describe_error_code(reply.error_code)}")
+        raise refused("quotas", reply.error_code, reply.error_message)
     found = (
         {
             "entity": {part.entity_type: part.entity_name for part in entry.entity},
@@ -171,7 +171,7 @@ def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float |
     for told in reply.entries:
         if told.error_code:
             of = entity_text({part.entity_type: part.entity_name for part in told.entity})
-            raise CommandFailed(f"{of}: {told.error_message or describe_error_code(told.error_code)}")
+            raise refused(of, told.error_code, told.error_message)
 
 
 def entity_text(entity: Entity) -> str:

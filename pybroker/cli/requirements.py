@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from pybroker.extras import DISTRIBUTION
+
 EXTRA = "cli"
 # As hatchling writes them: `name>=version; extra == 'cli'`.
 _REQUIREMENT = re.compile(r"([\w.-]+)>=([\d.]+)\s*;\s*extra == ['\"]" + EXTRA + r"['\"]")
@@ -20,7 +22,7 @@ def unmet_requirements() -> list[str]:
     Empty where pybroker is not installed (run from its sources): then the imports tell.
     """
     try:
-        declared = requires("pybroker") or []
+        declared = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
         return []
     wanted = [match.groups() for match in map(_REQUIREMENT.fullmatch, declared) if match is not None]

@@ -65,6 +65,13 @@ class Member:
         return None if self.process is None else self.process.pid
 
     @property
+    def is_preceded(self) -> bool:
+        """Whether another process, which may still stop, has its data."""
+        from pybroker.storage.dirs.start_traces import LOCK_FILE
+
+        return any(is_locked_by_another(directory / LOCK_FILE) for directory in self.data_dirs)
+
+    @property
     def end(self) -> str:
         """How its last life ended."""
         code = self.exit_code
@@ -197,10 +204,8 @@ class Supervisor:
 
     async def _until_free(self, member: Member) -> None:
         """Wait for the broker before it, which may still stop; where that lasts, the start says what is the matter."""
-        from pybroker.storage.dirs.log_dir import LOCK_FILE
-
         give_up_at, is_told = time.monotonic() + _ORPHAN_PATIENCE_S, False
-        while any(is_locked_by_another(directory / LOCK_FILE) for directory in member.data_dirs):
+        while member.is_preceded:
             if self.stopping.is_set() or time.monotonic() > give_up_at:
                 return
             if not is_told:

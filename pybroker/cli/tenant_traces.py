@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.cli import acl_requests, config_requests, quotas, tokens
+from pybroker.cli import acl_requests, config_requests, group_requests, quotas, tokens
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code, is_expected
+from pybroker.cli.error_names import named_error, refused
+from pybroker.cli.failure import is_expected
 from pybroker.cli.wire_requests import ask, is_served
 from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
@@ -135,13 +136,13 @@ def take_away(session: Session, client: Any, names: Names, traces: Traces) -> li
         answers = retried(lambda: client.delete_topics(traces.topics, raise_errors=False))["topics"]
         gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         failures += [
-            f"topic {each['name']}: {describe_error_code(each['error_code'])}"
+            f"topic {each['name']}: {named_error(each['error_code'], each.get('error_message'))}"
             for each in answers
             if each["error_code"] not in gone
         ]
     if traces.groups:
-        answer = retried(lambda: client.delete_groups([*traces.groups]))
-        failures += [f"group {group}: {answer[group]}" for group in traces.groups if answer[group] != "OK"]
+        codes = group_requests.delete(client, [*traces.groups])
+        failures += [f"group {group}: {named_error(code)}" for group, code in sorted(codes.items()) if code]
     for group in traces.group_settings:
         own = [each["name"] for each in config_requests.described(client, "group", group) if _is_set(each)]
         config_requests.alter(client, "group", group, config_requests.changes_of([], own), dry_run=False)
@@ -163,7 +164,7 @@ def _groups_with_settings(client: Any) -> list[str]:
         lambda: ask(client, ListConfigResourcesRequest(resource_types=[kind]), min_version=_GROUPS_HAVE_SETTINGS_SINCE)
     )
     if reply.error_code:
-        raise CommandFailed(f"settings of groups: {describe_error_code(reply.error_code)}")
+        raise refused("settings of groups", reply.error_code)
     return sorted(each.resource_name for each in reply.config_resources)
 
 

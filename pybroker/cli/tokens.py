@@ -15,7 +15,7 @@ import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_time
 from pybroker.cli.transactions import duration_ms
@@ -170,7 +170,7 @@ def _described(client: Any, owners: list[str]) -> list[Any]:
 def _hmac_of(client: Any, token_id: str) -> bytes:
     found = [token for token in _described(client, []) if token.token_id == token_id]
     if not found:
-        raise CommandFailed(f"token {token_id}: {describe_error_code(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)}")
+        raise refused(f"token {token_id}", ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     return bytes(found[0].hmac)
 
 
@@ -189,11 +189,11 @@ def _shown(token: Any, with_hmac: bool) -> dict[str, Any]:
 
 
 def _report(session: Session, token_id: str, reply: Any) -> None:
-    _raise(reply.error_code, f"token {token_id}: ")
+    _raise(reply.error_code, f"token {token_id}")
     shown = {"id": token_id, "expires": show_time(reply.expiry_timestamp_ms)}
     session.output.result(shown, ("ID", "EXPIRES"), [tuple(shown.values())])
 
 
-def _raise(error_code: int, what: str = "") -> None:
+def _raise(error_code: int, what: str = "tokens") -> None:
     if error_code:
-        raise CommandFailed(f"{what}{describe_error_code(error_code)}")
+        raise refused(what, error_code)

@@ -6,18 +6,23 @@ Owns: the shapes that these commands print.  Counterparts: kafka-topics.sh, kafk
 from __future__ import annotations
 
 import fnmatch
+import time
 import uuid
 from typing import Annotated, Any
 
 import typer
 
-from pybroker.cli import config_requests
+from pybroker.cli import config_requests, log_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import retried
+from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
-from pybroker.cli.output import Output
+from pybroker.cli.output import Output, show_size
+from pybroker.cli.partition_leaders import choose_partitions
+from pybroker.cli.wire_requests import brokers
 from pybroker_protocol.uuids import uuid_text
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
@@ -35,11 +40,17 @@ def kafka_uuid(text: str | None) -> str | None:
 
 def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
     """Metadata of the named topics (``None``: all) by name; raises ``CommandFailed`` for one that is missing."""
-    topics: list[dict[str, Any]] = retried(lambda: client.describe_topics(names))
-    for topic in topics:
-        if topic["error_code"]:
-            raise CommandFailed(f"topic {topic['name']}: {describe_error_code(topic['error_code'])}")
-    return sorted(topics, key=lambda topic: str(topic["name"]))
+    topics, failures = describe_all(client, names)
+    if failures:
+        raise failures[0]
+    return topics
+
+
+def describe_all(client: Any, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
+    """Metadata of those of the topics that there are, by name, and why there is none of the others."""
+    answers: list[dict[str, Any]] = retried(lambda: client.describe_topics(names))
+    topics = sorted((each for each in answers if not each["error_code"]), key=lambda each: str(each["name"]))
+    return topics, [refused(f"topic {each['name']}", each["error_code"]) for each in answers if each["error_code"]]
 
 
 @admin_command(app, "list")
@@ -157,6 +168,7 @@ def describe_topics(
         bool, typer.Option("--under-replicated", help="Only partitions of which a replica is not in sync.")
     ] = False,
     unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="The bytes on the disks of all replicas.")] = False,
 ) -> None:
     """Describe topics: id, clean-up policy, settings of its own, and each partition with its offsets.
 
@@ -171,22 +183,107 @@ def describe_topics(
 
     output = session.output
     with session.client() as client:
-        found = describe_existing(client, names or None)
+        found, failures = describe_all(client, names or None)
         chosen = [{**topic, "partitions": [each for each in topic["partitions"] if is_shown(each)]} for topic in found]
         topics = [describe_one(client, topic) for topic in chosen if topic["partitions"] or not only_some]
+        if sizes:
+            add_sizes(client, topics)
     if output.as_json:
         output.json(topics)
-        return
+    else:
+        print_descriptions(output, topics)
+    fail_for(failures, output)
+
+
+def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
+    """A table of each topic, and one of its partitions."""
     for topic in topics:
         settings = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
-        size = (len(topic["partitions"]), topic["replication_factor"])
+        count = (len(topic["partitions"]), topic["replication_factor"])
+        has_sizes = "size" in topic
         output.table(
-            ("TOPIC", "ID", "PARTITIONS", "REPLICAS", "CLEANUP", "CONFIGS"),
-            [(topic["name"], topic["id"], *size, topic["cleanup_policy"], settings)],
+            ("TOPIC", "ID", "PARTITIONS", "REPLICAS", *(["SIZE"] * has_sizes), "CLEANUP", "CONFIGS"),
+            [
+                (
+                    *(topic["name"], topic["id"], *count),
+                    *([show_size(topic.get("size"))] * has_sizes),
+                    *(topic["cleanup_policy"], settings),
+                )
+            ],
         )
-        columns = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
-        keys = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset")
-        output.table(columns, [[partition[key] for key in keys] for partition in topic["partitions"]])
+        # A terminal of 80 columns has room for one of the two.
+        third = ("SIZE", "size") if has_sizes else ("EPOCH", "leader_epoch")
+        columns = ("PARTITION", "LEADER", third[0], "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
+        keys = ("partition", "leader", third[1], "replicas", "isr", "start_offset", "end_offset")
+        rows = [[show_size(each[key]) if key == "size" else each[key] for key in keys] for each in topic["partitions"]]
+        output.table(columns, rows)
+
+
+def add_sizes(client: Any, topics: list[dict[str, Any]]) -> None:
+    """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic, of all partitions."""
+    directories, codes = retried(lambda: log_requests.log_directories(client, brokers(client)), finds_brokers=True)
+    for broker_id, code in codes.items():
+        raise refused(f"log dirs of broker {broker_id}", code)
+    sizes: dict[tuple[str, int], dict[int, int]] = {}
+    for directory in directories:
+        for each in directory.replicas:
+            if not each.is_future:
+                sizes.setdefault((each.topic, each.partition), {})[directory.broker] = each.size
+    for topic in topics:
+        for partition in topic["partitions"]:
+            partition["sizes"] = sizes.get((topic["name"], partition["partition"]), {})
+            partition["size"] = sum(partition["sizes"].values())
+        topic["size"] = sum(partition["size"] for partition in topic["partitions"])
+
+
+@admin_command(app, "delete-records")
+def delete_records(
+    session: Session,
+    *,
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="TOPIC[:N,M]…", help="Topics, or some of their partitions.")
+    ],
+    before_offset: Annotated[
+        int | None, typer.Option("--before-offset", metavar="N", min=0, help="Records before this offset.")
+    ] = None,
+    before_time: Annotated[
+        str | None,
+        typer.Option("--before-time", metavar="TIME", help="Those before the first from a time on: -7d, ISO 8601, ms."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that are committed now.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="How long all replicas may take, in s.")
+    ] = 30.0,
+) -> None:
+    """Delete the oldest records of partitions; consumers begin behind them."""
+    if sum((before_offset is not None, before_time is not None, everything)) != 1:
+        raise typer.BadParameter("give exactly one of --before-offset, --before-time, --all")
+    try:
+        time_ms = None if before_time is None else parse_timestamp_ms(before_time, now_ms=int(time.time() * 1000))
+    except ValueError as error:
+        raise typer.BadParameter(f"--before-time: {error}") from error
+    with session.client() as client:
+        leaders = choose_partitions(client, partitions)
+        known = dict.fromkeys(leaders, (0, log_requests.HIGH_WATERMARK if before_offset is None else before_offset))
+        if time_ms is not None:
+            # Where no record is as young (-1) all are older, and -1 stands for the high watermark, too.
+            known = retried(lambda: log_requests.offsets_at(client, leaders, time_ms))
+        answers = {partition: (code, -1) for partition, (code, _) in known.items() if code}
+        offsets = {partition: offset for partition, (code, offset) in known.items() if not code}
+        answers |= retried(lambda: log_requests.delete_records(client, leaders, offsets, int(1000 * timeout_s)))
+    document = [
+        {
+            "topic": partition.topic,
+            "partition": partition.number,
+            "start_offset": None if code else start,
+            "status": describe_error_code(code) if code else "deleted",
+        }
+        for partition, (code, start) in sorted(answers.items())
+    ]
+    columns = ("TOPIC", "PARTITION", "START-OFFSET", "STATUS")
+    session.output.result(document, columns, [list(entry.values()) for entry in document])
+    failures = [refused(partition, code) for partition, (code, _) in sorted(answers.items()) if code]
+    fail_for(failures, session.output)
 
 
 def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: bool) -> bool:
@@ -302,5 +399,4 @@ def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None
     answer = retried(lambda: client.create_partitions({name: count}, validate_only=dry_run, raise_errors=False))
     for result in answer.results:
         if result.error_code:
-            message = result.error_message or ""
-            raise CommandFailed(f"topic {name}: {describe_error_code(result.error_code)}: {message}".rstrip(": "))
+            raise refused(f"topic {name}", result.error_code, result.error_message)

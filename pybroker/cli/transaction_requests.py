@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
+from pybroker.cli.partition_leaders import NO_LEADER, Partition
 from pybroker.cli.wire_requests import CoordinatorType, ask, brokers, find_coordinators, raise_passing
 from pybroker_protocol.errors import ErrorCode
 
@@ -18,16 +19,6 @@ PARTITIONS_PER_REQUEST = 500
 
 # Says "none" in the answers: no transaction, no open offset, no coordinator yet.
 NONE = -1
-
-
-class Partition(NamedTuple):
-    """A partition by name."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
 
 
 class Listing(NamedTuple):
@@ -88,7 +79,7 @@ def list_transactions(
         response = ask(client, request, node_id, min_version=min_version)
         raise_passing([response.error_code])
         if response.error_code:
-            raise CommandFailed(f"transactions of broker {node_id}: {describe_error_code(response.error_code)}")
+            raise refused(f"transactions of broker {node_id}", response.error_code)
         unknown.update(response.unknown_state_filters)
         found += [
             Listing(state.transactional_id, node_id, state.producer_id, state.transaction_state)
@@ -122,24 +113,13 @@ def describe_transactions(client: Any, transactional_ids: Iterable[str]) -> dict
     return found
 
 
-def find_leaders(client: Any, topics: Iterable[str] | None) -> dict[Partition, int]:
-    """The leader of every partition of the topics that exist (``None``: of all); -1 where there is none."""
-    names = None if topics is None else sorted(set(topics))
-    return {
-        Partition(topic["name"], partition["partition_index"]): partition["leader_id"]
-        for topic in (client.describe_topics(names) if names is None or names else [])
-        if not topic["error_code"]
-        for partition in topic["partitions"]
-    }
-
-
 def describe_producers(client: Any, leaders: Mapping[Partition, int]) -> dict[Partition, list[Producer] | int]:
     """The producers that the leader of each partition remembers, or the error code in their place."""
     found: dict[Partition, list[Producer] | int] = {}
     by_leader: dict[int, list[Partition]] = {}
     for partition, leader in sorted(leaders.items()):
         by_leader.setdefault(leader, []).append(partition)
-    for partition in by_leader.pop(NONE, []):
+    for partition in by_leader.pop(NO_LEADER, []):
         found[partition] = ErrorCode.LEADER_NOT_AVAILABLE
     for leader, partitions in by_leader.items():
         for start in range(0, len(partitions), PARTITIONS_PER_REQUEST):
@@ -217,6 +197,5 @@ def fence_producer(client: Any, transaction: Transaction) -> tuple[int, int]:
     response = ask(client, request, node_id)
     raise_passing([response.error_code])
     if response.error_code:
-        code = describe_error_code(response.error_code)
-        raise CommandFailed(f"transaction {transaction.transactional_id}: {code}")
+        raise refused(f"transaction {transaction.transactional_id}", response.error_code)
     return response.producer_id, response.producer_epoch

@@ -14,12 +14,13 @@ from pybroker.cli import hanging_transactions
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
-from pybroker.cli.offset_reset import parse_topic_partitions
+from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_duration, show_time
-from pybroker.cli.transaction_requests import Partition, Producer, Transaction
+from pybroker.cli.partition_leaders import Partition, choose_partitions, find_leaders
+from pybroker.cli.transaction_requests import Producer, Transaction
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="List and describe transactions, find and end those that hang.", no_args_is_help=True)
@@ -52,11 +53,6 @@ def duration_ms(text: str, option: str, bare_unit: str) -> int:
         return parse_duration_ms(text, bare_unit)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from error
-
-
-def fail_for(what: object, code: int) -> CommandFailed:
-    """The failure that an error code of one entry is."""
-    return CommandFailed(f"{what}: {describe_error_code(code)}")
 
 
 @admin_command(app, "list")
@@ -132,28 +128,8 @@ def describe_transactions(
         for entry in document
     ]
     session.output.result(document, columns, rows)
-    for name in transactional_ids:
-        if not isinstance(code := answers[name], Transaction):
-            session.output.flush()
-            raise fail_for(f"transaction {name}", code)
-
-
-def choose_partitions(client: Any, texts: list[str]) -> dict[Partition, int]:
-    """The leaders of the partitions named as ``TOPIC`` or ``TOPIC:N,M``; raises for one that does not exist."""
-    try:
-        wanted = [parse_topic_partitions(text) for text in texts]
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    leaders = retried(lambda: requests.find_leaders(client, [topic for topic, _ in wanted]))
-    chosen: dict[Partition, int] = {}
-    for topic, indexes in wanted:
-        existing = [partition for partition in leaders if partition.topic == topic]
-        named = existing or [Partition(topic, 0)] if indexes is None else [Partition(topic, index) for index in indexes]
-        for partition in named:
-            if partition not in leaders:
-                raise fail_for(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            chosen[partition] = leaders[partition]
-    return chosen
+    codes = {name: code for name in transactional_ids if not isinstance(code := answers[name], Transaction)}
+    fail_for([refused(f"transaction {name}", code) for name, code in codes.items()], session.output)
 
 
 def producer_entry(partition: Partition, producer: Producer) -> dict[str, Any]:
@@ -191,7 +167,7 @@ def describe_producers(
     session.output.result(document, columns, rows)
     for partition, code in failed.items():
         session.output.flush()
-        raise fail_for(partition, code)
+        raise refused(partition, code)
 
 
 @admin_command(app, "find-hanging")
@@ -212,7 +188,7 @@ def find_hanging(
     max_timeout_ms = duration_ms(max_timeout, "--max-transaction-timeout", "m")
     now = now_ms()
     with session.client() as client:
-        leaders = choose_partitions(client, topics) if topics else retried(lambda: requests.find_leaders(client, None))
+        leaders = choose_partitions(client, topics) if topics else retried(lambda: find_leaders(client, None))
         found, failed = hanging_transactions.find_hanging(client, leaders, max_timeout_ms)
     if not topics:
         # A topic that was deleted since it was listed hides nothing.
@@ -237,7 +213,7 @@ def find_hanging(
         where = f"--topic {partition.topic} --partition {partition.number} --start-offset {producer.txn_start_offset}"
         remark(f"To end the first of them: pybroker transactions abort {where}")
     for partition, code in failed.items():
-        raise CommandFailed(f"{len(failed)} partitions not looked at: {partition}: {describe_error_code(code)}")
+        raise refused(f"{len(failed)} partitions not looked at: {partition}", code)
 
 
 @admin_command(app, "abort")
@@ -256,7 +232,7 @@ def abort(
         leader = choose_partitions(client, [f"{topic}:{index}"])[partition]
         answer = retried(lambda: requests.describe_producers(client, {partition: leader}))[partition]
         if isinstance(answer, int):
-            raise fail_for(partition, answer)
+            raise refused(partition, answer)
         open_there = [producer for producer in answer if producer.txn_start_offset == start_offset]
         if not open_there:
             raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
@@ -264,7 +240,7 @@ def abort(
         identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
         code = retried(lambda: requests.write_abort_marker(client, leader, partition, *identity))
     if code:
-        raise fail_for(partition, code)
+        raise refused(partition, code)
     document = {**producer_entry(partition, producer), "status": "aborted"}
     names = ("topic", "partition", "txn_start_offset", "producer_id", "producer_epoch", "status")
     columns = ("TOPIC", "PARTITION", "TXN-START-OFFSET", "PRODUCER-ID", "EPOCH", "STATUS")
@@ -278,7 +254,7 @@ def terminate(session: Session, *, transactional_id: TransactionalId) -> None:
         before = retried(lambda: requests.describe_transactions(client, [transactional_id]))[transactional_id]
         if not isinstance(before, Transaction):
             # Without this the request would make the id.
-            raise fail_for(f"transaction {transactional_id}", before)
+            raise refused(f"transaction {transactional_id}", before)
         producer_id, producer_epoch = retried(lambda: requests.fence_producer(client, before))
     document = {
         "transactional_id": transactional_id,

@@ -18,7 +18,8 @@ import typer
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.connection import RETRY_BACKOFF_S, admin_client, retried
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
 from pybroker.cli.wire_requests import ask
@@ -61,14 +62,14 @@ def list_users(
     """List users, all of them or those that are named, with their mechanisms."""
     with session.client() as client:
         users = described(client, names)
-    if missing := [name for name in names if name not in users]:
-        raise CommandFailed(f"user {missing[0]}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
     shown = [
         {"user": user, "mechanism": BY_TYPE[number].name, "iterations": iterations}
         for user, credentials in sorted(users.items())
         for number, iterations in sorted(credentials.items())
     ]
     session.output.result(shown, ("USER", "MECHANISM", "ITERATIONS"), [tuple(each.values()) for each in shown])
+    missing = [name for name in dict.fromkeys(names) if name not in users]
+    fail_for([refused(f"user {name}", ErrorCode.RESOURCE_NOT_FOUND) for name in missing], session.output)
 
 
 @admin_command(app, "create")
@@ -141,7 +142,7 @@ def _existing(client: Any, name: str) -> list[int]:
     """The mechanisms that the user has."""
     found = described(client, [name])
     if name not in found:
-        raise CommandFailed(f"user {name}: {describe_error_code(ErrorCode.RESOURCE_NOT_FOUND)}")
+        raise refused(f"user {name}", ErrorCode.RESOURCE_NOT_FOUND)
     return sorted(found[name])
 
 
@@ -218,7 +219,7 @@ def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions:
 
 def _raise_error(what: str, answer: Any) -> None:
     if answer.error_code:
-        raise CommandFailed(f"{what}: {answer.error_message or describe_error_code(answer.error_code)}")
+        raise refused(what, answer.error_code, answer.error_message)
 
 
 def _report(session: Session, name: str, numbers: Sequence[int], status: str) -> None:

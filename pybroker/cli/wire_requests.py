@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 
@@ -26,6 +26,9 @@ PASSING_ERRORS = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }
+
+
+API_VERSIONS = 18  # its key
 
 
 class CoordinatorType(IntEnum):
@@ -43,7 +46,8 @@ class _AwaitedResponse:
         self.api_key = response_class.__declaration__.key
         self.api_version = api_version
         self._response_class = response_class
-        self._header_version = int(is_flexible)
+        # That of ApiVersions has the oldest header, as who asks may know no other.
+        self._header_version = int(is_flexible and self.api_key != API_VERSIONS)
 
     def get_response_class(self) -> _AwaitedResponse:
         return self
@@ -68,14 +72,15 @@ class _AwaitedResponse:
 class _CarriedRequest:
     """What kafka-python's connection wants to know of a request, around a message of ours."""
 
-    def __init__(self, message: Request, min_version: int) -> None:
+    def __init__(self, message: Request, min_version: int, max_version: int | None) -> None:
         declaration = type(message).__declaration__
         assert declaration.versions is not None, "requests have versions"
         self.API_KEY = declaration.key
         self.API_VERSION: int | None = None
         self.name = type(message).__name__
         self.min_version = self._min_version = max(min_version, declaration.versions.lowest)
-        self.max_version = self._max_version = declaration.versions.highest
+        highest = declaration.versions.highest
+        self.max_version = self._max_version = highest if max_version is None else max_version
         self.header: _AwaitedResponse | None = None
         self._message = message
         self._client_id = ""
@@ -115,8 +120,16 @@ class _CarriedRequest:
         return len(frame).to_bytes(4, "big") + frame
 
 
-def ask(client: Any, request: Request, node_id: int | None = None, *, min_version: int = 0) -> Any:
-    """One broker's response to ``request``, in the highest version both sides know; any broker's without a node id.
+def ask(
+    client: Any,
+    request: Request,
+    node_id: int | None = None,
+    *,
+    min_version: int = 0,
+    max_version: int | None = None,
+) -> Any:
+    """One broker's response to ``request``, in the highest version both sides know, or ``max_version``; any broker's
+    without a node id.
 
     Raises kafka-python's errors: ``IncompatibleBrokerVersion`` when the broker has no version from ``min_version`` on.
     """
@@ -125,7 +138,8 @@ def ask(client: Any, request: Request, node_id: int | None = None, *, min_versio
     timeout_ms = manager.config["request_timeout_ms"] + manager.config["socket_connection_setup_timeout_max_ms"]
 
     async def exchange() -> Any:
-        return await manager.wait_for(manager.send(_CarriedRequest(request, min_version), node_id=node_id), timeout_ms)
+        carried = _CarriedRequest(request, min_version, max_version)
+        return await manager.wait_for(manager.send(carried, node_id=node_id), timeout_ms)
 
     return manager.run(exchange)
 
@@ -162,6 +176,6 @@ def find_coordinators(client: Any, keys: Iterable[str], kind: CoordinatorType) -
     for coordinator in ask(client, request, min_version=4).coordinators:
         raise_passing([coordinator.error_code])
         if coordinator.error_code:
-            raise CommandFailed(f"coordinator of {coordinator.key}: {describe_error_code(coordinator.error_code)}")
+            raise refused(f"coordinator of {coordinator.key}", coordinator.error_code, coordinator.error_message)
         found.setdefault(coordinator.node_id, []).append(coordinator.key)
     return found

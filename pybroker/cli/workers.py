@@ -8,6 +8,7 @@ processes (``supervisor``).
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import sys
@@ -19,6 +20,7 @@ from typing import Final
 from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
+from pybroker.config.listeners import listeners_of
 from pybroker.config.schema import ConfigError
 
 METADATA_FILE: Final = "metadata.db"
@@ -50,11 +52,11 @@ def run_workers(
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
         )
-        require_free_ports(listen or config.get_list("listeners"), count)
+        require_ports_apart(listen or config.get_list("listeners"), count)
+        listeners = listeners_of(config)
         url = _shared_metadata(config)
     except (ConfigError, OSError) as error:
-        print(f"pybroker: {error}", file=sys.stderr)
-        return 1
+        return _refuse(error)
     common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
     of_all = [(name, value) for name, value in settings if name not in {*OWN_SETTINGS, _METADATA}]
     common += [word for name, value in of_all for word in ("--set", f"{name}={value}")]
@@ -66,6 +68,10 @@ def run_workers(
         Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)], data_dirs=_own_dirs(config, i))
         for i in range(count)
     ]
+    try:
+        require_free_ports(members, [(each.host, each.port) for each in listeners])
+    except OSError as error:
+        return _refuse(error)
 
     async def serve() -> int:
         supervisor = Supervisor(members, url, config.get_int("pybroker.metadata.session.timeout.ms"), restarts=True)
@@ -74,16 +80,24 @@ def run_workers(
     return asyncio.run(serve())
 
 
+def _refuse(error: Exception) -> int:
+    print(f"pybroker: {error}", file=sys.stderr)
+    return 1
+
+
 def _shared_metadata(config: BrokerConfig) -> str:
-    """The url of the store that the workers share; a directory for it is made."""
-    for directory in config.log_dirs:
-        if (Path(directory) / "meta.properties").exists():
-            raise ConfigError(f"{directory} holds the data of a single broker: workers need a directory of their own")
+    """The url of the store that the workers share; it lies above their directories, which they make."""
+    refuse_directory_of_one(config.log_dirs)
     if config[_METADATA] is not None:
         return config.get_str(_METADATA)
-    place = Path(config.log_dirs[0]).absolute()
-    place.mkdir(parents=True, exist_ok=True)
-    return f"sqlite://{place / METADATA_FILE}"
+    return f"sqlite://{Path(config.log_dirs[0]).absolute() / METADATA_FILE}"
+
+
+def refuse_directory_of_one(directories: Sequence[str]) -> None:
+    """ConfigError where a broker has its data in what is to be above the directories of several."""
+    for directory in directories:
+        if (Path(directory) / "meta.properties").exists():
+            raise ConfigError(f"{directory} holds the data of a single broker: several need a directory of their own")
 
 
 def _own_dirs(config: BrokerConfig, number: int) -> list[Path]:
@@ -115,7 +129,7 @@ def shifted(address: str, number: int) -> str:
     return _PORT.sub(lambda port: str(int(port[0]) + number if int(port[0]) else 0), address)
 
 
-def require_free_ports(addresses: Sequence[str], count: int) -> None:
+def require_ports_apart(addresses: Sequence[str], count: int) -> None:
     """ConfigError where one worker would have the port of another one's other listener."""
     found = [match for match in map(_ADDRESS.fullmatch, addresses) if match is not None and int(match["port"])]
     for one, other in combinations(found, 2):
@@ -125,6 +139,29 @@ def require_free_ports(addresses: Sequence[str], count: int) -> None:
                 f"{one[0]} and {other[0]} are too close for {count} workers, of which worker i has the port + i: "
                 f"the ports of two listeners must be at least {count} apart"
             )
+
+
+def require_free_ports(members: Sequence[Member], addresses: Sequence[tuple[str, int]]) -> None:
+    """OSError where a broker could not listen, of which member i has the ports + i: before any of them begins."""
+    for number, member in enumerate(members):
+        for host, port in addresses:
+            if port and not member.is_preceded:
+                _try_to_listen(host, port + number)
+
+
+def _try_to_listen(host: str, port: int) -> None:
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind(address)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
 
 
 def _share_an_address(one: str, other: str) -> bool:

@@ -18,6 +18,7 @@ from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
+from pybroker.extras import how_to_install
 from pybroker.storage.files.checkpoints import read_meta_properties
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
         try:
             from pybroker.cluster.zookeeper_store import ZooKeeperStore
         except ModuleNotFoundError as error:
-            raise StoreError(f"{url} needs the extra: pip install '/path/to/checkout[zookeeper]' ({error})") from error
+            raise StoreError(f"{url} needs the extra: {how_to_install('zookeeper')} ({error})") from error
         return ZooKeeperStore(url, env, timeout_ms=timeout_ms, digest=config["pybroker.metadata.zookeeper.digest"])
     raise StoreError(f"pybroker.metadata: {url} is of no kind of store that brokers share")
 

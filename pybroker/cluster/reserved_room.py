@@ -36,6 +36,11 @@ class ReservedRoom:
             finally:
                 os.close(fd)
 
+    def remove(self) -> None:
+        """Have no such file: there is no store beside it."""
+        with suppress(OSError):
+            self._path.unlink()
+
     def give_way(self) -> bool:
         """Free some of the room; whether there was any."""
         with suppress(OSError):

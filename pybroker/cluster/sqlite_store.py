@@ -11,7 +11,8 @@ ephemeral keys an earlier session left are removed at open, its session is never
 process's transactions as they commit, which costs no table and no polling.
 
 Invariants: a committed transaction survives the death of the process, and with ``fsync`` also the loss of power (WAL
-with ``synchronous=FULL``); after ``open`` only the store's thread touches the connection.
+with ``synchronous=FULL``); after ``open`` only the store's thread touches the connection; a store that ``open`` made,
+and in which nothing was committed, leaves no file.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class SqliteStore:
         self.on_session_lost: Callable[[], None] = ignore_session_loss
         self._followers: StoreFollowers | None = None  # a lone broker has none
         self._told_revision = 0
+        self._is_empty = False  # this process made it, and nothing was committed yet
         self._ephemerals: dict[str, bytes] = {}
         self._room = ReservedRoom(path + ROOM_SUFFIX)
 
@@ -86,6 +88,7 @@ class SqliteStore:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = sqlite_tables.check_schema(connection, self._path)
+        self._is_empty = version == 0
         if version == sqlite_tables.SHARED_SCHEMA_VERSION:
             self._check_nobody_shares(connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
@@ -177,12 +180,17 @@ class SqliteStore:
             self._executor = None
         if self._followers is not None:
             self._followers.close()
-        self._keep_room()
+        if not self._is_empty:
+            self._keep_room()
         if self._connection is not None:
             with suppress(sqlite3.Error):  # what stays goes at the next open
                 self._connection.execute("DELETE FROM entries WHERE ephemeral")
             self._connection.close()
             self._connection = None
+        if self._is_empty:
+            self._is_empty = False
+            sqlite_tables.remove(self._path)
+            self._room.remove()
 
     def _thread(self) -> Executor:
         """The store's thread, started at the first write after the start."""
@@ -207,6 +215,7 @@ class SqliteStore:
             failure = StoreError(f"cannot write the metadata store {self._path}: {error}")
             failure.__cause__ = error
             return CommitResult(error=failure)
+        self._is_empty = False
         if revision % RESERVED_ROOM_COMMITS == 0:
             self._keep_room()
         return CommitResult(revision=revision)

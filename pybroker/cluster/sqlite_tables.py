@@ -51,6 +51,13 @@ def guard(path: str, mode: int = 0o600) -> None:
     tell_of_exposure(path, "the cluster's secrets")
 
 
+def remove(path: str) -> None:
+    """Remove a file that no process has open, with SQLite's files beside it."""
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(OSError):
+            os.unlink(name)
+
+
 def check_schema(connection: sqlite3.Connection, path: str) -> int:
     """The schema's version, 0 for an empty file; StoreError for a file that is not ours, or is of times to come."""
     # In this order: another process may make all of it, in one transaction, at any time.

@@ -183,7 +183,10 @@ class WriteQueue:
     ) -> None:
         if result.revision is None:
             code, message = _failure(result)
-            self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
+            if result.conflict is not None:  # which ends this controller's activity, and is said with it
+                log.info("a metadata change was not made: %s", message)
+            else:
+                self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
             is_unwritten = isinstance(result.error, RefusedWriteError)  # so that nothing is in doubt
             on_deposed = None if is_unwritten else self._on_deposed
             self._refuse(decided, code, message)

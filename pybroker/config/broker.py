@@ -36,7 +36,7 @@ from pybroker.config.rules import absolute_paths, broken_rule, check_together
 from pybroker.config.schema import BuiltIn, ConfigError, Setting
 from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
-from pybroker.config.without_effect import tell_without_effect
+from pybroker.config.without_effect import suggestion, tell_without_effect
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
@@ -340,16 +340,39 @@ def _check_for_listeners(static: Mapping[str, str]) -> None:
 
 
 _DIRECTORIES = frozenset(("log.dir", "log.dirs", "metadata.log.dir"))
+_FILE: Final = "the file of settings"
+_SHOWN_CHARS: Final = 40
 
 
 def _read_file(path: str) -> dict[str, str]:
-    data = read_named_file(path, "the file of settings")
+    data = read_named_file(path, _FILE)
+    if b"\0" in data:
+        raise ConfigError(f"{_FILE}: {path} is no text")
     try:
         settings = parse_properties(data.decode(errors="surrogateescape"))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+    _require_settings(path, settings)
     tell_of_exposed_settings(path, settings)
     return settings
+
+
+def _require_settings(path: str, settings: Mapping[str, str]) -> None:
+    """ConfigError for a file of something else: a broker that went on would serve by its defaults, on all addresses."""
+    for name in settings:
+        if not name.isprintable():
+            raise ConfigError(f"{_FILE}: {path}: {_shortened(name)} is no name of a setting")
+    if not settings:
+        log.warning("%s sets nothing: all settings have their defaults", path)
+    elif not any(_is_known(name) or name in DYNAMIC_ONLY_SETTINGS for name in settings):
+        first = next(iter(settings))
+        raise ConfigError(
+            f"{_FILE}: {path} sets nothing that is known here: {_shortened(first)} is no setting{suggestion(first)}"
+        )
+
+
+def _shortened(name: str) -> str:
+    return repr(name) if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]!r}…"
 
 
 def _require_text(settings: Mapping[str, str]) -> None:
@@ -362,13 +385,13 @@ def _require_text(settings: Mapping[str, str]) -> None:
                 raise ConfigError(f"the value of {name} is not UTF-8") from None
 
 
+def _is_known(name: str) -> bool:
+    return base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS)
+
+
 def _require_known(name: str) -> None:
-    if base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS):
+    if _is_known(name):
         return
     if name in DYNAMIC_ONLY_SETTINGS:
         raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
-    from difflib import get_close_matches
-
-    nearest = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.4)
-    hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
-    raise ConfigError(f"unknown setting '{name}'{hint}")
+    raise ConfigError(f"unknown setting '{name}'{suggestion(name)}")

@@ -18,6 +18,7 @@ from pybroker.config.names import LISTENER_PREFIX, OF_PROVIDERS, OF_THE_AUTHORIZ
 log = logging.getLogger("pybroker.config")
 
 _UNKNOWN: Final = "it is no setting that is known here"
+_LIKENESS_MIN: Final = 0.6
 _TUNES: Final = "pybroker does without what it tunes"
 # What is read for one listener, and of that what is read for one of its SASL mechanisms.
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "principal.")
@@ -32,7 +33,18 @@ def tell_without_effect(names: Iterable[str], settings: Mapping[str, str]) -> No
         why = _why_without_effect(name, settings)
         if why is not None:
             # What is unknown may be misspelt; the others stand in every file of Kafka's.
-            log.log(logging.INFO if why is _TUNES else logging.WARNING, "%s has no effect: %s", name, why)
+            hint = suggestion(name) if why is _UNKNOWN else ""
+            log.log(logging.INFO if why is _TUNES else logging.WARNING, "%s has no effect: %s%s", name, why, hint)
+
+
+def suggestion(name: str) -> str:
+    """What may have been meant by an unknown name, to stand behind what is said of it; empty where nothing is near."""
+    if "." not in name:  # a word of something else: few settings are one
+        return ""
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=_LIKENESS_MIN)
+    return f"; did you mean '{nearest[0]}'?" if nearest else ""
 
 
 def _why_without_effect(name: str, settings: Mapping[str, str]) -> str | None:

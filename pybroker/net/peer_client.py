@@ -69,6 +69,8 @@ class PeerClient:
         self.on_broken: Callable[[int], None] = lambda broker_id: None
         self._env = env
         self._metadata = metadata
+        self._broker_id = broker_id
+        self.is_leaving = False  # this broker stops in good order: that connections end is no news to it
         self._listener = listener
         client_id = f"broker-{broker_id}"
         self._encoder = PeerEncoder(client_id)
@@ -155,9 +157,16 @@ class PeerClient:
             if endpoint is None:
                 return None
             name, told = f"broker {broker_id} ({channel})", partial(self._tell_broken, broker_id)
-            link = PeerLink(name, endpoint, self._shared, told)
+            link = PeerLink(name, endpoint, self._shared, told, partial(self._is_stopping, broker_id))
             self._links.setdefault(broker_id, {})[channel] = link
         return link
+
+    def _is_stopping(self, broker_id: int) -> bool:
+        """Whether this broker or the other one leaves the cluster, which ends their connections."""
+        if self.is_leaving:
+            return True
+        brokers = self._metadata.image.brokers
+        return any(each in brokers and brokers[each].in_controlled_shutdown for each in (self._broker_id, broker_id))
 
     def _tell_broken(self, broker_id: int) -> None:
         self.on_broken(broker_id)

@@ -68,6 +68,7 @@ class PeerLink:
         "_endpoint",
         "_env",
         "_failures",
+        "_is_stopping",
         "_login",
         "_name",
         "_next_deadline_ms",
@@ -81,10 +82,16 @@ class PeerLink:
     )
 
     def __init__(
-        self, name: str, endpoint: Endpoint, shared: LinkSurroundings, on_broken: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        endpoint: Endpoint,
+        shared: LinkSurroundings,
+        on_broken: Callable[[], None] = lambda: None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._name = name
         self._on_broken = on_broken
+        self._is_stopping = is_stopping  # one of the two brokers leaves the cluster in good order
         self._endpoint = endpoint
         self._shared = shared
         self._env = shared.env
@@ -280,7 +287,7 @@ class PeerLink:
 
     def _failed(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
         """A try or a connection is over: wait before the next, and answer what waits."""
-        if self._requests:
+        if self._requests and not self._is_stopping():
             self._shared.folded_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
         backoff_ms = min(
             cluster_limits.RECONNECT_BACKOFF_MS << min(self._failures, 10), cluster_limits.RECONNECT_BACKOFF_MAX_MS

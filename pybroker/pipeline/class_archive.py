@@ -17,6 +17,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from pybroker.extras import how_to_install
 from pybroker.pipeline.jars import jars_dir, java
 
 MADE_WITHIN_S = 600
@@ -54,7 +55,7 @@ def make() -> Path:
     """Make the archive unless it is there; its path.  Raises RuntimeError with what went wrong."""
     path = archive_path()
     if path is None:
-        raise RuntimeError("there is no Java, or no PySpark: pip install 'pybroker[spark]'")
+        raise RuntimeError(f"there is no Java, or no PySpark: {how_to_install('spark')}")
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

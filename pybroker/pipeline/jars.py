@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from pybroker.extras import how_to_install
+
 JARS_DIR_VARIABLE = "PYBROKER_JARS"
 
 # The token provider serves delegation tokens only; not every registry has its 4.2.0, and 4.0.0 has the same interface.
@@ -126,6 +128,6 @@ def java() -> str:
 def _ivy_jar() -> str:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JarsMissing("PySpark is not installed: pip install 'pybroker[spark]'")
+        raise JarsMissing(f"PySpark is not installed: {how_to_install('spark')}")
     (found,) = (Path(spec.origin).parent / "jars").glob("ivy-*.jar")
     return str(found)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from pybroker.config import jaas
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
+from pybroker.extras import how_to_install
 from pybroker.security import oauthbearer, plain, scram
 from pybroker.security.login import Started
 from pybroker.security.sasl import NotYet, SaslServer
@@ -168,8 +169,8 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
                 f"{settings.name_of(anything, name)}=true takes tokens of any {claim}"
             )
     if find_spec("jwt") is None or find_spec("cryptography") is None:
-        raise ConfigError(f"{settings.name_of('sasl.enabled.mechanisms')}: OAUTHBEARER needs the extra: "
-                          "pip install 'pybroker[oauth]'")  # fmt: skip
+        setting = settings.name_of("sasl.enabled.mechanisms")
+        raise ConfigError(f"{setting}: OAUTHBEARER needs the extra: {how_to_install('oauth')}")
     from pybroker.security.bearer_tokens import BearerTokenValidator, Expectations
     from pybroker.security.key_sets import KeySource
 

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.named_files import read_named_file
 from pybroker.config.schema import ConfigError
+from pybroker.extras import how_to_install
 from pybroker.security.certificates import CertificateError, read_alternative_names, read_certificate
 from pybroker.security.principals import PrincipalMapper, RuleError
 
@@ -258,7 +259,7 @@ def _pkcs12(data: bytes, settings: StoreSettings, kind: str, location: str, pass
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ModuleNotFoundError:
-        raise ConfigError(f"{location_name}: PKCS12 needs the extra: pip install 'pybroker[tls]'") from None
+        raise ConfigError(f"{location_name}: PKCS12 needs the extra: {how_to_install('tls')}") from None
     try:
         store: Any = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker.config import jaas
 from pybroker.config.listeners import KNOWN_PROTOCOLS
+from pybroker.extras import how_to_install
 from pybroker.security import plain, scram
 from pybroker.security.client_access import ClientAccess
 
@@ -80,7 +81,7 @@ class Security(NamedTuple):
         try:
             from pybroker.security.certificate_authority import CA_FILE, write_certificates
         except ModuleNotFoundError:
-            raise ModuleNotFoundError("TLS in a test needs the extra: pip install 'pybroker[tls]'") from None
+            raise ModuleNotFoundError(f"TLS in a test needs the extra: {how_to_install('tls')}") from None
         clients = self.users if self.client_auth else ()
         write_certificates(directory, servers={_BROKER: _HOSTS}, clients=clients, days=1, for_java=False)
         settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(directory / f"{_BROKER}.pem")}

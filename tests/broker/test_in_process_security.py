@@ -137,7 +137,7 @@ def test_nobody_gets_settings_that_there_are_not() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pybroker.security.certificate_authority", raising=False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pybroker\[tls\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '.*\[tls\]'"):
         Broker(security="SSL").start()
     with Broker(security="SASL_PLAINTEXT"):
         pass

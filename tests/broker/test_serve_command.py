@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -16,8 +17,10 @@ from harness.broker_probe import free_port
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
+from pybroker import __version__
 from pybroker.cli import serve
 from pybroker.cli.main import main
+from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -101,7 +104,10 @@ def test_unknown_setting_in_a_file_is_a_warning(tmp_path: Path) -> None:
     properties.write_text("log.retenton.ms=1\nnum.partitions=3\n")
     with serve_on(tmp_path / "data", "--config", str(properties)):
         pass
-    assert "log.retenton.ms" in (tmp_path / "stderr.log").read_text()
+    said = (tmp_path / "stderr.log").read_text()
+    assert (
+        "log.retenton.ms has no effect: it is no setting that is known here; did you mean 'log.retention.ms'?" in said
+    )
 
 
 def test_each_setting_without_effect_is_named_in_a_line(tmp_path: Path) -> None:
@@ -117,6 +123,21 @@ def test_first_broker_of_a_cluster_says_in_one_line_what_it_waits_for(tmp_path: 
     lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if " WARNING " in line]
     assert len(lines) == 1
     assert "groups and transactions cannot begin before more join" in lines[0]
+
+
+def test_start_says_in_one_line_which_broker_it_is(tmp_path: Path) -> None:
+    dirs = f"{tmp_path}/data,{tmp_path}/more"
+    arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--set", "node.id=7")
+    with serve_on(tmp_path / "data", *arguments, "--data-dir", dirs) as served:
+        said = (tmp_path / "stderr.log").read_text()
+        cluster_id = (read_meta_properties(tmp_path / "data") or {})["cluster.id"]
+    (line,) = [line for line in said.splitlines() if " INFO pybroker: " in line]
+    assert re.fullmatch(
+        rf".* INFO pybroker: pybroker {re.escape(__version__)} serves as node 7 of cluster {re.escape(cluster_id)} "
+        rf"at PLAINTEXT://127\.0\.0\.1:{served.port}, PLAINTEXT_2://localhost:\d+, "
+        rf"with its data in {re.escape(str(tmp_path))}/data, {re.escape(str(tmp_path))}/more",
+        line,
+    )
 
 
 def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
@@ -140,6 +161,34 @@ def test_address_that_is_not_ours_or_unknown_is_named(tmp_path: Path) -> None:
 def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     said = refusal(tmp_path / "data", "--config", str(tmp_path))
     assert said == f"pybroker: the file of settings: {tmp_path} is a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x7fELF\x02\x01\x01\0\0\0", "is no text"),
+        (b"caf\xe9=1\nnum.partitions=3\n", "'caf\\udce9' is no name of a setting"),
+        (b"\x1b[2J=1\nnum.partitions=3\n", "'\\x1b[2J' is no name of a setting"),
+        (b"# A page\n\nThis is none of Kafka's files.\n", "'This' is no setting"),
+        (b"log.retenton.ms=1\n", "'log.retenton.ms' is no setting; did you mean 'log.retention.ms'?"),
+    ],
+    ids=["binary", "latin", "control", "page", "misspelt"],
+)
+def test_file_that_is_none_of_settings_is_refused_in_a_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    said = refusal(tmp_path / "data", "--config", str(file))
+    assert said.startswith(f"pybroker: the file of settings: {file}")
+    assert said.endswith(f"{reason}\n")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_file_that_sets_nothing_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"# num.partitions=3\n")
+    with serve_on(tmp_path / "data", "--config", str(tmp_path / "file")):
+        pass
+    assert f"{tmp_path}/file sets nothing: all settings have their defaults" in (tmp_path / "stderr.log").read_text()
 
 
 def test_setting_that_is_not_text_is_refused(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ from pybroker.cli import supervisor as supervisor_module
 from pybroker.cli.processes import is_stopped
 from pybroker.cli.serve import build_parser
 from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_free_ports, shifted
+from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
-from pybroker.storage.dirs.log_dir import LOCK_FILE
+from pybroker.storage.dirs.start_traces import LOCK_FILE
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -202,10 +202,10 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
 )
 def test_listeners_of_a_host_are_further_apart_than_there_are_workers(addresses: list[str], apart: bool) -> None:
     if apart:
-        require_free_ports(addresses, 3)
+        require_ports_apart(addresses, 3)
     else:
         with pytest.raises(ConfigError, match="must be at least 3 apart"):
-            require_free_ports(addresses, 3)
+            require_ports_apart(addresses, 3)
 
 
 def test_listeners_that_are_too_close_for_the_workers_are_told_in_a_line_before_anything_starts(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 from harness.waiting import PATIENCE_S
 
+from pybroker.extras import how_to_install
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
 
@@ -174,4 +175,4 @@ def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "pybroker: certificates need the extra: pip install 'pybroker[tls]'\n"
+    assert done.stderr == f"pybroker: certificates need the extra: {how_to_install('tls')}\n"

@@ -17,7 +17,7 @@ WAIT_S = 40.0
 
 
 @contextmanager
-def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+def member(bootstrap: str, group: str, topic: str, protocol: str, instance: str | None = None) -> Iterator[Consumer]:
     """A member that owns all partitions of the topic."""
     consumer = Consumer(
         {
@@ -26,6 +26,7 @@ def member(bootstrap: str, group: str, topic: str, protocol: str) -> Iterator[Co
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            **({"group.instance.id": instance} if instance else {}),
         }
     )
     consumer.subscribe([topic])
@@ -97,6 +98,37 @@ def test_groups_of_both_kinds_are_listed_and_described(cli: CommandLine, bootstr
     assert [offset["current_offset"] for offset in empty["offsets"]] == [0, 0]
     cli.ok("groups", "delete", new, old)
     assert cli.run("groups", "describe", new).returncode == 1
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_removed_by_their_ids_and_by_instance_ids_alone_or_all(
+    cli: CommandLine, bootstrap: str, topic: str, protocol: str
+) -> None:
+    def members(group: str) -> list[tuple[str, str | None]]:
+        [described] = cli.json("groups", "describe", group)
+        return [(each["member_id"], each["instance_id"]) for each in described["members"]]
+
+    static, dynamic = f"{topic}-static", f"{topic}-dynamic"
+    with (
+        member(bootstrap, static, topic, protocol, instance="i-1"),
+        member(bootstrap, dynamic, topic, protocol),
+    ):
+        [(former, _)] = members(dynamic)
+        unknown = cli.run("groups", "remove-member", static, "-i", "i-2", "--json")
+        assert unknown.returncode == 1
+        assert b"pybroker: member i-2: UNKNOWN_MEMBER_ID: " in unknown.stderr
+        assert cli.json("groups", "remove-member", static, "-i", "i-1") == [
+            {"member_id": None, "instance_id": "i-1", "status": "removed"}
+        ]
+        assert members(static) == []
+        assert cli.json("groups", "remove-member", dynamic, former) == [
+            {"member_id": former, "instance_id": None, "status": "removed"}
+        ]
+        assert members(dynamic) == []  # its consumer does nothing until it is polled
+    assert cli.json("groups", "remove-member", dynamic, "--all") == []
+    assert cli.run("groups", "remove-member", f"{topic}-none", "--all").returncode == 1
+    assert cli.run("groups", "remove-member", dynamic).returncode == 2
+    assert cli.run("groups", "remove-member", dynamic, "x", "--all").returncode == 2
 
 
 def test_a_type_that_is_none_is_a_usage_error(cli: CommandLine) -> None:

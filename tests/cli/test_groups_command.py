@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.cli.command import CommandLine
@@ -48,7 +49,7 @@ def test_members_are_shown_with_what_they_own(cli: CommandLine, name: str) -> No
     assert refused.returncode == 1
     assert b"is Stable" in refused.stderr
     assert undeletable.returncode == 1
-    assert b"NonEmptyGroup" in undeletable.stdout
+    assert b"\tNON_EMPTY_GROUP\n" in undeletable.stdout
 
 
 def test_a_reset_changes_nothing_until_it_is_executed(cli: CommandLine, name: str) -> None:
@@ -86,8 +87,27 @@ def test_offsets_and_groups_are_deleted(cli: CommandLine, name: str) -> None:
     cli.ok("groups", "delete", name)
     described = cli.run("groups", "describe", name)
     assert described.returncode == 1
-    assert b"GROUP_ID_NOT_FOUND" in described.stderr
+    assert described.stderr.decode() == f"pybroker: group {name}: GROUP_ID_NOT_FOUND: The group does not exist.\n"
     assert cli.run("groups", "delete", name).returncode == 1
+
+
+def test_what_there_is_of_several_is_shown_and_each_of_the_others_is_told(cli: CommandLine, name: str) -> None:
+    prepare(cli, name)
+    groups = cli.run("groups", "describe", f"{name}-x", name, f"{name}-y", "--json")
+    topics = cli.run("topics", "describe", f"{name}-x", name, f"{name}-y", "--json")
+    for described, lines in (
+        (groups, [f"group {name}-{each}: GROUP_ID_NOT_FOUND: The group does not exist." for each in "xy"]),
+        (
+            topics,
+            [
+                f"topic {name}-{each}: UNKNOWN_TOPIC_OR_PARTITION: This broker does not have that topic or partition."
+                for each in "xy"
+            ],
+        ),
+    ):
+        assert described.returncode == 1
+        assert len(json.loads(described.stdout)) == 1
+        assert sorted(described.stderr.decode().splitlines()) == [f"pybroker: {line}" for line in lines]
 
 
 def test_a_reset_needs_exactly_one_target_and_a_topic(cli: CommandLine, name: str) -> None:

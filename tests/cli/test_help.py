@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import typer
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.app import app_of
+from pybroker.cli.app import command_of
 from tests.cli.command import COMMAND
 
 
-def helps() -> Iterator[tuple[str, str]]:
-    """Name and help text of every command and of every group of commands."""
-    root = typer.main.get_command(app_of())
-    waiting = [(root, typer.Context(root, info_name="pybroker"))]
+@pytest.fixture
+def helps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Help texts of every command and of every group of commands, by the name."""
+    monkeypatch.setenv("COLUMNS", "160")
+    root = command_of()
+    waiting = [(root, typer.Context(root, info_name="pybroker", **root.context_settings))]
+    texts: dict[str, str] = {}
     while waiting:
         command, context = waiting.pop()
-        options = [record for parameter in command.params if (record := parameter.get_help_record(context))]
-        yield context.command_path, "\n".join(f"{left} {right}" for left, right in options)
+        command.get_help(context)  # typer prints it
+        texts[context.command_path] = capsys.readouterr().out
         for name, child in getattr(command, "commands", {}).items():
             waiting.append((child, typer.Context(child, info_name=name, parent=context)))
+    return texts
 
 
-def test_no_help_shows_python_instead_of_a_default() -> None:
-    texts = dict(helps())
-    assert "pybroker consume" in texts
-    assert [name for name, text in texts.items() if "<class" in text] == []
+def test_no_help_shows_python_instead_of_a_default_or_a_value(helps: dict[str, str]) -> None:
+    assert "pybroker consume" in helps
+    assert {name: found for name, text in helps.items() if (found := re.findall(r"<[a-z]\w*.*?>", text))} == {}
+
+
+def test_flag_has_no_value_and_an_option_with_a_value_names_it(helps: dict[str, str]) -> None:
+    lines = [line.strip("│ ").split() for line in helps["pybroker groups list"].splitlines()]
+    options = {words[0]: words[1:] for words in lines if words and words[0].startswith("--")}
+    assert options["--json"][0] == "Print"
+    assert options["--type"][0] == "TYPE"
+    assert options["--state"][:2] == ["-s", "STATE"]
+
+
+def test_argument_is_shown_as_it_is_to_be_given(helps: dict[str, str]) -> None:
+    assert "Usage: pybroker groups describe [OPTIONS] GROUP… " in helps["pybroker groups describe"]
+    assert "Usage: pybroker topics list [OPTIONS] [PATTERN…] " in helps["pybroker topics list"]
+    assert [name for name, text in helps.items() if "{" in text.partition("╭")[0]] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])

@@ -8,8 +8,9 @@ import re
 
 import pytest
 
+from pybroker.cli.error_names import describe_failure, named_error
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_error_code, is_expected
-from pybroker.cli.output import Output, plain_cell, show_duration, show_time
+from pybroker.cli.output import Output, plain_cell, remark, show_duration, show_size, show_time
 
 
 class ClosedPipe(io.BytesIO):
@@ -90,11 +91,33 @@ def test_json_in_a_pipe_is_one_line() -> None:
     assert json.loads(stream.getvalue()) == [{"a": "é"}]
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (None, None),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (12_345_678_901, "12.3 GB"),
+        (2**63 - 1, "9.2 EB"),
+    ],
+)
+def test_size_is_shown_in_units_of_a_thousand(size: int | None, shown: str | None) -> None:
+    assert show_size(size) == shown
+
+
 def test_a_reader_that_has_gone_is_told_apart_from_other_errors() -> None:
     with pytest.raises(OutputClosed):
         Output(stream=ClosedPipe()).line("x")
     with pytest.raises(OutputClosed):
         Output(stream=ClosedPipe()).flush()
+
+
+def test_remark_gives_no_commands_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    remark("topic \x1b[2J\u202e: no\nsecond line, é")
+    assert capsys.readouterr().err == "topic \\x1b[2J\\u202e: no\nsecond line, é\n"
 
 
 def test_errors_are_one_line_with_kafkas_name() -> None:
@@ -106,5 +129,11 @@ def test_errors_are_one_line_with_kafkas_name() -> None:
     assert describe_error_code(3) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert describe_error_code(128) == "INVALID_REGULAR_EXPRESSION"
     assert describe_error_code(12345) == "error code 12345"
+    assert (
+        describe_failure(TopicAlreadyExistsError("t")) == "TOPIC_ALREADY_EXISTS: A topic of that name exists already."
+    )
+    assert describe_failure(KafkaTimeoutError()) == "KafkaTimeoutError"
+    assert named_error(36, "Topic 't' already exists.") == "TOPIC_ALREADY_EXISTS: Topic 't' already exists."
+    assert named_error(12345) == "error code 12345"
     assert is_expected(KafkaTimeoutError())
     assert not is_expected(TypeError())

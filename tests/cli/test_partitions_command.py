@@ -6,7 +6,8 @@ import pytest
 from harness.waiting import wait_until
 from kafka import KafkaProducer
 
-from pybroker.cli.partitions import Partition, Reassignment, settled
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.partitions import Reassignment, settled
 from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine

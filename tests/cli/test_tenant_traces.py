@@ -157,7 +157,7 @@ def test_a_tenant_whose_groups_have_members_goes_only_with_all_that_it_has(tenan
         assert "has 1 topics" in tenants.refused("delete", "acme")
         left = tenants.refused("delete", "acme", "--with-topics")
         assert "group acme.readers" in left
-        assert "NonEmptyGroup" in left
+        assert "NON_EMPTY_GROUP: " in left
     assert "acme.readers" in tenants.refused("create", "acme")
     wait_until(lambda: not tenants.left("acme"), "the end of the member's session")
 

@@ -94,4 +94,4 @@ def test_a_broker_without_tokens_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv("PYBROKER_COMMAND_CONFIG", str(file))
         failed = CommandLine(broker.bootstrap).run("tokens", "create")
     assert failed.returncode == 1
-    assert failed.stderr == b"pybroker: DELEGATION_TOKEN_AUTH_DISABLED\n"
+    assert failed.stderr.startswith(b"pybroker: tokens: DELEGATION_TOKEN_AUTH_DISABLED: ")

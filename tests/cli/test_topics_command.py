@@ -113,6 +113,68 @@ def test_partitions_that_need_care_are_described_alone_and_of_all_topics(cli: Co
     assert cli.run("topics", "describe").returncode == 2
 
 
+def test_records_before_an_offset_or_all_are_deleted(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    for partition in ("0", "1"):
+        cli.ok("produce", name, "-p", partition, stdin=b"a\nb\nc\n")
+    assert cli.json("topics", "delete-records", f"{name}:0", "--before-offset", "2") == [
+        {"topic": name, "partition": 0, "start_offset": 2, "status": "deleted"}
+    ]
+    assert cli.lines("topics", "delete-records", f"{name}:1", "--all") == [
+        "TOPIC\tPARTITION\tSTART-OFFSET\tSTATUS",
+        f"{name}\t1\t3\tdeleted",
+    ]
+    beyond = cli.run("topics", "delete-records", name, "--before-offset", "3", "--json")
+    assert beyond.returncode == 0
+    too_far = cli.run("topics", "delete-records", name, "--before-offset", "4")
+    assert too_far.returncode == 1
+    assert [line.split(":")[:3] for line in too_far.stderr.decode().splitlines()] == [
+        ["pybroker", f" {name}-{partition}", " OFFSET_OUT_OF_RANGE"] for partition in (0, 1)
+    ]
+    [topic] = cli.json("topics", "describe", name)
+    assert [(p["start_offset"], p["end_offset"]) for p in topic["partitions"]] == [(3, 3), (3, 3)]
+
+
+def test_records_before_a_time_are_deleted(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    for partition, times in ((0, (1_000, 2_000, 3_000)), (1, (1_000,))):
+        records = "".join(f'{{"value": "v", "timestamp": {time}}}\n' for time in times)
+        cli.ok("produce", name, "-p", str(partition), "--json", stdin=records.encode())
+    assert [
+        (each["partition"], each["start_offset"])
+        for each in cli.json("topics", "delete-records", name, "--before-time", "2000")
+    ] == [(0, 1), (1, 1)]
+
+
+def test_nothing_is_deleted_without_exactly_one_bound_and_of_partitions_that_there_are_not(
+    cli: CommandLine, name: str
+) -> None:
+    cli.ok("topics", "create", name)
+    cli.ok("produce", name, stdin=b"a\n")
+    for arguments in ([], ["--all", "--before-offset", "1"], ["--before-time", "soon"]):
+        assert cli.run("topics", "delete-records", name, *arguments).returncode == 2, arguments
+    missing = cli.run("topics", "delete-records", name, f"{name}:7", "--all")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(f"pybroker: {name}-7: UNKNOWN_TOPIC_OR_PARTITION: ".encode())
+    [topic] = cli.json("topics", "describe", name)
+    assert topic["partitions"][0]["start_offset"] == 0
+
+
+def test_sizes_are_the_bytes_of_all_replicas(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "2")
+    cli.ok("produce", name, "-p", "0", stdin=b"x" * 5000)
+    [topic] = cli.json("topics", "describe", name, "--sizes")
+    sizes = [partition["size"] for partition in topic["partitions"]]
+    assert sizes[0] > 5000
+    assert sizes[1:] == [0]
+    assert topic["size"] == sum(sizes)
+    assert list(topic["partitions"][0]["sizes"].values()) == sizes[:1]
+    lines = [line.split("\t") for line in cli.lines("topics", "describe", name, "--sizes")]
+    assert lines[1][lines[0].index("SIZE")] == "5.1 kB"
+    assert [line[lines[2].index("SIZE")] for line in lines[3:]] == ["5.1 kB", "0 B"]
+    assert "size" not in cli.json("topics", "describe", name)[0]
+
+
 @pytest.mark.parametrize(
     ("leader", "isr", "under_replicated", "unavailable"),
     [(1, [1, 2], False, False), (1, [1], True, False), (-1, [2], True, True), (-1, [1, 2], False, True)],

@@ -13,7 +13,8 @@ from harness.apache_kafka import ApacheKafka
 from harness.waiting import wait_until
 
 from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
-from pybroker.cli.transaction_requests import Listing, Partition, Transaction
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.transaction_requests import Listing, Transaction
 from pybroker.cli.transaction_requests import Producer as RememberedProducer
 from pybroker.testing import Broker
 from pybroker_protocol.record_codec import build_batch
@@ -114,7 +115,8 @@ def test_a_transaction_is_described_with_its_partitions_and_one_that_is_missing_
 ) -> None:
     finished = cli.run("transactions", "describe", topic, f"{topic}-missing", "--json")
     assert finished.returncode == 1
-    assert finished.stderr.decode() == f"pybroker: transaction {topic}-missing: TRANSACTIONAL_ID_NOT_FOUND\n"
+    told = "TRANSACTIONAL_ID_NOT_FOUND: The transactional id does not exist."
+    assert finished.stderr.decode() == f"pybroker: transaction {topic}-missing: {told}\n"
     [described] = json.loads(finished.stdout)
     assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}-1"])
     assert described["timeout_ms"] == 60_000
@@ -135,7 +137,8 @@ def test_producers_are_described_by_partition(cli: CommandLine, bootstrap: str, 
     assert cli.json("transactions", "describe-producers", f"{topic}:1", "--open") == []
     missing = cli.run("transactions", "describe-producers", f"{topic}:0,7")
     assert missing.returncode == 1
-    assert missing.stderr.decode() == f"pybroker: {topic}-7: UNKNOWN_TOPIC_OR_PARTITION\n"
+    told = "UNKNOWN_TOPIC_OR_PARTITION: This broker does not have that topic or partition."
+    assert missing.stderr.decode() == f"pybroker: {topic}-7: {told}\n"
 
 
 def test_a_hanging_transaction_is_found_and_aborted_and_read_committed_consumers_move_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -324,9 +325,12 @@ def test_store_that_fails_and_fails_is_told_once_then_counted(tmp_path: Path, ca
     assert "19 more of metadata changes that failed" in caplog.text
 
 
-def test_controller_that_was_replaced_changes_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_controller_that_was_replaced_changes_nothing_and_warns_of_nothing(
+    cluster: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     usurper = FakeCluster(tmp_path, node_id=2).start()
     assert create(cluster, "a") == [ErrorCode.NOT_CONTROLLER]
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
     assert create(usurper, "b") == [0]
     usurper.close()
     again = reopened(cluster, tmp_path)

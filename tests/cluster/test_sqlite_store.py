@@ -50,6 +50,15 @@ def fail(*_: object) -> None:
     raise RuntimeError("bug")
 
 
+@pytest.mark.parametrize("is_used", [False, True])
+def test_store_leaves_files_once_something_was_committed(tmp_path: Path, loop: ManualLoop, is_used: bool) -> None:
+    store = open_store(tmp_path, loop, fsync=True)
+    if is_used:
+        store.commit_at_start(Transaction(puts={"/a": b"1"}))
+    store.close()
+    assert [each.name.removeprefix(FILE_NAME) for each in sorted(tmp_path.iterdir())] == ["", "-room"] * is_used
+
+
 def test_follower_from_a_revision_that_is_past_is_told_of_a_gap_once_and_nothing_more(
     store: SqliteStore, loop: ManualLoop
 ) -> None:

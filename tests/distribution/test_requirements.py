@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.waiting import PATIENCE_S
 
+from pybroker import __version__
 from pybroker.cli import requirements
+from pybroker.cli.command_names import COMMANDS
+from pybroker.extras import DISTRIBUTION, how_to_install
 from tests.source_tree import BROKER, ROOT, WIRE, imports, python_files, relative
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -80,12 +87,12 @@ def test_no_extra_but_its_own_brings_spark() -> None:
 def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
     """Make these distributions, and no others, the installed ones."""
 
-    def version(name: str) -> str:
+    def installed_version(name: str) -> str:
         if name not in versions:
             raise PackageNotFoundError(name)
         return versions[name]
 
-    monkeypatch.setattr(requirements, "version", version)
+    monkeypatch.setattr(requirements, "version", installed_version)
 
 
 def test_every_requirement_of_the_commands_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +110,58 @@ def test_an_older_client_library_does_not_serve_the_commands(
     others = dict.fromkeys(names(EXTRAS["cli"]), "99")
     installed(monkeypatch, {**others, "kafka-python": present})
     assert requirements.unmet_requirements() == ([] if is_met else ["kafka-python>=3.0.12"])
+
+
+def base(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as of a base install."""
+    program = """
+import sys
+from pybroker.cli import main, requirements
+requirements.unmet_requirements = lambda: ["typer>=0.12"]
+main.main()
+"""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_base_install_has_help_that_names_each_command_and_how_it_is_had(arguments: tuple[str, ...]) -> None:
+    done = base(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: pybroker ")
+    assert how_to_install("cli") in done.stdout
+    assert [name for name in COMMANDS if name not in done.stdout] == []
+
+
+def test_base_install_has_a_version() -> None:
+    assert base("--version").stdout == f"pybroker {__version__}\n"
+    assert __version__ == version(DISTRIBUTION)
+
+
+def test_command_that_a_base_install_lacks_says_how_it_is_had() -> None:
+    done = base("topics", "list")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"pybroker: `pybroker topics` needs typer>=0.12: {how_to_install('cli')}\n"
+
+
+def test_command_that_there_is_not_is_wrong_use_of_a_base_install() -> None:
+    done = base("topcis")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "pybroker: there is no command 'topcis'; see `pybroker --help`\n"
+
+
+@pytest.mark.parametrize(
+    ("origin", "what"),
+    [
+        (None, f"{DISTRIBUTION}[cli]"),
+        ('{"url": "file:///src/here", "dir_info": {"editable": true}}', "/src/here[cli]"),
+        ('{"url": "file:///w/a.whl", "archive_info": {}}', f"{DISTRIBUTION}[cli] @ file:///w/a.whl"),
+        ('{"url": "https://host/r", "vcs_info": {"vcs": "git"}}', f"{DISTRIBUTION}[cli] @ git+https://host/r"),
+    ],
+)
+def test_extra_is_installed_from_where_the_distribution_came(
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, what: str
+) -> None:
+    found = SimpleNamespace(read_text=lambda name: origin)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
+    assert how_to_install("cli") == f"pip install '{what}'"

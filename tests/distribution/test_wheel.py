@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from harness.pybroker_process import serving
 
+from pybroker import __version__
+from pybroker.extras import DISTRIBUTION
 from tests.distribution.environments import Environment, environment_with
 from tests.docs.pages import examples
 from tests.source_tree import ROOT
@@ -80,16 +82,19 @@ def test_a_base_install_is_small_and_serves(wheel: Path, tmp_path: Path) -> None
 
 def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Path) -> None:
     environment = environment_with(tmp_path / "env", str(wheel))
+    for command in (("pybroker",), ("pybroker", "--help"), ("pybroker", "serve", "--help")):
+        done = environment.run(*command)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "usage: pybroker" in done.stdout
+    assert environment.run("pybroker", "--version").stdout == f"pybroker {__version__}\n"
     for command, extra in (
-        (("pybroker",), "cli"),
-        (("pybroker", "--help"), "cli"),
         (("pybroker", "topics", "list"), "cli"),
         (("python", "-m", "pybroker.pipeline.flights"), "demo"),
     ):
         done = environment.run(*command)
         assert done.returncode == 1
         (line,) = done.stderr.splitlines()
-        assert f"pip install 'pybroker[{extra}]'" in line
+        assert f"pip install '{DISTRIBUTION}[{extra}] @ {wheel.as_uri()}'" in line
 
 
 def test_the_readme_example_passes_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

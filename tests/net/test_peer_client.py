@@ -492,6 +492,29 @@ def test_each_connection_that_breaks_or_cannot_be_made_is_told() -> None:
     with_server(hang_up, test)
 
 
+@pytest.mark.parametrize(("leaving", "lines"), [(None, 2), (1, 0), (OTHER, 0), ("this process", 0)])
+def test_end_of_a_connection_is_a_warning_unless_one_of_the_two_leaves_in_good_order(
+    caplog: pytest.LogCaptureFixture, leaving: int | str | None, lines: int
+) -> None:
+    async def test(asking: Asking, server: asyncio.Server) -> None:
+        if isinstance(leaving, str):
+            asking.peers.is_leaving = True
+        elif leaving is not None:
+            endpoints = asking.metadata.image.brokers[OTHER].endpoints
+            asking.tell_of(BrokerRegistration(leaving, 1, bytes(16), endpoints, in_controlled_shutdown=True))
+        await asking.fail()
+        server.close()
+        await server.wait_closed()
+        await asking.fail()
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.close()
+
+    with_server(hang_up, test)
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == lines
+
+
 def test_broker_of_unknown_address_is_unreachable() -> None:
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         asking.tell_of(BrokerRegistration(OTHER, 2, bytes(16), {"OTHERS": Endpoint("127.0.0.1", 1)}))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.storage.files import checkpoints
+from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.log.log import Log
 from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, StorageError
@@ -337,6 +340,22 @@ def test_second_broker_on_the_directory_is_refused(storage: Storage) -> None:
     assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 0
     storage.close()
     assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 1
+
+
+def test_lock_is_taken_on_the_file_that_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".lock"
+    lock = fcntl.lockf
+
+    def removed_meanwhile(fd: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "lockf", lock)
+        path.unlink()
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "lockf", removed_meanwhile)
+    fd = os_file.lock_file(path)
+    assert fd is not None
+    assert os.path.samestat(os.fstat(fd), path.stat())
+    os.close(fd)
 
 
 def test_broker_that_is_refused_leaves_the_directory_alone(make_storage: MakeStorage, world: FakeWorld) -> None:

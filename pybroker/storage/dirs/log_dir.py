@@ -30,13 +30,16 @@ from pathlib import Path
 from pybroker import limits, storage_limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage.dirs.lookup_turns import LookupTurns
+from pybroker.storage.dirs.start_traces import (
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    StartTraces,
+    refuse_parent_of_log_dirs,
+)
 from pybroker.storage.dirs.writers import Writers
 from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import ZERO_UUID
-
-LOCK_FILE = ".lock"
-CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 # POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
 # broker in this process must be refused before it opens the file.
@@ -84,8 +87,10 @@ class LogDir:
         "_room_ended_ms",
         "_room_interval_ms",
         "_room_timer",
+        "_traces",
         "before_first_file",
         "before_opening",
+        "belongs_to_broker",
         "clean_broker_epoch",
         "closing",
         "directory_id",
@@ -121,8 +126,10 @@ class LogDir:
         self.writers = Writers(env.clock, self._make_writer)
         # The searches by timestamp that the reader goes on with.
         self.lookups = LookupTurns()
+        self.belongs_to_broker = False  # it says so, which it does from the broker's first registration on
+        self._traces: StartTraces | None = None  # this and the next two: from the lock on
         self._lock_fd: int | None = None
-        self._identity: tuple[int, int] | None = None  # from the lock on
+        self._identity: tuple[int, int] | None = None
         self._refusals = 0  # since room began to lack
         self._looks_for_room = False  # a thread is at it
         self._room_interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
@@ -169,6 +176,8 @@ class LogDir:
 
         Raises OSError if the directory cannot be made or used.
         """
+        refuse_parent_of_log_dirs(self.path)
+        self._traces = StartTraces(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         real_path = self.path.resolve()
         if real_path not in _locked_here:
@@ -312,6 +321,11 @@ class LogDir:
             if executor is not None:
                 executor.close()
         self._executors.clear()
+
+    def take_back_start(self) -> None:
+        """Leave a directory that belongs to no broker as it was found."""
+        if self._lock_fd is not None and self._traces is not None and not self.belongs_to_broker:
+            self._traces.take_back()
 
     def unlock(self) -> None:
         """Let another broker have the directory."""

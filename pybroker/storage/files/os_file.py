@@ -339,15 +339,26 @@ def lock_file(path: Path) -> int | None:
 
     Java's FileChannel.lock takes the same kind of lock, so Kafka and pybroker refuse each other.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, fd):
+                return fd
+        except OSError as error:
+            os.close(fd)
+            if error.errno in {errno.EACCES, errno.EAGAIN}:
+                return None
+            raise
+        # A start that was refused has removed the file since: the lock on it keeps no other process out.
         os.close(fd)
-        if error.errno in {errno.EACCES, errno.EAGAIN}:
-            return None
-        raise
-    return fd
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def raise_open_files_limit() -> int:

@@ -131,6 +131,7 @@ class LogManager:
     def _load_directory(self, state: LogDirState) -> None:
         directory = state.directory
         meta = checkpoints.read_meta_properties(directory.path)
+        directory.belongs_to_broker = meta is not None
         if meta is not None:
             self._check_meta(directory.path, meta)
             if "directory.id" in meta:
@@ -170,14 +171,18 @@ class LogManager:
         text = None if self._meta is None else self._meta.get("node.id", self._meta.get("broker.id"))
         return None if text is None else int(text)
 
-    def set_cluster(self, cluster_id: str, node_id: int) -> None:
-        """Write ``meta.properties`` where it is missing; StorageError if the directories belong to somebody else."""
+    def check_cluster(self, cluster_id: str, node_id: int) -> None:
+        """StorageError if the directories belong to somebody else."""
         expected = (self.stored_cluster_id or cluster_id, self.stored_node_id if self._meta else node_id)
         if expected != (cluster_id, node_id):
             raise StorageError(
                 f"The log directories belong to node {expected[1]} of cluster {expected[0]}, "
                 f"not to node {node_id} of cluster {cluster_id}"
             )
+
+    def set_cluster(self, cluster_id: str, node_id: int) -> None:
+        """Write ``meta.properties`` where it is missing, once the broker is registered; StorageError and OSError."""
+        self.check_cluster(cluster_id, node_id)
         for state in online(self._states):
             directory = state.directory
             meta = checkpoints.read_meta_properties(directory.path)
@@ -185,6 +190,7 @@ class LogManager:
                 checkpoints.write_meta_properties(
                     directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
                 )
+            directory.belongs_to_broker = True
 
     def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
         """Sort out what lies on the disks by what the cluster knows.  Called once, before any log is opened.
@@ -476,6 +482,7 @@ class LogManager:
         for log in self._logs.values():
             log.close_files()
         for state in self._states:
+            state.directory.take_back_start()
             state.directory.unlock()
 
     def abandon(self) -> None:

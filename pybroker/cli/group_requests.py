@@ -1,0 +1,100 @@
+"""Requests about groups that their coordinators answer one by one: deletion, members that leave, and what is committed.
+
+Owns: the requests, and which coordinator is asked.  What is known of groups besides is ``group_descriptions``'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from pybroker.cli.connection import retried
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, ask, brokers, find_coordinators, raise_passing
+
+UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
+_MEMBERS_BY_LIST_SINCE: Final = 3
+_GROUPS_BY_LIST, _TOPICS_BY_ID = 8, 10  # versions of OffsetFetch
+
+
+class Listed(NamedTuple):
+    """A group as ListGroups tells it; older brokers tell neither state nor kind."""
+
+    group: str
+    kind: str
+    state: str | None
+
+
+class Leaving(NamedTuple):
+    """A member that is to leave: by its id, or by its instance id."""
+
+    member_id: str
+    instance_id: str | None
+
+
+def listed(client: Any) -> list[Listed]:
+    """All groups of the cluster, by name."""
+    from pybroker_protocol.messages.list_groups import ListGroupsRequest
+
+    found: set[Listed] = set()
+    for node_id in brokers(client):
+        response = ask(client, ListGroupsRequest(states_filter=[], types_filter=[]), node_id)
+        raise_passing([response.error_code])
+        found |= {
+            Listed(each.group_id, (each.group_type or "classic").lower(), each.group_state or None)
+            for each in response.groups
+        }
+    return sorted(found)
+
+
+def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
+    """DeleteGroups: the error code of each group, 0 where it is deleted."""
+    from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest
+
+    codes: dict[str, int] = {}
+
+    def delete_rest() -> None:
+        rest = [group for group in groups if group not in codes or codes[group] in PASSING_ERRORS]
+        for node_id, names in find_coordinators(client, rest, CoordinatorType.GROUP).items():
+            results = ask(client, DeleteGroupsRequest(groups_names=names), node_id).results
+            codes.update((result.group_id, int(result.error_code)) for result in results)
+        raise_passing(codes.values())
+
+    retried(delete_rest)
+    return codes
+
+
+def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: str) -> tuple[int, dict[Leaving, int]]:
+    """LeaveGroup in place of members: the error code of the whole, and that of each member."""
+    from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+    identities = [
+        MemberIdentity(member_id=each.member_id, group_instance_id=each.instance_id, reason=reason) for each in members
+    ]
+    [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
+    request = LeaveGroupRequest(group_id=group, members=identities)
+    response = ask(client, request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
+    raise_passing([response.error_code])
+    codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
+    return int(response.error_code), codes
+
+
+def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
+    """OffsetFetch: what each group has committed, by partition, or the error code in its place."""
+    from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+    found: dict[str, dict[Partition, int] | int] = {}
+    for node_id, names in find_coordinators(client, groups, CoordinatorType.GROUP).items():
+        wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+        request = OffsetFetchRequest(groups=wanted, require_stable=False)
+        # Later versions name topics by ids alone, which says nothing of one that was deleted.
+        response = ask(client, request, node_id, min_version=_GROUPS_BY_LIST, max_version=_TOPICS_BY_ID - 1)
+        raise_passing(each.error_code for each in response.groups)
+        for each in response.groups:
+            found[each.group_id] = int(each.error_code) or {
+                Partition(topic.name, at.partition_index): int(at.committed_offset)
+                for topic in each.topics
+                for at in topic.partitions
+                if not at.error_code and at.committed_offset >= 0
+            }
+    return found

@@ -1,0 +1,83 @@
+"""``pybroker logdirs``: the log dirs of brokers, the room in them, and the replicas that lie there.
+
+Owns: the shapes that this command prints.  Counterpart: kafka-log-dirs.sh.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.connection import retried
+from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.failure import describe_error_code
+from pybroker.cli.log_requests import LogDirectory, log_directories
+from pybroker.cli.options import INT32_MAX, repeated
+from pybroker.cli.output import Row, show_size
+from pybroker.cli.wire_requests import brokers
+
+app = typer.Typer(help="How much lies in the log dirs of brokers, and how much room there is.", no_args_is_help=True)
+
+
+@admin_command(app, "describe")
+def describe(
+    session: Session,
+    *,
+    broker_ids: Annotated[list[str], repeated("--broker", metavar="ID", help="Only of this broker.")],
+    topics: Annotated[list[str], repeated("--topic", "-t", metavar="TOPIC", help="Only replicas of this topic.")],
+    replicas: Annotated[bool, typer.Option("--replicas", help="Each replica, the largest first.")] = False,
+) -> None:
+    """Show the log dirs of all brokers that run: state, size, free room, and the bytes of the replicas in them."""
+    if strange := [text for text in broker_ids if not text.isdecimal() or int(text) > INT32_MAX]:
+        raise typer.BadParameter(f"--broker takes the id of a broker, not {strange[0]!r}")
+    wanted = sorted(set(map(int, broker_ids)))
+    with session.client() as client:
+        found, codes = retried(lambda: log_directories(client, wanted or brokers(client)), finds_brokers=True)
+    document = [_document(directory, set(topics)) for directory in found]
+    if session.output.as_json:
+        session.output.json(document)
+    elif replicas:
+        session.output.table(
+            ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "MOVING-IN"), _replicas(document)
+        )
+    else:
+        session.output.table(
+            ("BROKER", "DIRECTORY", "STATE", "REPLICAS", "IN-REPLICAS", "FREE", "TOTAL"), map(_row, document)
+        )
+    fail_for([refused(f"log dirs of broker {broker_id}", code) for broker_id, code in codes.items()], session.output)
+
+
+def _document(directory: LogDirectory, topics: set[str]) -> dict[str, Any]:
+    shown = [each for each in directory.replicas if not topics or each.topic in topics]
+    return {
+        "broker": directory.broker,
+        "directory": directory.path,
+        "error": describe_error_code(directory.error_code) if directory.error_code else None,
+        "cordoned": directory.is_cordoned,
+        "total_bytes": directory.total_bytes,
+        "usable_bytes": directory.usable_bytes,
+        "replica_bytes": sum(each.size for each in shown),
+        "replicas": [each._asdict() for each in shown],
+    }
+
+
+def _row(entry: dict[str, Any]) -> Row:
+    state = entry["error"] or ("cordoned" if entry["cordoned"] else "online")
+    sizes = (show_size(entry[name]) for name in ("replica_bytes", "usable_bytes", "total_bytes"))
+    return (entry["broker"], entry["directory"], state, len(entry["replicas"]), *sizes)
+
+
+def _replicas(document: list[dict[str, Any]]) -> list[Row]:
+    rows = [
+        (
+            entry["broker"],
+            entry["directory"],
+            *(each[name] for name in ("topic", "partition", "size", "lag", "is_future")),
+        )
+        for entry in document
+        for each in entry["replicas"]
+    ]
+    rows.sort(key=lambda row: -row[4])
+    return [(*row[:4], show_size(row[4]), *row[5:]) for row in rows]
