@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from harness import apache_kafka, zookeeper
-from harness.client_threads import client_threads, left_behind
+from harness.client_threads import client_threads, left_behind, referred_to_by
 from harness.spark_sessions import SparkSessions
+from harness.time_outs import marked_time_out_s
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["harness.hung_tests"]
@@ -45,12 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
 
     They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``; those of Spark fail where it is missing.
-    Files of tests that may take longest come first, in random order else: nobody waits for one that began last.
+    Files of tests that say that they take longest come first, in random order else: no run waits for one that began
+    last.
     """
     longest: dict[Path, float] = {}
     for item in items:
-        patience = max((float(mark.args[0]) for mark in item.iter_markers("timeout") if mark.args), default=0.0)
-        longest[item.path] = max(patience, longest.get(item.path, 0.0))
+        longest[item.path] = max(marked_time_out_s(item) or 0.0, longest.get(item.path, 0.0))
     items.sort(key=lambda item: -longest[item.path])
     reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement(), "spark": None}
     for item in items:
@@ -100,7 +101,7 @@ def no_client_outlives_its_module() -> Iterator[None]:
     yield
     deadline = time.monotonic() + LEAK_GRACE_S
     while threads := left_behind(before):
-        assert time.monotonic() < deadline, f"clients of librdkafka are left behind, with the threads {sorted(threads)}"
+        assert time.monotonic() < deadline, f"clients of librdkafka are left: {sorted(threads)}, {referred_to_by()}"
         time.sleep(0.05)
 
 

@@ -156,14 +156,13 @@ class BrokerServer:
             self._replicate(env, self._replicas, membership)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         self._tell_of_moved_replicas(env, logs, channel)
-        rack, log_dirs, cordoned = config["broker.rack"], logs.directory_ids(), logs.cordon(config.cordoned_log_dirs)
+        rack, log_dirs = config["broker.rack"], logs.directory_ids()
         if membership.is_alone:
+            cordoned = logs.cordon(config.cordoned_log_dirs)
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(
-                membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue, cordoned
-            )
+            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
@@ -172,7 +171,7 @@ class BrokerServer:
             self._tell_of_full_dirs(logs, membership)
         logs.set_cluster(membership.cluster_id, membership.node_id)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
-        self._keep_cordoned(services.configs, logs, membership, cordoned)
+        self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
         self._hold_clients_to_quotas(metadata)
@@ -190,27 +189,24 @@ class BrokerServer:
     @staticmethod
     def _tell_of_full_dirs(logs: LogManager, membership: ClusterMember) -> None:
         """The controller hears of log dirs without room, so that replicas of others take over what lies in there."""
-        logs.look_for_room()
         logs.on_room_changed = membership.note_full_directories
         membership.note_full_directories(logs.full_directory_ids())
+        logs.look_for_room()
 
     def _tell_of_moved_replicas(self, env: Env, logs: LogManager, channel: OwnChannel | ControllerChannel) -> None:
         moved = MovedReplicas(env.timers, channel.assign_replicas)
         self._close_what_was_built.append(moved.close)
         logs.on_replica_moved = moved.tell
 
-    def _keep_cordoned(
-        self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]
-    ) -> None:
-        """The controller hears which log dirs take no new replicas, from ``registered`` on."""
+    def _keep_cordoned(self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember) -> None:
+        """The controller hears which log dirs take no new replicas, by the settings that the image has, too."""
 
         def tell(names: frozenset[str]) -> None:
             if CORDONED_LOG_DIRS in names:
                 membership.cordon(logs.cordon(self.config.cordoned_log_dirs))
 
         configs.subscribe(tell)
-        if logs.cordon(self.config.cordoned_log_dirs) != registered:  # the image, which has come now, says otherwise
-            tell(frozenset((CORDONED_LOG_DIRS,)))
+        tell(frozenset((CORDONED_LOG_DIRS,)))
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
@@ -334,12 +330,11 @@ class BrokerServer:
         hearing: Hearing | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
-        cordoned: list[bytes],
     ) -> None:
         member.on_superseded = self._on_failure
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered, cordoned)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
 
         why = await outcome_of(begin)
         if why is not None:

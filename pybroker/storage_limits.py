@@ -132,8 +132,8 @@ PARTITIONS_DESCRIBED_AT_ONCE = 100
 ROOM_CHECK_INTERVAL_MS = 1_000
 ROOM_CHECK_INTERVAL_MAX_MS = 60_000
 ROOM_LASTS_MS = 60_000
-# There is room where so much could be written, or a twentieth of the file system (``os_file.has_room``); at a broker's
-# start, where it may have been stopped with little, the smaller bound holds.
+# There is room where so much could be written, or a twentieth of the file system (``os_file.has_room``), and what was
+# refused; at a broker's start, where it may have been stopped with little, the smaller bound holds.
 ROOM_BYTES = 64 << 20
 ROOM_AT_START_BYTES = 256 << 10
 

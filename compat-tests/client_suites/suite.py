@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from conformance.client_folder import CACHE, checksum_of, directory_of, files_below
+from conformance.client_folder import CACHE, built_by_one, checksum_of, directory_of, files_below
 
 FOLDERS = Path(__file__).resolve().parent
 
@@ -67,6 +67,10 @@ class Suite(ABC):
 
     def prepare(self) -> None:
         """Fetch and build, unless that is done.  Raises ``ToolchainMissing`` and ``RuntimeError``."""
+        with built_by_one(self.cache):
+            self._prepare()
+
+    def _prepare(self) -> None:
         environment = self.environment(get=True)
         stamp, wanted = self.cache / ".built", self._checksum()
         if stamp.exists() and stamp.read_text() == wanted:

@@ -7,6 +7,7 @@ Does not own talking to what was built (``process_adapter``).
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -14,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -74,6 +76,15 @@ def run_build_step(command: Sequence[str], directory: Path, environment: Mapping
     return output
 
 
+@contextmanager
+def built_by_one(cache: Path) -> Iterator[None]:
+    """One process at a time builds what lies in ``cache``: the others wait, and find it built."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with cache.with_name(f"{cache.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the end of the file, or of the process, gives it back
+        yield
+
+
 def files_below(directory: Path) -> list[Path]:
     """What a build is made of."""
     return [path for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
@@ -128,6 +139,10 @@ class ClientFolder:
 
     def build(self) -> None:
         """Build unless it is built.  Raises ``ToolchainMissing``, and ``RuntimeError`` with the output of a failure."""
+        with built_by_one(self.cache):
+            self._build()
+
+    def _build(self) -> None:
         environment = self.environment(get=True)
         if self.missing_requirement() is None:
             return
@@ -191,21 +206,28 @@ def directory_of(name: str, *, get: bool = False) -> Path:
     """Where the toolchain's command lies.  Raises ``ToolchainMissing``."""
     toolchain = TOOLCHAINS[name]
     fetched = CACHE / "toolchains" / name
-    for directory in (fetched / toolchain.pypi_directory, None):
-        found = _tool(toolchain, directory)
-        if found is not None:
-            return found
+    found = _found(toolchain, fetched)
+    if found is not None:
+        return found
     if not get or (toolchain.pypi is None and not (toolchain.debian and _may_install_from_debian())):
         wanted = ".".join(map(str, toolchain.oldest))
         hint = "; scripts/conformance gets it from PyPI" if toolchain.pypi else ""
         hint = "; scripts/conformance gets it from Debian, for root" if toolchain.debian else hint
         raise ToolchainMissing(f"{toolchain.tell_version[0]} {wanted} or newer is not on this machine{hint}")
-    if toolchain.pypi is not None:
-        _install_from_pypi(toolchain, fetched)
-    else:
-        _install_from_debian(toolchain)
-    _tool.cache_clear()
+    with built_by_one(fetched):
+        _tool.cache_clear()  # another process may have got it meanwhile
+        if _found(toolchain, fetched) is None:
+            if toolchain.pypi is not None:
+                _install_from_pypi(toolchain, fetched)
+            else:
+                _install_from_debian(toolchain)
+            _tool.cache_clear()
     return directory_of(name)
+
+
+def _found(toolchain: Toolchain, fetched: Path) -> Path | None:
+    places = (_tool(toolchain, directory) for directory in (fetched / toolchain.pypi_directory, None))
+    return next((found for found in places if found is not None), None)
 
 
 def _install_from_pypi(toolchain: Toolchain, fetched: Path) -> None:

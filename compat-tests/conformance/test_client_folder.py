@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from conformance import client_folder
-from conformance.client_folder import ToolchainMissing, directory_of
+from conformance.client_folder import ClientFolder, ToolchainMissing, directory_of
 
 KCAT = "#!/bin/sh\necho Version {version}\n"
 INSTALLS = "#!/bin/sh\nprintf '#!/bin/sh\\necho Version 1.7.1\\n' >{tools}/kcat; /bin/chmod +x {tools}/kcat\n"
@@ -72,3 +73,29 @@ def test_tool_that_debian_does_not_give_is_missing(tools: Path, user: int, monke
 def test_tool_that_nobody_packs_is_named(tools: Path) -> None:
     with pytest.raises(ToolchainMissing, match=r"cargo 1\.85 or newer is not on this machine$"):
         directory_of("cargo", get=True)
+
+
+def test_folder_that_several_want_at_once_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_folder, "CACHE", tmp_path / "cache")
+    sources, builds = tmp_path / "sample", tmp_path / "builds"
+    sources.mkdir()
+    (sources / "build.py").write_text(f"open({str(builds)!r}, 'a').write('x')")
+    folder = ClientFolder(
+        directory=sources,
+        name="sample",
+        version="1.0",
+        language="Python",
+        toolchains=(),
+        build_commands=(("{python}", "build.py"),),
+        run_command=(),
+        sources=(),
+        codecs=(),
+        partitioners=(),
+        assignors=(),
+        murmur2_partitioner=None,
+    )
+    with ThreadPoolExecutor() as threads:
+        for built in [threads.submit(folder.build) for _ in range(4)]:
+            built.result()
+    assert builds.read_text() == "x"
+    assert folder.missing_requirement() is None

@@ -1,6 +1,6 @@
 """Which clients of librdkafka live in this process: the library has no list of them, but names its threads.
 
-Owns: how they are found, and that what only the garbage collector would end is collected.
+Owns: how they are found, that what only the garbage collector would end is collected, and who refers to the others.
 Does not own: when they have to be gone (``conftest.py``).
 
 A client has one main thread, and more for each broker that it comes to know: one that another module keeps may begin
@@ -10,11 +10,15 @@ these at any time.
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _TASKS = Path("/proc/self/task")  # Linux's; elsewhere no client is found
 _MAIN = "rdk:main"
+REFERRERS_SHOWN = 6
+_OF_THE_SEARCH = {"frame", "list_iterator"}
 
 
 def client_threads() -> set[str]:
@@ -37,3 +41,23 @@ def left_behind(before: set[str]) -> set[str]:
         return set()
     gc.collect()
     return client_threads() - before
+
+
+def referred_to_by() -> list[str]:
+    """The clients of this process that Python knows, each with the kinds of objects that keep it alive."""
+    library = sys.modules.get("confluent_kafka")
+    if library is None:
+        return []
+    kinds = (library.Consumer, library.Producer, library.admin.AdminClient)
+    return [_chain(each) for each in gc.get_objects() if isinstance(each, kinds)]
+
+
+def _chain(client: Any) -> str:
+    names, target = [type(client).__name__], client
+    for _ in range(REFERRERS_SHOWN):
+        referrers = [each for each in gc.get_referrers(target) if type(each).__name__ not in _OF_THE_SEARCH]
+        if not referrers:
+            break
+        target = referrers[0]
+        names.append(getattr(target, "__qualname__", None) or type(target).__name__)
+    return " <- ".join(names)

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from harness.time_outs import marked_time_out_s
+
 GRACE_S = 60.0  # from the first time-out to the second: the test's fixtures end meanwhile
 SLACK_S = 30.0
 _stderr = pytest.StashKey[int]()
@@ -86,9 +88,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _time_out_s(item: pytest.Item) -> float:
     """How long the test may take, in seconds; 0 where it may take for ever."""
-    marker = item.get_closest_marker("timeout")
-    if marker is not None:
-        return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
+    marked = marked_time_out_s(item)
+    if marked is not None:
+        return marked
     given = item.config.getoption("--timeout", None)
     if given is None:
         with suppress(ValueError):  # there is no such setting where pytest-timeout is left out

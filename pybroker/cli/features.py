@@ -1,6 +1,6 @@
-"""``pybroker features``: which features a cluster has finalized, and which levels a broker supports.
+"""``pybroker features``: which features a cluster has finalized, which levels a broker supports, and other levels.
 
-Owns: the shape that this command prints.  Counterpart: kafka-features.sh describe.
+Owns: the shapes that these commands print.  Counterpart: kafka-features.sh.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.wire_requests import ask
 
-app = typer.Typer(help="Show the features of a cluster, and the levels that brokers support.", no_args_is_help=True)
+app = typer.Typer(help="Show the features of a cluster, raise and lower their levels.", no_args_is_help=True)
 
 _FEATURES_SINCE = 3  # version of ApiVersions
+_LEVEL_MAX = 2**15 - 1
+_UPGRADE, _SAFE_DOWNGRADE = 1, 2
+_TYPES_SINCE = 1  # version of UpdateFeatures
+_TIMEOUT_MS = 60_000
 
 
 @admin_command(app, "describe")
@@ -51,6 +55,44 @@ def describe(
         for name in (entry["feature"] for entry in document)
     ]
     session.output.result(document, ("FEATURE", "FINALIZED", "SUPPORTED", "EPOCH"), rows)
+
+
+@admin_command(app, "set")
+def set_levels(
+    session: Session,
+    *,
+    levels: Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="For example metadata.version=33.")],
+    downgrade: Annotated[
+        bool, typer.Option("--downgrade", help="To lower levels, where nothing that the cluster holds is lost by it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the controller check it, change nothing.")] = False,
+) -> None:
+    """Raise features to levels, all or none; level 0 switches a feature off."""
+    from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+    wanted = dict(_parse_level(text) for text in levels)
+    updates = [
+        FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=_SAFE_DOWNGRADE if downgrade else _UPGRADE)
+        for name, level in wanted.items()
+    ]
+    request = UpdateFeaturesRequest(timeout_ms=_TIMEOUT_MS, feature_updates=updates, validate_only=dry_run)
+    with session.client() as client:
+        reply = retried(lambda: ask(client, request, min_version=_TYPES_SINCE))
+    if reply.error_code:
+        raise refused("features", reply.error_code, reply.error_message)
+    for result in reply.results or ():
+        if result.error_code:
+            raise refused(f"feature {result.feature}", result.error_code, result.error_message)
+    status = "valid" if dry_run else "set"
+    document = [{"feature": name, "level": level, "status": status} for name, level in wanted.items()]
+    session.output.result(document, ("FEATURE", "LEVEL", "STATUS"), [list(entry.values()) for entry in document])
+
+
+def _parse_level(text: str) -> tuple[str, int]:
+    name, _, level = text.partition("=")
+    if not name or not level.isdecimal() or int(level) > _LEVEL_MAX:
+        raise typer.BadParameter(f"expected FEATURE=LEVEL, got {text!r}")
+    return name, int(level)
 
 
 def api_versions(client: Any, broker_id: int | None = None) -> Any:

@@ -62,7 +62,7 @@ def _lag_of(offsets: dict[Partition, int] | None, ends: dict[Partition, int]) ->
     worst = max(behind, key=lambda each: behind[each], default=None)
     return {
         "partitions": len(offsets),
-        "lag": sum(behind.values()),
+        "lag": sum(behind.values()) if behind else None,  # who has committed nothing may have read all, or nothing
         "max_lag": None if worst is None else behind[worst],
         "most_behind": str(worst) if worst is not None and behind[worst] else None,
     }

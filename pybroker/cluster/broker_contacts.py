@@ -62,7 +62,11 @@ class BrokerContacts:
         return self.silent_ms(broker_id) >= self._session_ms
 
     def is_in_touch(self, broker_id: int) -> bool:
-        """Whether the broker was heard so lately that it is not one of many whose sessions end one after another."""
+        """Whether the broker was heard within half a session.
+
+        A controller that loses all brokers at once sees their sessions end one after another: a broker that was heard
+        longer ago may be the next of them.
+        """
         return 2 * self.silent_ms(broker_id) < self._session_ms
 
     def _tick(self) -> None:

@@ -182,10 +182,6 @@ class BrokerLifecycle:
         log_dirs = tuple(each for each in self._registration.log_dirs if each != directory)
         self._registration = self._registration._replace(log_dirs=log_dirs)
 
-    def cordon(self, directories: tuple[bytes, ...]) -> None:
-        """These log dirs take no new replicas, also where the broker registers anew."""
-        self._registration = self._registration._replace(cordoned_log_dirs=directories)
-
     def _enter(self) -> None:
         turn = self._turn
         self._is_withdrawn = False
@@ -241,8 +237,6 @@ class BrokerLifecycle:
             self._previous_broker_epoch = answer.broker_epoch
             self._obstacle = "it is registered, but the metadata store has not told of that yet"
             self._tell_registered()
-            # No registration says it, as in Kafka: the first heartbeat does.
-            self._channel.cordon(self._registration.cordoned_log_dirs)
             self._look()
 
     def _note_obstacle(self, why: str) -> None:

@@ -1,7 +1,7 @@
 """One broker among several that share a metadata store.
 
 Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
-``broker_lifecycle``, ``controller_channel``, ``full_log_dirs``, ``leader_balancing``), the order of its start and end,
+``broker_lifecycle``, ``controller_channel``, ``told_log_dirs``, ``leader_balancing``), the order of its start and end,
 and founding a new store.  Owns no behaviour of theirs.
 
 Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
@@ -23,8 +23,7 @@ from pybroker.cluster.broker_lifecycle import BrokerLifecycle
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.controller_election import ControllerElection
-from pybroker.cluster.features import unsupported_level
-from pybroker.cluster.full_log_dirs import FullLogDirs
+from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION, unsupported_level
 from pybroker.cluster.heartbeats import Heartbeats
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.leader_balancing import LeaderBalancing
@@ -32,6 +31,7 @@ from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
+from pybroker.cluster.told_log_dirs import ToldLogDirs
 from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ class ClusterMember:
         self.doubts: Doubts | None = None  # this and the next: from ``join`` on, where other brokers are heard
         self.liveness: Liveness | None = None
         self.on_superseded: Callable[[], None] = lambda: None  # another process is this broker: this one has to end
-        self._lifecycle: BrokerLifecycle | None = None  # this and the next: from ``join`` on
-        self._full_log_dirs: FullLogDirs | None = None
+        self._lifecycle: BrokerLifecycle | None = None  # this and the next two: from ``join`` on
+        self._full_log_dirs: ToldLogDirs | None = None
+        self._cordoned_log_dirs: ToldLogDirs | None = None
         self._env = env
         self._config = config
         self._cache = cache
@@ -168,22 +169,18 @@ class ClusterMember:
         hearing: Hearing | None = None,
         found: FoundReplicas = MappingProxyType({}),
         on_registered: Callable[[], None] = lambda: None,
-        cordoned: Sequence[bytes] = (),
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
-        ``endpoints`` are what clients, and brokers, of each listener connect to; ``cordoned`` are those of ``log_dirs``
-        that take no new replicas; ``previous_broker_epoch`` is that of the last clean stop, or -1.  Without ``hearing``
-        the sessions alone say who is alive.  ``found`` says where replicas lie for which ``loaded_image`` names another
-        log dir, or none.  ``on_registered()`` is called when the controller has registered this broker, so that others
-        may know of it, which is a moment before ``done``.
+        ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
+        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
+        replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
+        controller has registered this broker, so that others may know of it, which is a moment before ``done``.
         """
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
-        log_dirs, cordoned = tuple(log_dirs), tuple(cordoned)
-        registration = BrokerRegistration(
-            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs, cordoned_log_dirs=cordoned
-        )
+        log_dirs = tuple(log_dirs)
+        registration = BrokerRegistration(self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs)
         own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
         live = LiveBrokers(self._store, self.node_id, own)
         contacts = self._meet()
@@ -209,7 +206,7 @@ class ClusterMember:
             election.step_down()
             lifecycle.on_session_lost()
 
-        self._tell_of_full_log_dirs(lifecycle)
+        self._tell_of_log_dirs(lifecycle)
         self._store.on_session_lost = on_session_lost
         heartbeats = self._heartbeats()
         election.withdraw = lambda: lifecycle.withdraw(WITHDRAWN_SESSIONS * self._broker_session_ms)
@@ -227,14 +224,36 @@ class ClusterMember:
         timeout_ms = self._config.get_int("initial.broker.registration.timeout.ms")
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
 
-    def _tell_of_full_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
-        self._full_log_dirs = full = FullLogDirs(
-            self._env.timers,
+    def _tell_of_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
+        """The controller hears which log dirs of this broker have no room, and which are cordoned."""
+        timers, channel = self._env.timers, self.channel
+
+        def knows_of_cordons() -> bool:
+            return self.follower.image.features.get(METADATA_VERSION, 0) >= CORDONED_LOG_DIRS_LEVEL
+
+        self._full_log_dirs = full = ToldLogDirs(
+            timers,
             lambda: lifecycle.registered,
-            lambda directories, told: self.channel.heartbeat(lambda _: told(), full_directories=directories),
+            lambda own: own.full_dirs,
+            self._active_controller,
+            lambda directories, told: channel.heartbeat(lambda _: told(), full_directories=directories),
         )
-        self.follower.subscribe(lambda *_: full.look())
-        self._closers.append(full.close)
+        self._cordoned_log_dirs = cordoned = ToldLogDirs(
+            timers,
+            lambda: lifecycle.registered if knows_of_cordons() else None,
+            lambda own: own.cordoned_log_dirs,
+            self._active_controller,
+            lambda directories, told: channel.heartbeat(lambda _: told(), cordoned_directories=directories),
+        )
+        for told in (full, cordoned):
+            self.follower.subscribe(lambda *_, told=told: told.look())
+            self._closers.append(told.close)
+
+    def _active_controller(self) -> tuple[int, int]:
+        """Which process decides: the broker and its epoch."""
+        image = self.follower.image
+        holder = image.brokers.get(image.controller_id)
+        return image.controller_id, -1 if holder is None else holder.epoch
 
     @property
     def _broker_session_ms(self) -> int:
@@ -316,9 +335,8 @@ class ClusterMember:
 
     def cordon(self, directories: Sequence[bytes]) -> None:
         """These log dirs of this broker, and no others, take no new replicas: the controller hears of it."""
-        assert self._lifecycle is not None
-        self._lifecycle.cordon(tuple(directories))
-        self.channel.cordon(tuple(directories))
+        assert self._cordoned_log_dirs is not None
+        self._cordoned_log_dirs.become(directories)
 
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""

@@ -82,7 +82,6 @@ class ControllerChannel:
         peers: Peers,
     ) -> None:
         self._env = env
-        self._cordoned: Sequence[bytes] = ()  # as the controller is to know it
         self._broker_epoch = broker_epoch
         self._broker_id = broker_id
         self._controller = controller
@@ -255,20 +254,6 @@ class ControllerChannel:
                 self._env.timers.call_later(STORE_RETRY_MS, self.take_directory_offline, directory)
 
         self.heartbeat(done, offline_directories=(directory,))
-
-    def cordon(self, directories: Sequence[bytes]) -> None:
-        """These log dirs of this broker take no new replicas: told until the controller knows, or others are named."""
-        self._cordoned = directories
-
-        def done(heartbeat: Heartbeat) -> None:
-            if heartbeat.error_code and self._cordoned is directories:
-                self._env.timers.call_later(STORE_RETRY_MS, again)
-
-        def again() -> None:
-            if self._cordoned is directories:
-                self.cordon(directories)
-
-        self.heartbeat(done, cordoned_directories=directories)
 
     # --- partitions --------------------------------------------------------------------------------------------------
 

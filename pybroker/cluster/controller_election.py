@@ -127,7 +127,11 @@ class ControllerElection:
         return broker_id not in self._live.brokers or self._is_silent(broker_id)
 
     def _may_take(self) -> bool:
-        """Whether this broker is no worse than another one: one that is fenced may be cut off from the others."""
+        """Whether this broker is no worse than another one: one that is fenced may be cut off from the others.
+
+        Silence is not asked for: to a fenced broker only that one is silent of which most of the others say so, and
+        those can take the key.
+        """
         brokers = self._follower.image.brokers
         able = {each.broker_id for each in brokers.values() if self._lives_unfenced(each)}
         return self._broker_id in able or not able

@@ -91,8 +91,17 @@ class ConfigStore(Protocol):
 Done = Callable[[list[Outcome]], None]
 
 
+# What a broker's own settings were made of: the default of all brokers, and what it has of its own.
+_Layers = tuple[Overrides, Overrides]
+
+
 class _Request(NamedTuple):
-    alterations: Sequence[Alteration]
+    """``asked`` are the alterations, ``looked_into`` the same with what the look at files has refused; ``by`` are the
+    settings that the look went by, None where there was nothing to look at."""
+
+    asked: Sequence[Alteration]
+    looked_into: Sequence[Alteration]
+    by: _Layers | None
     validate_only: bool
     done: Done
 
@@ -214,8 +223,8 @@ class ConfigService:
         Each resource comes once, or with a refusal.
         """
 
-        def go_on(looked_into: Sequence[Alteration]) -> None:
-            self._waiting.append(_Request(looked_into, validate_only, done))
+        def go_on(looked_into: Sequence[Alteration], by: _Layers | None) -> None:
+            self._waiting.append(_Request(alterations, looked_into, by, validate_only, done))
             self._serve()
 
         self._look_into(alterations, go_on)
@@ -230,30 +239,39 @@ class ConfigService:
 
         Those are its loggers, and what cannot be because of its own settings.  ``done`` may run before this returns.
         """
-        self._look_into(alterations, lambda looked_into: done(self._settled(looked_into, validate_only)))
+        self._look_into(alterations, lambda looked_into, _: done(self._settled(looked_into, validate_only)))
 
-    def _look_into(self, alterations: Sequence[Alteration], go_on: Callable[[Sequence[Alteration]], None]) -> None:
-        """Refuse those of this broker's own settings whose files say no: ``go_on`` with all, once that is known.
+    def _look_into(
+        self, alterations: Sequence[Alteration], go_on: Callable[[Sequence[Alteration], _Layers | None], None]
+    ) -> None:
+        """Refuse those of this broker's own settings whose files say no: ``go_on`` with all, once that is known, and
+        with the settings that were gone by.
 
         Each resource comes once, so that there is one of these, and no other request waits for its files.
         """
-        look = self.look
+        look, by = self.look, self._own_layers()
         for index, alteration in enumerate(alterations):
             after = None if look is None else self._own_settings_after(alteration)
             if after is None:
                 continue
 
             def looked(error: ConfigError | None, index: int = index) -> None:
+                if self._own_layers() != by:  # another alteration was faster: what was read is of no use
+                    self._look_into(alterations, go_on)
+                    return
                 looked_into = list(alterations)
                 if error is not None:
                     refusal = ConfigFailure(ErrorCode.INVALID_REQUEST, str(error))
                     looked_into[index] = looked_into[index]._replace(refusal=refusal)
-                go_on(looked_into)
+                go_on(looked_into, by)
 
             assert look is not None
             look(after, looked)
             return
-        go_on(alterations)
+        go_on(alterations, None)
+
+    def _own_layers(self) -> _Layers:
+        return self._overrides(BROKER, ""), self._overrides(BROKER, str(self._broker_id))
 
     def _own_settings_after(self, alteration: Alteration) -> BrokerConfig | None:
         """What this broker's settings would be; None where they stay, or cannot be so: the decision says why."""
@@ -262,7 +280,7 @@ class ConfigService:
         try:
             alter.refuse_malformed(alteration)
             alter.require_broker(alteration.resource_name, self._broker_id)
-            current = self._overrides(BROKER, str(self._broker_id))
+            _, current = self._own_layers()
             return alter.own_settings_after(alteration, current, self._config)
         except (ConfigFailure, ConfigError):
             return None
@@ -288,6 +306,9 @@ class ConfigService:
         """Serve what waits until one request has to go to the store; its end comes back here."""
         while self._waiting and not self._writing:
             request = self._waiting.popleft()
+            if request.by is not None and request.by != self._own_layers():
+                self.alter(request.asked, request.validate_only, request.done)
+                continue
             outcomes, changes = self._decide(request)
             if not changes:
                 request.done([outcome or Outcome(ErrorCode.NONE) for outcome in outcomes])
@@ -309,7 +330,7 @@ class ConfigService:
         """An outcome per alteration, None for those whose change is to be written; and these changes."""
         outcomes: list[Outcome | None] = []
         changes: list[ConfigChange] = []
-        for alteration in request.alterations:
+        for alteration in request.looked_into:
             try:
                 if alteration.refusal is not None:
                     raise alteration.refusal

@@ -21,6 +21,7 @@ from pybroker.handlers.leader_hints import leader_hint
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import (
+    DEBUGGING_CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_ID,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 _BY_ID = 13
 _RACKS = 11
-_DEBUG_CONSUMER = -2  # any replica answers it (Kafka: FetchRequest.DEBUGGING_CONSUMER_ID)
 _REPLICA_EPOCH = 15
 _SESSIONS = 7
 _LEADER_HINTS = 16
@@ -74,7 +74,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         if refusal:
             return _refuse(ctx, request, by_id, refusal)
     # Whoever is older than KIP-392 does not know that another than the leader may answer.
-    reads_followers = replica_id == _DEBUG_CONSUMER or (replica_id < 0 and ctx.api_version >= _RACKS)
+    reads_followers = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and ctx.api_version >= _RACKS)
     if not is_short(request.topics, "partitions"):
         return _ask_for_many(ctx, request, by_id, reads_followers)
     asked = _asked(ctx, request.topics, by_id, reads_followers)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.replication.fetch_session import DEBUGGING_CONSUMER
 from pybroker.replication.partition import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -41,13 +42,12 @@ _SINCE_LEADER_EPOCH = 4
 _NO_EPOCH = -1
 _SINCE_NOT_AVAILABLE = 5
 _READ_COMMITTED = 1
-_DEBUG_CONSUMER = -2  # any replica answers it (Kafka: ListOffsetsRequest.DEBUGGING_REPLICA_ID)
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
     """Answer every partition, one after another: whoever asks for many has one search by timestamp under way."""
     read_committed = request.isolation_level == _READ_COMMITTED
-    is_debug = request.replica_id == _DEBUG_CONSUMER
+    is_debug = request.replica_id == DEBUGGING_CONSUMER
     to_the_end = is_debug or (request.replica_id >= 0 and ctx.is_brokers)
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:

@@ -158,7 +158,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             processor.turns.took(self, used_ns)
 
     def take_over(self, received: bytes) -> None:
-        """Serve, when it is its turn, what came before the connection was there; a whole frame has no room behind."""
+        """Serve in its turn what came before this connection was there; no more is read behind a whole frame."""
         self._inbox.adopt(self, received)
         self._read_on()
         self._serve_on()

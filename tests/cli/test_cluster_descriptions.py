@@ -62,6 +62,33 @@ def test_features_are_shown_with_finalized_and_supported_levels(cluster: Command
     assert f"metadata.version\t{level}\t{low} to {high}\t{epoch}" in cluster.lines("features", "describe")
 
 
+def test_level_of_a_feature_is_lowered_and_raised_again() -> None:
+    name = "eligible.leader.replicas.version"
+
+    def level() -> int:
+        return next(
+            int(each["finalized_level"]) for each in cli.json("features", "describe") if each["feature"] == name
+        )
+
+    with Broker() as broker:
+        cli = CommandLine(broker.bootstrap)
+        before = level()
+        assert before > 0
+        refused = cli.run("features", "set", f"{name}=0")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(b"pybroker: feature")
+        cli.ok("features", "set", f"{name}=0", "--downgrade", "--dry-run")
+        assert level() == before
+        assert cli.json("features", "set", f"{name}=0", "--downgrade") == [
+            {"feature": name, "level": 0, "status": "set"}
+        ]
+        assert level() == 0
+        assert cli.lines("features", "set", f"{name}={before}")[1] == f"{name}\t{before}\tset"
+        assert level() == before
+        for wrong in (name, f"{name}=", f"{name}=high", f"{name}=99999", "=1"):
+            assert cli.run("features", "set", wrong).returncode == 2, wrong
+
+
 def test_log_dirs_are_shown_with_their_room_and_what_lies_in_them(cluster: CommandLine, name: str) -> None:
     cluster.ok("topics", "create", name, "-p", "1", "-r", "2")
     cluster.ok("produce", name, stdin=b"x" * 3000)

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from harness.waiting import PATIENCE_S
+from confluent_kafka import Consumer
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
@@ -65,7 +66,16 @@ def test_offsets_that_outlive_their_topic_count_for_no_lag(cli: CommandLine, nam
     cli.ok("topics", "delete", name)
     group = cli.json("groups", "lag", name)
     cli.run("groups", "delete", name)
-    assert [each["lag"] for each in group] in ([0], [])  # the broker forgets them with the topic, soon
+    assert [each["lag"] for each in group] in ([None], [])  # the broker forgets them with the topic, soon
+
+
+def test_lag_of_a_group_that_has_committed_nothing_is_unknown(cli: CommandLine, bootstrap: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "silent", "enable.auto.commit": False})
+    consumer.subscribe(["orders"])
+    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "its partitions")
+    (silent,) = cli.json("groups", "lag", "silent")
+    consumer.close()
+    assert (silent["partitions"], silent["lag"], silent["most_behind"]) == (0, None, None)
 
 
 def test_watch_shows_what_changes_until_it_is_ended(cli: CommandLine) -> None:

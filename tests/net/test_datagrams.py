@@ -259,9 +259,10 @@ def test_a_peer_that_has_another_address_is_heard_once_the_former_fails(monkeypa
 
     async def run() -> None:
         first, second, port = await pair()
-        addresses = ["255.255.255.255"]
+        addresses, looked_up = ["255.255.255.255"], asyncio.Event()
 
         async def getaddrinfo(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            looked_up.set()
             return [(0, 0, 0, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
@@ -269,7 +270,7 @@ def test_a_peer_that_has_another_address_is_heard_once_the_former_fails(monkeypa
         first.start(lambda _: None)
         second.start(heard.put_nowait)
         first.send("a", port, b"one")
-        await asyncio.sleep(0.01)
+        await looked_up.wait()
         addresses[:] = ["127.0.0.1"]
         while heard.empty():
             first.send("a", port, b"two")

@@ -14,6 +14,7 @@ from pybroker.storage.results import StorageError
 from tests.simulation.model import REACHED
 from tests.simulation.network import CLIENTS
 from tests.simulation.store import HOST as STORE_HOST
+from tests.simulation.swings import Swings
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_simulation import ClusterSimulation
@@ -49,13 +50,24 @@ FAULTS = {
     "old request": 3,
 }
 # Those that strike only where they are asked for, and in a swarm.
-RARE_FAULTS = {"disk that stays full": 2}
+RARE_FAULTS = {"disk that stays full": 2, "swing of a leadership": 3}
 _WEIGHTS = FAULTS | RARE_FAULTS
 # Some seeds have a few kinds of faults only: all of them at once dilute each other (swarm testing).
 SWARM_SHARE = 0.3
 SWARM = (3, 6)
 # What strikes at a moment that is aimed at: just after an election, or between a request of brokers and its answer.
-AIMED = ("kill", "kill in a system call", "power failure", "pause", "long pause", "clean restart", "broken connection")
+AIMED = (
+    "kill",
+    "kill in a system call",
+    "power failure",
+    "pause",
+    "long pause",
+    "clean restart",
+    "broken connection",
+    "session lost",
+    "partition",
+    "one-way partition",
+)
 AIM_US = 20_000
 
 
@@ -78,6 +90,7 @@ class ClusterFaults:
         # Of requests between brokers, just behind which an older one about the same comes once more.
         self.overtaken_share = self._random.choice((0.0, 0.1, 0.5)) if "old request" in self._kinds else 0.0
         self._mean_ms = self._random.choice((500, 1_500, 4_000))
+        self._swings = Swings(simulation, self._random)
         self._undo: dict[int, Callable[[], None]] = {}
         self._full: set[int] = set()  # those of ``_undo`` that empty a disk
         self._undo_count = 0
@@ -106,12 +119,22 @@ class ClusterFaults:
 
     def request_sent(self, sender: Process, receiver: Process, about: Sequence[Process]) -> None:
         """A broker asks another one for what changes something for good; ``about`` are those whose state it tells."""
-        if not self._simulation.calm and self._aimed and self._random.random() < self._aim_share / 8:
-            if self._random.random() < 0.5:
-                self._aim("a request", self._random.choice((sender, receiver)))
-            else:
-                self._cut_for_a_while([(sender.host, receiver.host)], "")
-                self._aim("a request that is held", self._random.choice(about))
+        joining = [broker for broker in about if broker is not sender]
+        share = self._aim_share / (2 if joining else 8)  # a broker joins more seldom than a leader has a change to tell
+        if self._simulation.calm or not self._aimed or self._random.random() >= share:
+            return
+        if self._random.random() < 0.3:
+            self._aim("a request", self._random.choice((sender, receiver)))
+        else:
+            self._hold(sender, receiver, self._random.choice(joining or [sender]))
+
+    def _hold(self, sender: Process, receiver: Process, about: Process) -> None:
+        """What a request tells of a broker is over before it arrives; that broker may not reach who told it, either."""
+        self._cut_for_a_while([(sender.host, receiver.host)], "", (6_000,))
+        if about is not sender and self._random.random() < 0.7:
+            self._cut_for_a_while(self._between(sender.host, about.host), "", (15_000,))
+        REACHED["what a request that is held tells of a broker is over"] += about is not sender
+        self._aim("a request that is held", about)
 
     def _aim(self, event: str, process: Process) -> None:
         kind = self._random.choice(self._aimed)
@@ -164,6 +187,7 @@ class ClusterFaults:
             "session lost": lambda: self._lose_session(process),
             "store forgets": self._forget_history,
             "old request": self._simulation.peer_requests.send_one_again,
+            "swing of a leadership": self._swings.begin,
         }
         told = actions[kind]()
         if told is not None:
@@ -323,7 +347,9 @@ class ClusterFaults:
         if not self._simulation.calm:
             self._cut_for_a_while(ways, "")
 
-    def _cut_for_a_while(self, ways: list[tuple[str, str]], who: str) -> str:
+    def _cut_for_a_while(
+        self, ways: list[tuple[str, str]], who: str, longest_ms: tuple[int, ...] = (1_000, 5_000, 15_000)
+    ) -> str:
         for way in ways:
             self._network.cut(*way)
 
@@ -331,7 +357,7 @@ class ClusterFaults:
             for way in ways:
                 self._network.heal(*way)
 
-        high_ms = self._random.choice((1_000, 5_000, 15_000))
+        high_ms = self._random.choice(longest_ms)
         return f"{who} for {self._later(heal, 100, high_ms)} ms"
 
     # --- what passes -------------------------------------------------------------------------------------------------

@@ -430,6 +430,10 @@ class ClusterObserver:
             coordinator = coordinator_epoch(batch)
         self._producers[key] = batch.producer_epoch, coordinator
 
+    def last_coordinator(self, part: Partition, producer_id: int) -> int:
+        """The epoch of the coordinator whose marker is the last of a producer that is committed; -1 for none."""
+        return self._producers.get((part, producer_id), (-1, -1))[1]
+
     @staticmethod
     def _check_predecessor(part: Partition, batch: Batch) -> None:
         name, _, topic_id = part[0].partition("@")

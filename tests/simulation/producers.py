@@ -220,13 +220,21 @@ class CarelessProducer:
         self.random = simulation.new_random()
 
     async def run(self) -> None:
-        """The producer's life."""
-        for number in range(self.count):
-            values = [b"%s:%d:%d" % (self.name.encode(), number, i) for i in range(self.random.randint(1, 3))]
-            records = bytes(batch(values, timestamp=self.simulation.scheduler.now_ms()))
-            data = PartitionProduceData(index=self.random.randrange(self.partitions), records=records)
-            topic = TopicProduceData(name=self.topic, partition_data=[data])
-            request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=5_000, topic_data=[topic])
-            with suppress(Disconnected):
-                await self.client.ask(request, 9, 5_000)
-            await self.client.sleep(self.simulation.pause_ms(self.random, (1, 50, 400)))
+        """The producer's life: bursts, of which what is cut away is written by no one again."""
+        number = 0
+        while number < self.count:
+            burst = min(self.random.choice((1, 1, 4, 12)), self.count - number)
+            answers = [self._send(number + i) for i in range(burst)]
+            number += burst
+            for answer in answers:
+                with suppress(Disconnected):
+                    await answer
+            await self.client.sleep(self.simulation.pause_ms(self.random, (1, 50, 400, 3_000)))
+
+    def _send(self, number: int) -> Any:
+        values = [b"%s:%d:%d" % (self.name.encode(), number, i) for i in range(self.random.randint(1, 3))]
+        records = bytes(batch(values, timestamp=self.simulation.scheduler.now_ms()))
+        data = PartitionProduceData(index=self.random.randrange(self.partitions), records=records)
+        topic = TopicProduceData(name=self.topic, partition_data=[data])
+        request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=5_000, topic_data=[topic])
+        return self.client.send(request, 9, 5_000)

@@ -193,10 +193,10 @@ def take_a_broker_s_disk_for_the_one_that_it_had(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(brokers, "_rejoined", rejoined)
 
 
-# Leaders that are deposed while they run, and hear of that late, as often as may be.
+# Leaders are deposed while they run, and what they have asked for comes late.
 DEPOSED_UNAWARES = {
     "active_ms": 40_000,
-    "faults": frozenset({"pause", "long pause", "late news", "clean restart"}),
+    "faults": frozenset({"old request", "partition", "one-way partition", "session lost"}),
 }
 
 # Nothing is lost with a process, so that what is lost was on a disk.
@@ -214,7 +214,7 @@ PLANTED = [
     Planted(write_without_the_controller_key, {observed.CONTROLLER_WRITES, observed.EPOCHS, observed.SAME_IMAGE}),
     Planted(lead_without_being_elected, {observed.ONE_LEADER, observed.EPOCHS}),
     Planted(believe_followers_of_any_epoch, LOST),
-    Planted(let_a_deposed_leader_shrink_the_isr, LOST, DEPOSED_UNAWARES, first_seed=36),
+    Planted(let_a_deposed_leader_shrink_the_isr, LOST, DEPOSED_UNAWARES),
     Planted(take_a_broker_s_disk_for_the_one_that_it_had, LOST, EMPTY_DISKS),
 ]
 

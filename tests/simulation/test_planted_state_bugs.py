@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from copy import copy
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from pybroker.cluster.decisions import in_sync_replicas
 from pybroker.cluster.image import ClusterImage, PartitionImage
 from pybroker.cluster.operations import InSyncChange
+from pybroker.coordinators.loader import Loader
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.followers import Followers
 from pybroker.storage.log import follower_append, log_loader, producer_snapshot, truncation
 from pybroker.storage.results import ReadResult
-from pybroker.storage.rules.producer_state import ProducerStateManager, SequenceError
+from pybroker.storage.rules.producer_state import ProducerStateEntry, ProducerStateManager, SequenceError
+from pybroker_protocol.record_codec import Record
+from pybroker_protocol.records import NO_PRODUCER_ID, BatchHeader
 from tests.simulation import cluster_observer as observed
 from tests.simulation import coordinator_replay, producer_replay
 from tests.simulation.planted import LOST, SEEN, Planted, check_found
@@ -167,6 +169,19 @@ def open_with_the_snapshot_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_loader, "_replay_from", lambda log, start: None)
 
 
+def forget_the_open_transactions_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot does not say where a producer's open transaction begins."""
+    encode = producer_snapshot.encode_snapshot
+
+    def encode_snapshot(producers: dict[int, ProducerStateEntry]) -> bytes:
+        kept = {key: copy(entry) for key, entry in producers.items()}
+        for entry in kept.values():
+            entry.current_txn_first_offset = -1
+        return encode(kept)
+
+    monkeypatch.setattr(producer_snapshot, "encode_snapshot", encode_snapshot)
+
+
 # --- coordinators -----------------------------------------------------------------------------------------------------
 
 
@@ -190,26 +205,14 @@ def load_what_is_committed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoordinatorPartitions, "read", read)
 
 
-def go_on_with_what_was_known_in_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that is elected anew before it heard that it was deposed does not load its partition."""
-    real = CoordinatorPartitions._update
+def load_offsets_of_open_transactions_as_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new coordinator takes the offsets of a transaction that has not ended for committed ones."""
+    replay = Loader._replay_record
 
-    def update(self: CoordinatorPartitions, image: ClusterImage) -> None:
-        coordinator = self._coordinator
-        known = None if coordinator is None else coordinator()
-        if known is None:
-            real(self, image)
-            return
-        on_leadership = known.on_leadership
+    def replay_record(self: Loader, header: BatchHeader, record: Record, now_ms: int) -> None:
+        replay(self, header if header.is_control else header._replace(producer_id=NO_PRODUCER_ID), record, now_ms)
 
-        def of_others(gained: Iterable[int], lost: Iterable[int]) -> None:
-            both = {*gained} & {*lost}
-            on_leadership({*gained} - both, {*lost} - both)
-
-        with patch.object(known, "on_leadership", of_others):
-            real(self, image)
-
-    monkeypatch.setattr(CoordinatorPartitions, "_update", update)
+    monkeypatch.setattr(Loader, "_replay_record", replay_record)
 
 
 # Requests come out of order, so that each comparison of an epoch has something to say.
@@ -220,23 +223,37 @@ LATE_CHANGES = {
 }
 DEPOSED = {"with_groups": False, "faults": frozenset({"kill", "pause", "clean restart", "partition"})}
 
+# Who is to be in sync has lost something, and is registered anew, by the time at which the controller hears of it.
+LATE_JOINS = {
+    "with_groups": False,
+    "active_ms": 40_000,
+    "aim_share": 1.0,
+    "faults": frozenset({"power failure", "session lost", "broken connection"}),
+}
+SWINGS = {"with_groups": False, "active_ms": 40_000, "faults": frozenset({"swing of a leadership"})}
+LATE_MARKERS = {
+    "active_ms": 40_000,
+    "faults": frozenset({"old request", "pause", "long pause", "kill", "session lost"}),
+}
+
+# Not here, because no run can show it: a coordinator that goes on with what it knew where it hears in one turn that it
+# was deposed and is elected anew.  A broker that heard of nothing in between has followed nobody: its log is what it
+# was, and its state is what that log says.  Where the leader stays and only its epoch rises the same holds.
 PLANTED = [
     Planted(take_a_stale_partition_epoch, {observed.IN_SYNC}, LATE_CHANGES),
+    Planted(take_replicas_of_any_broker_epoch, LOST, LATE_JOINS, first_seed=30),
     Planted(have_followers_join_behind_the_start_of_the_epoch, {SEEN, *LOST}, DEPOSED),
+    Planted(keep_what_followers_had_in_an_earlier_term, LOST, SWINGS),
     Planted(lose_a_marker_s_epoch_on_followers, {producer_replay.PRODUCERS}),
     Planted(lose_a_marker_s_coordinator_on_followers, {producer_replay.PRODUCERS}),
     Planted(take_markers_of_an_earlier_epoch, {producer_replay.EPOCHS_OF_PRODUCERS}),
+    Planted(take_markers_of_a_deposed_coordinator, {producer_replay.MARKERS}, LATE_MARKERS),
     Planted(keep_snapshots_beyond_a_cut, {producer_replay.SNAPSHOTS}),
     Planted(keep_producers_over_a_cut, {producer_replay.PRODUCERS}),
     Planted(open_with_the_snapshot_alone, {producer_replay.PRODUCERS}),
+    Planted(forget_the_open_transactions_of_a_snapshot, {producer_replay.PRODUCERS, producer_replay.SNAPSHOTS}),
     Planted(load_what_is_committed_alone, {coordinator_replay.COORDINATORS}),
-]
-# Not found within some 30 or 40 seeds, by whatever faults: they are the next thing to look for.
-UNFOUND = [
-    Planted(go_on_with_what_was_known_in_an_earlier_term, {coordinator_replay.COORDINATORS}),
-    Planted(take_replicas_of_any_broker_epoch, LOST),
-    Planted(keep_what_followers_had_in_an_earlier_term, LOST),
-    Planted(take_markers_of_a_deposed_coordinator, {producer_replay.MARKERS}),
+    Planted(load_offsets_of_open_transactions_as_committed, {coordinator_replay.COORDINATORS}),
 ]
 
 

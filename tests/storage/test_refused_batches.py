@@ -101,6 +101,15 @@ def test_a_client_that_gives_the_batch_up_hears_of_the_gap(client: Client, world
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_an_error_is_lent_from_the_first_batch_that_is_refused_for_its_sake(client: Client, world: FakeWorld) -> None:
+    for sequence in (5, 6):  # both find too few replicas
+        refuse(client, producer_id=1, producer_epoch=0, sequence=sequence)
+    world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
+    assert send(client, 6) == NOT_ENOUGH_REPLICAS
+    world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
+    assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_a_batch_that_never_comes_again_is_forgotten_with_its_producer(client: Client, world: FakeWorld) -> None:
     """Else each producer that ends behind a refusal would leave something for good, and could never write again."""
     producers, expiration_ms = client.log.producers, client.log.producers.expiration_ms
@@ -162,4 +171,4 @@ def test_notes_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPat
     refused = RefusedBatches()
     for producer_id in range(5):
         refused.note(producer_id, 0, 0, INVALID_TXN_STATE)
-    assert [refused.error_for(producer_id, 0, 1, 1) for producer_id in range(5)] == [0, 0, *[INVALID_TXN_STATE] * 3]
+    assert [refused.lend_error(producer_id, 0, 1, 1) for producer_id in range(5)] == [0, 0, *[INVALID_TXN_STATE] * 3]

@@ -8,7 +8,7 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
-from harness.client_threads import client_threads, left_behind
+from harness.client_threads import client_threads, left_behind, referred_to_by
 from harness.waiting import PATIENCE_S
 from pybroker.testing import Broker
 
@@ -45,3 +45,10 @@ def test_a_client_that_was_there_may_come_to_know_more_brokers() -> None:
         assert set(os.listdir(TASKS)) - threads
         assert not left_behind(before)
         del producer
+
+
+def test_who_keeps_a_client_is_named() -> None:
+    class Keeper:
+        producer = Producer(NOWHERE)
+
+    assert any(each.startswith("Producer <- dict") and "Keeper" in each for each in referred_to_by()), Keeper

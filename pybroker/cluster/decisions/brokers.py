@@ -51,8 +51,8 @@ def register_broker(
     is_same_process = before is not None and before.incarnation_id == registration.incarnation_id
     still_full = before.full_dirs if before is not None and is_same_process else ()
     full_dirs = tuple(directory for directory in still_full if directory in registration.log_dirs)
-    # Which log dirs are cordoned a broker tells after it has registered: until then those of its life before are.
-    cordoned = registration.cordoned_log_dirs or (() if before is None else before.cordoned_log_dirs)
+    # No registration says which log dirs are cordoned: until the broker tells, those of its life before are.
+    cordoned = () if before is None else before.cordoned_log_dirs
     registration = registration._replace(epoch=epoch, full_dirs=full_dirs, cordoned_log_dirs=cordoned)
     builder.put_broker(registration)
     image = builder.view()

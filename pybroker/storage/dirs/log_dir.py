@@ -5,9 +5,9 @@ threads (writers, reader, flusher, remover), each started by its first job, and 
 is for good: after a failed write or sync nobody knows what the disk holds.
 
 ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
-``ROOM_BYTES`` could be written again, which is looked at from time to time.  EIO, and any error of a sync, ENOSPC
-included, take the directory offline, because the kernel has dropped the pages; with no directory left the process ends
-with exit code 1.
+``ROOM_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and any error of a
+sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages; with no directory left the
+process ends with exit code 1.
 A directory, or a partition's files, that were moved away count as failed, too (``Log.check_place``): the active
 segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
 sync before anybody is told of it.  Kafka notices at its next roll or deletion.
@@ -69,6 +69,11 @@ def _remove(paths: list[Path]) -> Generator[None, None, None]:
         yield
 
 
+def _has_room_for(directory: Path, refused_bytes: int) -> bool:
+    """Whether there is room, also for a write of this size: that may be more than what passes for room otherwise."""
+    return os_file.has_room(directory, storage_limits.ROOM_BYTES) and os_file.takes(directory, refused_bytes)
+
+
 def _removed(_nothing: None, _error: BaseException | None) -> None:
     """What cannot be removed the next start tries again."""
 
@@ -83,6 +88,7 @@ class LogDir:
         "_lock_fd",
         "_looks_for_room",
         "_refusals",
+        "_refused_bytes",
         "_removals",
         "_room_ended_ms",
         "_room_interval_ms",
@@ -130,7 +136,7 @@ class LogDir:
         self._traces: StartTraces | None = None  # this and the next two: from the lock on
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None
-        self._refusals = 0  # since room began to lack
+        self._refusals = self._refused_bytes = 0  # since room began to lack: how many, and the largest of them
         self._looks_for_room = False  # a thread is at it
         self._room_interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
         self._room_ended_ms = 0  # when there was room again (monotonic)
@@ -234,16 +240,21 @@ class LogDir:
             self.fail(error, "looking for it")
 
     def look_for_room_at_start(self) -> None:
-        """Whether anything can be written at all; blocks."""
-        try:
-            if not os_file.has_room(self.path, storage_limits.ROOM_AT_START_BYTES):
-                self.refused_for_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
-        except OSError as error:
-            self.fail(error, "looking for room")
+        """Find out whether anything can be written at all."""
 
-    def refused_for_room(self, error: BaseException) -> None:
-        """There was no room, or no descriptor: say so when that begins, and how often when it has ended."""
+        def looked(has_room: bool) -> None:
+            if not has_room:
+                self.refused_for_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
+
+        self._ask_for_room(partial(os_file.has_room, self.path, storage_limits.ROOM_AT_START_BYTES), looked)
+
+    def refused_for_room(self, error: BaseException, size: int = 0) -> None:
+        """A write of ``size`` bytes, as far as that is known, found no room or no descriptor.
+
+        That is told when it begins and, with the number of refusals, when it has ended.
+        """
         self._refusals += 1
+        self._refused_bytes = max(self._refused_bytes, size)
         if self._room_timer is None and not self._looks_for_room:
             logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)
             self._adapt_room_interval()
@@ -272,23 +283,33 @@ class LogDir:
         if self.offline or self.closing:
             return
 
-        def looked(found: bool | None, error: BaseException | None) -> None:
+        def looked(has_room: bool) -> None:
             self._looks_for_room = False
-            if self.offline or self.closing:
-                return
-            if error is not None and not os_file.is_passing(error):
-                self.fail(error, "looking for room")
-            elif not found or self._refusals > refusals_before:
+            if not has_room or self._refusals > refusals_before:
                 self._look_for_room_later()
             else:
                 self._room_is_back()
 
         self._looks_for_room = True
-        self.remover.submit(partial(os_file.has_room, self.path, storage_limits.ROOM_BYTES), looked)
+        self._ask_for_room(partial(_has_room_for, self.path, self._refused_bytes), looked)
+
+    def _ask_for_room(self, question: Callable[[], bool], answered: Callable[[bool], None]) -> None:
+        """Have a thread ask the file system, which may not answer at once."""
+
+        def asked(has_room: bool | None, error: BaseException | None) -> None:
+            if self.offline or self.closing:
+                return
+            if error is not None and not os_file.is_passing(error):
+                self.fail(error, "looking for room")
+            else:
+                answered(bool(has_room))
+
+        self.remover.submit(question, asked)
 
     def _room_is_back(self) -> None:
         logger.warning("There is room in %s again, %d writes to it were refused", self.path, self._refusals)
-        self._refusals, self._room_ended_ms = 0, self._env.clock.monotonic_ms()
+        self._refusals = self._refused_bytes = 0
+        self._room_ended_ms = self._env.clock.monotonic_ms()
         if not self.has_room:
             self._set_room(True)
 

@@ -39,7 +39,12 @@ def read_entries(path: Path, columns: int) -> list[list[str]]:
 
 def write_entries(path: Path, entries: list[str], sync: bool) -> None:
     """Replace a checkpoint file."""
-    os_file.replace_file(path, "\n".join(["0", str(len(entries)), *entries, ""]).encode(), sync)
+    os_file.replace_file(path, encode_entries(entries), sync)
+
+
+def encode_entries(entries: list[str]) -> bytes:
+    """What a checkpoint file holds."""
+    return "\n".join(["0", str(len(entries)), *entries, ""]).encode()
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:

@@ -12,7 +12,8 @@ import logging
 from itertools import pairwise
 from pathlib import Path
 
-from pybroker.storage.files.checkpoints import read_entries, write_entries
+from pybroker.storage.files import os_file
+from pybroker.storage.files.checkpoints import encode_entries, read_entries
 from pybroker.storage.results import StorageError
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -125,5 +126,9 @@ class LeaderEpochCache:
     def write(self, sync: bool = False) -> None:
         """Write the checkpoint file if it is not up to date."""
         if self.dirty:
-            write_entries(self.path, [f"{epoch} {offset}" for epoch, offset in self.entries], sync)
+            os_file.replace_file(self.path, self.contents(), sync)
             self.dirty = False
+
+    def contents(self) -> bytes:
+        """What the checkpoint file holds once it is up to date."""
+        return encode_entries([f"{epoch} {offset}" for epoch, offset in self.entries])

@@ -68,7 +68,12 @@ def has_room(directory: StrPath, most: int) -> bool:
     raises OSError.
     """
     system = os.statvfs(directory)
-    wanted = max(min(most, system.f_blocks * system.f_frsize // _ROOM_SHARE), 1)
+    return takes(directory, min(most, system.f_blocks * system.f_frsize // _ROOM_SHARE))
+
+
+def takes(directory: StrPath, size: int) -> bool:
+    """Whether ``size`` bytes, and at least one, could be written below a directory; see ``has_room``."""
+    system, wanted = os.statvfs(directory), max(size, 1)
     if system.f_bavail * system.f_frsize < wanted:
         return False
     path = os.path.join(directory, _ROOM_PROBE)

@@ -107,6 +107,10 @@ class TransactionIndex:
         self._persisted = len(self._entries)
         self.unsynced = True
 
+    def contents(self) -> bytes:
+        """What the file holds once it has all entries."""
+        return _encode(self.entries)
+
     def overlapping(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch [fetch_offset, upper_bound_offset), and whether later segments need not be asked."""
         found: list[AbortedTransaction] = []

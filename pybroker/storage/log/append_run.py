@@ -89,7 +89,7 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
     try:
         segment.append(data, placed)
     except OSError as error:
-        write_failed(log, formers, error)
+        write_failed(log, formers, error, len(data))
         _unpatch(batches, placed)
         return []
     log.appended(next_offset)

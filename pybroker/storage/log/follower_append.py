@@ -127,8 +127,8 @@ class _Run:
             try:
                 log.active.append(records, self._placed)
             except OSError as error:
+                log.write_failed(error, self.size)
                 self._begin()
-                log.write_failed(error)
                 return log.storage_error()
             log.appended(self._end_offset)
             for batch, header in self._batches:

@@ -208,7 +208,7 @@ def _append(
             return None
         segment.append(records, (placed,))
     except OSError as error:
-        write_failed(log, formers, error)
+        write_failed(log, formers, error, size)
         return log.storage_error()
     log.appended(last_offset + 1)
     log.directory.writers.note_small_append()
@@ -262,7 +262,9 @@ def _append_when_idle(log: LogState, append: LeaderAppend) -> None:
 def _answer_verdict(log: LogState, append: LeaderAppend, verdict: BatchMetadata | SequenceError) -> AppendResult | None:
     """Refuse a batch out of sequence; answer a repeated one with the original's offsets."""
     if isinstance(verdict, SequenceError):
-        return log.failure(verdict.error_code, verdict.message)
+        _, _, _, _, _, _, _, _, _, producer_id, epoch, sequence, _ = append.header
+        refused = log.producers.answer_behind(verdict, producer_id, epoch, sequence, log.environment.now_ms())
+        return log.failure(refused.error_code, refused.message)
     timestamp = verdict[4] if log.rules.log_append_time else -1
     result = AppendResult(NONE, verdict[2], verdict[3], timestamp, log.log_start_offset, append.leader_epoch)
     if result.last_offset >= max(log.sync_at_offset, log.recovery_point):

@@ -36,7 +36,7 @@ def make_room(log: LogState, size: int, offset: int) -> AppendResult | None:
         else:
             make_files(log)
     except OSError as error:
-        log.write_failed(error)
+        log.write_failed(error, size)
         return log.storage_error()
     return None
 

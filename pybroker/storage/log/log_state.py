@@ -459,15 +459,15 @@ class LogState:
         result.record_errors = rejection.record_errors
         return result
 
-    def write_failed(self, error: BaseException) -> None:
-        """A write failed: cut the torn tail; anything but a lack of room takes the log directory offline."""
+    def write_failed(self, error: BaseException, size: int) -> None:
+        """A write of ``size`` bytes failed: cut the torn tail; all but a lack of room takes the log dir offline."""
         self.next_offset = self.log_end_offset
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         try:
             self.active.cut_torn_tail()
         except OSError as cut_error:
             error = cut_error
-        self._failed(error, os_file.is_passing(error), f"a write to {self.path}")
+        self._failed(error, os_file.is_passing(error), f"a write to {self.path}", size)
 
     def planning_failed(self, error: BaseException) -> None:
         """What comes before a sync failed: a lack of room or of descriptors may pass, and the next one covers all."""
@@ -477,9 +477,9 @@ class LogState:
         """A sync failed: what it covered may be lost, for want of room too, and only a restart can tell."""
         self._failed(error, os_file.lacks_descriptor(error), f"a sync of {self.path}")
 
-    def _failed(self, error: BaseException, may_pass: bool, what: str) -> None:
+    def _failed(self, error: BaseException, may_pass: bool, what: str, size: int = 0) -> None:
         if may_pass:
-            self.directory.refused_for_room(error)
+            self.directory.refused_for_room(error, size)
         else:
             self.directory.fail(error, what)
 

@@ -84,17 +84,17 @@ def place(
 
 
 def verdict_on(log: LogState, header: HeaderFields) -> BatchMetadata | SequenceError | None:
-    """Why the producer of a batch may not append it now, or the batch that it repeats; None if it may."""
+    """Why the producer of a batch may not append it now, or the batch that it repeats; None if it may.
+
+    That it waits for a batch which was refused is another question (``ProducerStateManager.answer_behind``).
+    """
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
     if producer_id < 0 or attributes & CONTROL_FLAG:
         return None
     transactional = attributes & TRANSACTIONAL_FLAG
     if sequence < 0:
         return log.producers.check_unsequenced(producer_id, epoch, transactional)
-    verdict = log.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
-    if isinstance(verdict, SequenceError):
-        return log.producers.behind_refused(verdict, producer_id, epoch, sequence, log.environment.now_ms())
-    return verdict
+    return log.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
 
 
 def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
@@ -114,7 +114,7 @@ def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
         log.producers.refused.note(header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], error_code)
 
 
-def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError) -> None:
-    """The disk did not take batches that were placed last, with nothing in flight."""
+def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError, size: int) -> None:
+    """The disk did not take batches of ``size`` bytes that were placed last, with nothing in flight."""
     log.producers.take_back(formers)
-    log.write_failed(error)
+    log.write_failed(error, size)

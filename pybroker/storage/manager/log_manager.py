@@ -240,7 +240,7 @@ class LogManager:
         return frozenset(s.directory.directory_id for s in online(self._states) if not s.directory.has_room)
 
     def look_for_room(self) -> None:
-        """Find out which directories have no room at the start, before anything is written to them; blocks."""
+        """Find out which directories have no room at the start; ``on_room_changed`` hears of those a moment later."""
         for state in online(self._states):
             state.directory.look_for_room_at_start()
 

@@ -9,7 +9,7 @@ it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,15 +44,23 @@ def make_whole(
     source: Path,
     target: Path,
     names: Sequence[str],
+    contents: Mapping[str, bytes],
     kept: Collection[str],
     checkpoints: Sequence[Callable[[], int]],
     sync: bool,
 ) -> Generator[None, None, None]:
-    """On the mover's thread, while appends are held: after this the target has what the source has, synced."""
+    """On the mover's thread, while appends are held: after this the target has what the log has, synced.
+
+    ``names`` are copied from the source; ``contents`` are what the log has in memory, for which the source may have no
+    room.
+    """
     yield from copying
     for name in names:
         yield from mirror_file(source / name, target / name, sync)
-    remove_others(target, kept)
+    for name, data in contents.items():
+        os_file.replace_file(target / name, data, sync)
+        yield
+    remove_others(target, {*kept, *names, *contents})
     sync_directory(target, sync)
     sync_directory(target.parent, sync)
     for write in checkpoints:

@@ -220,7 +220,10 @@ class PartitionPlaces:
         return next((state for state in online(self._states) if state.directory.directory_id == directory_id), None)
 
     def _least_loaded(self) -> LogDirState | None:
-        """One that takes new replicas; where none does, this one is wanted all the same, as in Kafka."""
+        """The log dir with the fewest partitions of those that take new replicas.
+
+        Where all are cordoned it is one of them: the metadata has the replica on this broker already, as in Kafka.
+        """
         states = online(self._states)
         takes_some = [state for state in states if not state.is_cordoned]
         return min(takes_some or states, key=self._counts.__getitem__, default=None)

@@ -37,10 +37,10 @@ from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import PARTITION_METADATA
-from pybroker.storage.files.file_names import SUFFIXES, file_name
+from pybroker.storage.files.file_names import SUFFIXES, TXN_INDEX_SUFFIX, file_name
 from pybroker.storage.files.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
 from pybroker.storage.files.mirror import SourceCut, SourceFailed
-from pybroker.storage.log.producer_snapshot import snapshot_offsets, snapshot_path, write_snapshot
+from pybroker.storage.log.producer_snapshot import encode_snapshot, snapshot_offsets, snapshot_path
 from pybroker.storage.manager.move_copy import Piece, copy_piece, make_whole, sync_directory
 from pybroker.storage.manager.move_names import doom, moved_path
 
@@ -266,14 +266,17 @@ class ReplicaMove:
         self._submit(work, done)
 
     def _last_step(self, log: Log) -> Callable[[], Generator[None, None, None]]:
-        """Write down what is in memory only, and give what makes the target whole.  Raises OSError."""
+        """Give what makes the target whole, also where the source has no room.  Raises OSError."""
         active, end_offset = log.active, log.log_end_offset
         active.open()
-        active.persist_indexes()
-        log.leader_epochs.write()
-        write_snapshot(log.path, end_offset, log.producers.producers, sync=False)
-        names = [LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA]
-        names += [snapshot_path(log.path, offset).name for offset in snapshot_offsets(log.path)]
+        _persist_indexes(active)
+        contents = {
+            LEADER_EPOCH_CHECKPOINT: log.leader_epochs.contents(),
+            snapshot_path(log.path, end_offset).name: encode_snapshot(log.producers.producers),
+        }
+        if aborted := active.txn_index.contents():
+            contents[file_name(active.base_offset, TXN_INDEX_SUFFIX)] = aborted
+        names = [PARTITION_METADATA, *(snapshot_path(log.path, offset).name for offset in snapshot_offsets(log.path))]
         kept = {file_name(segment.base_offset, suffix) for segment in log.segments for suffix in SUFFIXES}
         self.target.note_offsets(self.key, log)
         self.target.recovery_points.offsets[self.key] = end_offset
@@ -285,7 +288,8 @@ class ReplicaMove:
             log.path,
             self.path,
             names,
-            kept.union(names),
+            contents,
+            kept,
             self.target.begin_write(),
             self.target.directory.sync,
         )
@@ -339,6 +343,7 @@ class ReplicaMove:
             return
         former = log.path
         self.log.move_to(self.target.directory, path, fds)
+        log.guarded(log.active.persist_indexes, "indexes")  # there may have been no room for them in the source
         log.mirror = None
         self._mover.took_place(self)
         self._let_go()
@@ -449,6 +454,15 @@ class ReplicaMove:
         else:
             self._end()
             self.target.directory.fail(error, f"moving {self.log.path} to {self.path}")
+
+
+def _persist_indexes(segment: Segment) -> None:
+    """Write the indexes where they lie; where there is no room for them, what is missing is written in the target."""
+    try:
+        segment.persist_indexes()
+    except OSError as error:
+        if not os_file.is_passing(error):
+            raise
 
 
 def _open_in_use(log: Log, path: Path, fds: dict[Segment, int]) -> None:

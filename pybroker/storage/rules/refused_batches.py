@@ -10,8 +10,9 @@ what comes behind a refused batch is refused with the same error, and the client
 
 Invariants: a note ends with the next batch that the producer writes, or after ``producer.id.expiration.ms``, and counts
 for one epoch only; there are at most ``UNWRITTEN_PRODUCERS_MAX``; it lends its error for
-``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that came behind, so that a client which has given the first one up
-hears then that its sequence has a gap.
+``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that was refused for its sake, so that a client which has given the
+first one up hears then that its sequence has a gap.  A producer without state hears of its gap for as long as one with
+state does; both begin anew with another epoch.
 
 Kafka: none.  There whatever comes behind a refused batch is out of order.
 """
@@ -82,8 +83,11 @@ class RefusedBatches:
         refused = self.by_producer.get(producer_id)
         return refused.base_sequence if refused is not None and refused.producer_epoch == producer_epoch else None
 
-    def error_for(self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int) -> int:
-        """The error code of the batch that a batch out of order was sent behind; 0 if none was refused just now."""
+    def lend_error(self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int) -> int:
+        """Answer a batch out of order with the error code of the batch that it was sent behind; 0 if there is none.
+
+        The first such answer begins the time for which the error is lent.
+        """
         refused = self.by_producer.get(producer_id)
         if refused is None or not refused.is_before(producer_epoch, base_sequence):
             return 0

@@ -1,4 +1,4 @@
-"""Log dirs without room: what the controller makes of them, and how it hears of them until it knows."""
+"""Log dirs without room: what the controller makes of them.  How it hears of log dirs until it knows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pybroker.cluster.decisions.elections import elect_leaders
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
 from pybroker.cluster.decisions.placement import choose_directory, new_partition, place
 from pybroker.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pybroker.cluster.full_log_dirs import FullLogDirs
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.operations import PREFERRED, InSyncChange
-from pybroker.cluster_limits import STORE_RETRY_MS
+from pybroker.cluster.told_log_dirs import ToldLogDirs
+from pybroker.cluster_limits import LOG_DIRS_TOLD_AGAIN_MAX_MS, STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.fake_env import FakeWorld
@@ -235,7 +235,14 @@ class Controller:
         self.registration: BrokerRegistration | None = None
         self.works = True
         self.told: list[list[bytes]] = []
-        self.full = FullLogDirs(world.env.timers, lambda: self.registration, self._tell)
+        self.term = 1
+        self.full = ToldLogDirs(
+            world.env.timers,
+            lambda: self.registration,
+            lambda own: own.full_dirs,
+            lambda: self.term,
+            self._tell,
+        )
 
     def register(self) -> None:
         self.registration = BrokerRegistration(1, 1, bytes(16), {}, log_dirs=(DIRS[1], OTHER))
@@ -256,10 +263,40 @@ def test_the_controller_is_told_once_registered_and_until_the_image_shows_it() -
     controller.works = False
     controller.register()
     world.advance(3 * STORE_RETRY_MS)
-    assert controller.told == [[DIRS[1]]] * 4
+    assert controller.told == [[DIRS[1]]] * 3
     controller.works = True
     world.advance(10 * STORE_RETRY_MS)
-    assert controller.told == [[DIRS[1]]] * 5
+    assert controller.told == [[DIRS[1]]] * 4
+
+
+def test_a_controller_that_does_not_show_it_hears_it_ever_more_rarely_and_its_successor_at_once() -> None:
+    """One of an older version passes over what it does not know, and answers without an error."""
+    world = FakeWorld()
+    controller = Controller(world)
+    controller.works = False
+    controller.register()
+    controller.full.become({DIRS[1]})
+    world.advance(60_000)
+    heard = len(controller.told)
+    assert heard < 15
+    world.advance(5 * LOG_DIRS_TOLD_AGAIN_MAX_MS)
+    assert len(controller.told) == heard + 5
+    controller.term, controller.works = 2, True
+    controller.full.look()
+    assert len(controller.told) == heard + 6
+    world.advance(60_000)
+    assert len(controller.told) == heard + 6
+
+
+def test_what_the_image_says_stands_until_this_process_has_anything_to_say() -> None:
+    controller = Controller(FakeWorld())
+    controller.register()
+    assert controller.registration is not None
+    controller.registration = controller.registration._replace(full_dirs=(DIRS[1],))
+    controller.full.look()
+    assert controller.told == []
+    controller.full.become(())
+    assert controller.told == [[]]
 
 
 def test_only_the_last_word_counts_and_a_registration_that_forgot_is_told_again() -> None:
@@ -270,10 +307,10 @@ def test_only_the_last_word_counts_and_a_registration_that_forgot_is_told_again(
     controller.full.become(frozenset())
     controller.full.become(frozenset({OTHER}))
     world.advance(5 * STORE_RETRY_MS)
-    assert controller.told == [[DIRS[1]], [OTHER]]
+    assert controller.told == [[DIRS[1]], [], [OTHER]]
     controller.register()
     world.advance(5 * STORE_RETRY_MS)
-    assert controller.told == [[DIRS[1]], [OTHER], [OTHER]]
+    assert controller.told == [[DIRS[1]], [], [OTHER], [OTHER]]
     controller.full.become(frozenset())
     world.advance(5 * STORE_RETRY_MS)
     assert controller.told[-1] == []
