@@ -1,5 +1,5 @@
 """The command line: ``pybroker serve`` and the client commands, one noun per file.
 
-``main`` is the console script; ``serve`` stays off typer, rich and kafka-python, because a broker must be ready
-within 300 ms of exec.  Everything else is a client of any Kafka cluster, over kafka-python.
+``main`` is the console script; ``serve`` stays off typer, rich and client libraries, because a broker must be ready
+within 300 ms of exec.  Everything else is a client of any Kafka cluster.
 """

@@ -19,8 +19,7 @@ import typer
 
 from pybroker import __version__
 from pybroker.cli.command_names import COMMANDS, SUMMARY
-from pybroker.cli.error_names import describe_failure
-from pybroker.cli.failure import ExitCode, OutputClosed, is_expected
+from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.help_texts import name_values
 from pybroker.cli.output import remark
 from pybroker.cli.standard_streams import open_closed_streams, silence_stdout
@@ -135,7 +134,7 @@ def run_client(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not is_expected(error):
             raise
-        remark(f"pybroker: {describe_failure(error)}")
+        remark(f"pybroker: {describe_error(error)}")
         if isinstance(error, OSError) and error.errno in {errno.EBADF, errno.ENOSPC}:
             silence_stdout()
         exit_code = ExitCode.FAILED

@@ -9,9 +9,11 @@ other one, so that the sentence says what the broker speaks, and does not guess.
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import ssl
+import time
 from contextlib import suppress
 from enum import StrEnum
 from secrets import token_bytes
@@ -29,6 +31,8 @@ from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.schema import Request
 
+# So much of its life a login is used for, as by Kafka's clients.
+_USED_FOR: Final = 0.85
 _REPLY_BYTES_MAX: Final = 128 << 20
 _READ_BYTES: Final = 1 << 16
 _TLS_RECORDS: Final = (0x14, 0x15, 0x16, 0x17)  # the first byte of what a side says that speaks TLS
@@ -93,6 +97,7 @@ class BrokerConnection:
         self._correlation_id = 0
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
+        self._ends_s = math.inf
 
     def __enter__(self) -> Self:
         return self
@@ -186,22 +191,35 @@ class BrokerConnection:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> Any:
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and its login lasts."""
+        return self._socket is not None and time.monotonic() < self._ends_s
+
+    def wait_for(self, timeout_s: float) -> None:
+        """Bound each wait for the other side by another time."""
+        assert self._socket is not None
+        self._timeout_s = timeout_s
+        self._socket.settimeout(timeout_s)
+
+    def ask(self, request: Request, min_version: int = 0, max_version: int | None = None) -> Any:
         """The response in the highest version that both sides know; ``CommandFailed`` where they share none."""
         try:
-            return self._exchange(request, self._shared_version(type(request)))
+            return self._exchange(request, self._shared_version(type(request), min_version, max_version))
         except _Closed as closed:
             name = type(request).__name__.removesuffix("Request")
             message = f"{self.address} closes the connection in place of an answer to {name}"
             raise NotReached(Step.PROTOCOL, message, passes=True) from closed
 
-    def _shared_version(self, request_class: type[Request]) -> int:
+    def _shared_version(
+        self, request_class: type[Request], min_version: int = 0, max_version: int | None = None
+    ) -> int:
         key, own = request_class.__declaration__.key, request_class.__declaration__.versions
         assert key is not None
         assert own is not None
         lowest, highest = self.versions.get(key, (0, -1))
-        version = min(highest, own.highest)
-        if version < max(lowest, own.lowest):
+        version = min(highest, own.highest if max_version is None else max_version)
+        if version < max(lowest, own.lowest, min_version):
             name = request_class.__name__.removesuffix("Request")
             raise CommandFailed(f"{self.address} does not serve {name} in a version that is known here")
         return version
@@ -212,7 +230,7 @@ class BrokerConnection:
         api = PeerApi(type(request), version)
         self._correlation_id += 1
         try:
-            self._socket.sendall(api.frame(request, self._correlation_id, CLIENT_ID))
+            self._socket.sendall(api.frame(request, self._correlation_id, self._access.client_id))
             return api.response(memoryview(self._frame()), self._correlation_id)
         except TimeoutError as error:
             message = f"{self.address} takes the connection and answers nothing within {self._timeout_s:g} s"
@@ -290,6 +308,8 @@ class BrokerConnection:
             told = (answer.error_message or describe_error_code(answer.error_code)).rstrip(".")
             who = f"the login of {self._access.user}" if self._access.user else "the login"
             raise NotReached(Step.LOGIN, f"{self.address} refuses {who} by {self._access.mechanism}: {told}")
+        if answer.session_lifetime_ms > 0:
+            self._ends_s = time.monotonic() + answer.session_lifetime_ms / 1_000 * _USED_FOR
         return bytes(answer.auth_bytes)
 
     # --- sentences ---------------------------------------------------------------------------------------------------

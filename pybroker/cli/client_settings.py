@@ -23,6 +23,8 @@ CLIENT_ID: Final = "pybroker"
 PORT: Final = 9092
 _PORT_MAX: Final = 65_535
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# By which the commands' own connections log in; besides, by a bearer token out of a file of settings.
+_MECHANISMS: Final = (None, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # librdkafka's own second name, and those that kafka-python has, with dots.
 _OTHER_NAMES: Final = {
     "sasl.mechanisms": "sasl.mechanism",
@@ -68,6 +70,7 @@ class Access(NamedTuple):
     password: str = ""
     tokens: BearerTokens | None = None
     is_known: bool = True
+    client_id: str = CLIENT_ID
 
     def __repr__(self) -> str:
         return f"Access({self.protocol}, {self.mechanism}, {self.user!r})"
@@ -90,6 +93,7 @@ class ClientSettings(NamedTuple):
         if protocol.endswith("SSL") and is_known:
             context = tls_context(self.texts) if self.tls is None else self.tls.context
         mechanism = self.texts.get("sasl.mechanism") if protocol.startswith("SASL") else None
+        is_known &= mechanism in _MECHANISMS or (mechanism == "OAUTHBEARER" and self.tokens is not None)
         if protocol.startswith("SASL") and mechanism is None:
             raise typer.BadParameter(f"security.protocol is {protocol}, and sasl.mechanism is not set")
         return Access(
@@ -100,6 +104,7 @@ class ClientSettings(NamedTuple):
             self.texts.get("sasl.password", ""),
             self.tokens,
             is_known,
+            self.texts.get("client.id", CLIENT_ID),
         )
 
 

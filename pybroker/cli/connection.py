@@ -1,127 +1,191 @@
-"""The client of the commands that administer: kafka-python's, with the user's settings.
+"""The client of the commands that administer: messages of ``pybroker_protocol`` to any broker of a cluster.
 
-Owns: the translation of settings into kafka-python's keyword arguments, and the retry of answers that Kafka calls
-retriable.  Producers and consumers are librdkafka's (``data_clients``); this one is what is left of kafka-python.
+Owns: a connection to each broker that is asked, which broker is asked where any may be, and the retry of what passes by
+itself.  Owns no connection's steps (``broker_connection``) and no request (``wire_requests``, ``topic_requests`` and
+their like).  Producers and consumers are librdkafka's (``data_clients``).
 """
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
 
-from pybroker.cli.client_settings import CLIENT_ID, ClientOptions, gathered, parse_addresses
+from pybroker.cli.broker_connection import BrokerConnection, NotReached
+from pybroker.cli.client_settings import Access, Address, ClientOptions, ClientSettings, gathered, parse_addresses
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.reach import reach
-
-if TYPE_CHECKING:
-    from pybroker.cli.bearer_logins import BearerTokens
+from pybroker.cli.reach import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pybroker_protocol.schema import Request
 
 T = TypeVar("T")
-
-# A person at a prompt should learn in seconds that nobody listens there; kafka-python would try for half a minute.
-BOOTSTRAP_TIMEOUT_MS = 5_000
 
 # How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
 RETRY_TIMEOUT_S = 20.0
 RETRY_BACKOFF_S = 0.1
+_REQUEST_TIMEOUT_S: Final = 60.0
+# What a connection of these commands heeds; of security nothing else is passed over.
+_HEEDED: Final = frozenset(
+    {
+        "bootstrap.timeout.ms",
+        "client.id",
+        "enable.ssl.certificate.verification",
+        "request.timeout.ms",
+        "sasl.mechanism",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.check.hostname",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
+_OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 
-# librdkafka's names for what kafka-python calls otherwise; every other name differs by its dots only.
-ALIASES: Mapping[str, str] = {
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
+
+class Passing(CommandFailed):
+    """A broker's answer that may be another in a moment; see ``retried``."""
 
 
-def coerce(value: str, default: Any) -> Any:
-    """``value`` in the type of kafka-python's default for the same setting."""
-    if isinstance(default, bool):
-        return value.strip().lower() in {"true", "1", "yes"}
-    if isinstance(default, (int, float)):
-        return int(value) if value.lstrip("-").isdigit() else float(value)
-    return value
+class UnknownBroker(CommandFailed):
+    """No broker of this id is in the cluster, or none that runs."""
 
 
-def client_config(texts: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """kafka-python's keyword arguments for settings by Kafka's or librdkafka's names.
+class AdminClient:
+    """Asks brokers of one cluster; not for several threads."""
 
-    Raises a usage error for a name that this kind of client does not have, and for a value of the wrong type.
-    """
-    config: dict[str, Any] = {}
-    for name, value in texts.items():
-        argument = _argument(name)
-        if argument not in defaults:
-            raise typer.BadParameter(f"-X {name}: unknown client setting {name!r}")
+    def __init__(self, addresses: Sequence[Address], access: Access, timeout_s: float) -> None:
+        """``timeout_s`` bounds the wait for an answer."""
+        self.access = access
+        self._addresses = addresses
+        self._timeout_s = timeout_s
+        self._any: BrokerConnection | None = None
+        self._of_brokers: dict[int, BrokerConnection] = {}
+
+    def open(self, within_s: float = REACHED_WITHIN_S) -> None:
+        """Have one broker let this client in; ``CommandFailed`` with a sentence for each that does not."""
+        self._any = reached(self._addresses, self.access, within_s)
+        self._any.wait_for(self._timeout_s)
+
+    def close(self) -> None:
+        """Idempotent."""
+        for connection in (self._any, *self._of_brokers.values()):
+            if connection is not None:
+                connection.close()
+        self._any = None
+        self._of_brokers.clear()
+
+    def ask(
+        self, request: Request, node_id: int | None = None, *, min_version: int = 0, max_version: int | None = None
+    ) -> Any:
+        """One broker's response in the highest version that both sides know; any broker's without a node id."""
+        connection = self._connection(node_id)
         try:
-            config[argument] = coerce(value, defaults[argument])
-        except ValueError:
-            raise typer.BadParameter(f"the client setting {name!r} does not take {value!r}") from None
-    return config
+            return connection.ask(request, min_version, max_version)
+        except NotReached as error:
+            # What else is on that connection would be behind a reply that may still come.
+            connection.close()
+            raise Passing(str(error)) from error
 
+    def serves(self, request_class: type[Request], version: int = 0) -> bool:
+        """Whether brokers know the API, in this version or a later one."""
+        key = request_class.__declaration__.key
+        return key is not None and self._connection(None).versions.get(key, (0, -1))[1] >= version
 
-def _argument(name: str) -> str:
-    return ALIASES.get(name, name.replace(".", "_"))
+    def metadata(self, topics: Sequence[Any] | None = ()) -> MetadataResponse:
+        """Brokers, the controller, and these topics (None: all); no topic is made by the question."""
+        request = MetadataRequest(topics=None if topics is None else list(topics), allow_auto_topic_creation=False)
+        response = self.ask(request, min_version=1)
+        assert isinstance(response, MetadataResponse)
+        return response
 
+    def controller(self) -> int | None:
+        """Who is asked for changes: brokers before KRaft do not pass them on."""
+        found = self.metadata()
+        return found.controller_id if any(each.node_id == found.controller_id for each in found.brokers) else None
 
-def _token_provider(tokens: BearerTokens) -> Any:
-    from kafka.net.sasl.oauth import AbstractTokenProvider
+    def _connection(self, node_id: int | None) -> BrokerConnection:
+        if node_id is None:
+            if self._any is None or not self._any.is_usable:
+                self.open()
+            assert self._any is not None
+            return self._any
+        found = self._of_brokers.get(node_id)
+        if found is None or not found.is_usable:
+            found = self._of_brokers[node_id] = self._connected_to(node_id)
+        return found
 
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            return tokens.token()
-
-    return Provider()
+    def _connected_to(self, node_id: int) -> BrokerConnection:
+        for broker in self.metadata().brokers:
+            if broker.node_id == node_id:
+                connection = BrokerConnection(Address(broker.host, broker.port), self.access, CONNECTED_WITHIN_S)
+                try:
+                    connection.open()
+                except NotReached as error:
+                    message = f"broker {node_id}: {error}"
+                    raise (Passing(message) if error.passes else CommandFailed(message)) from error
+                connection.wait_for(self._timeout_s)
+                return connection
+        raise UnknownBroker(f"no broker with the id {node_id} runs")
 
 
 @contextmanager
-def admin_client(options: ClientOptions) -> Iterator[Any]:
-    """A ``KafkaAdminClient`` of a cluster that has let the user in."""
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    addresses, defaults = parse_addresses(options.bootstrap), KafkaAdminClient.DEFAULT_CONFIG
-    settings = gathered(options, lambda name: _argument(name) in defaults)
-    config: dict[str, Any] = {
-        "bootstrap_servers": [str(address) for address in addresses],
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "client_id": CLIENT_ID,
-        **client_config(settings.texts, defaults),
-    }
-    if settings.tls is not None:
-        config["ssl_context"] = settings.tls.context
-    if settings.tokens is not None:
-        config["sasl_oauth_token_provider"] = _token_provider(settings.tokens)
-    reach(addresses, settings.access())
-    try:
-        client = KafkaAdminClient(**config)
-    except KafkaError as error:
-        raise CommandFailed(f"no broker answers at {options.bootstrap} ({type(error).__name__})") from error
+def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
+    """An ``AdminClient`` of a cluster that has let the user in."""
+    addresses = parse_addresses(options.bootstrap)
+    settings = gathered(options, _HEEDED.__contains__)
+    for name in settings.texts:
+        _check_name(name)
+    access = settings.access()
+    if not access.is_known:
+        raise CommandFailed(f"this login serves produce and consume alone: {access.mechanism or access.protocol}")
+    client = AdminClient(addresses, access, _seconds(settings, "request.timeout.ms", _REQUEST_TIMEOUT_S))
+    client.open(_seconds(settings, "bootstrap.timeout.ms", REACHED_WITHIN_S))
     try:
         yield client
     finally:
         client.close()
 
 
+def _check_name(name: str) -> None:
+    """A usage error for a setting that is none, and for one of security that is not heeded here."""
+    if name in _HEEDED:
+        return
+    from pybroker.cli.data_clients import is_known
+
+    if name.startswith(_OF_SECURITY) or not is_known(name):
+        near = difflib.get_close_matches(name, _HEEDED, 1)
+        raise typer.BadParameter(f"-X {name}: unknown client setting" + (f"; {near[0]}?" if near else ""))
+
+
+def _seconds(settings: ClientSettings, name: str, default: float) -> float:
+    text = settings.texts.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise typer.BadParameter(f"-X {name}: {text!r} is no number of milliseconds")
+    return int(text) / 1_000
+
+
 def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S, *, finds_brokers: bool = False) -> T:
-    """``call()``, again while it raises what Kafka calls retriable, until ``timeout_s`` is over.
+    """``call()``, again while it raises what passes by itself, until ``timeout_s`` is over.
 
     ``finds_brokers``: it finds out which brokers run and asks those, of which one may be gone when it is asked.
     """
-    from kafka.errors import RetriableError, UnknownBrokerIdError
-
-    passing = (RetriableError, UnknownBrokerIdError) if finds_brokers else (RetriableError,)
-    deadline_s = time.monotonic() + timeout_s
+    passing = (Passing, UnknownBroker) if finds_brokers else (Passing,)
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             return call()
         except passing:
-            if time.monotonic() >= deadline_s:
+            if time.monotonic() >= deadline:
                 raise
             time.sleep(RETRY_BACKOFF_S)

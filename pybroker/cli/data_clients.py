@@ -58,10 +58,11 @@ _PASSING: Final = frozenset(
 T = TypeVar("T")
 
 _log = logging.getLogger("librdkafka")
-_NAMES_OF_JAVA: Final = frozenset({"ssl.check.hostname"})
+# What is said to librdkafka otherwise, or heeded by the commands' own connections alone.
+_NOT_LIBRDKAFKAS: Final = frozenset({"ssl.check.hostname", "bootstrap.timeout.ms"})
 
 
-def _is_known(name: str) -> bool:
+def is_known(name: str) -> bool:
     """Whether librdkafka has a setting; only the making of a client tells."""
     from confluent_kafka import KafkaException, Producer
 
@@ -75,7 +76,7 @@ def _is_known(name: str) -> bool:
 def library_settings(settings: ClientSettings, own: Mapping[str, str]) -> dict[str, Any]:
     """What librdkafka is given: the command's ``own`` settings, and over them those of the user."""
     texts = {**own, **settings.texts}
-    given: dict[str, Any] = {name: text for name, text in texts.items() if name not in _NAMES_OF_JAVA}
+    given: dict[str, Any] = {name: text for name, text in texts.items() if name not in _NOT_LIBRDKAFKAS}
     if not checks_host_name(texts):
         given["ssl.endpoint.identification.algorithm"] = "none"
     if settings.tls is not None:
@@ -132,7 +133,7 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
     from confluent_kafka import Consumer, KafkaException
 
     addresses = parse_addresses(options.bootstrap)
-    settings = gathered(options, _is_known)
+    settings = gathered(options, is_known)
     access = settings.access()
     watch = Watch(addresses, access)
     given = library_settings(settings, own)
@@ -157,7 +158,7 @@ def _unfit(error: Any, options: ClientOptions) -> Exception:
 
     for name, text in parse_pairs(options.properties, "-X").items():
         try:
-            Producer({name: text} if name not in _NAMES_OF_JAVA else {}, logger=_log)
+            Producer({name: text} if name not in _NOT_LIBRDKAFKAS else {}, logger=_log)
         except KafkaException as of_one:
             return typer.BadParameter(f"-X {name}: {_told(of_one)}")
     return CommandFailed(_told(error))

@@ -6,10 +6,9 @@ STATUS and the broker's message in a column of its own.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from pybroker.cli.failure import CommandFailed, describe_error, describe_error_code
+from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.output import Output, remark
 from pybroker_protocol.errors import ErrorCode
 
@@ -25,14 +24,6 @@ def named_error(code: int, message: str | None = None) -> str:
 def refused(what: object, code: int, message: str | None = None) -> CommandFailed:
     """That a broker has refused something of ``what``."""
     return CommandFailed(f"{what}: {named_error(code, message)}")
-
-
-def describe_failure(error: Exception) -> str:
-    """One line for a person; what kafka-python calls by a class of its own has Kafka's name."""
-    kafka_errors = sys.modules.get("kafka.errors")
-    if kafka_errors is not None and isinstance(error, kafka_errors.BrokerResponseError) and error.errno is not None:
-        return named_error(error.errno)
-    return describe_error(error)
 
 
 def fail_for(failures: Sequence[CommandFailed], output: Output) -> None:

@@ -1,6 +1,6 @@
 """How a client command fails: one exception, one line on stderr, one exit code.
 
-Owns: ``CommandFailed``, the exit codes, and the translation of the client libraries' exceptions into sentences.
+Owns: ``CommandFailed``, the exit codes, and the translation of librdkafka's errors into sentences.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def is_expected(error: Exception) -> bool:
     """Whether ``error`` is the user's, the broker's or the system's fault; anything else is a bug of ours."""
     if isinstance(error, (CommandFailed, OSError)):
         return True
-    return _is_a("kafka.errors", "KafkaError", error) or _is_a("confluent_kafka", "KafkaException", error)
+    return _is_librdkafkas(error)
 
 
-def _is_a(module: str, name: str, error: Exception) -> bool:
-    """Looked up, not imported: a command that never reached a client library should not load it to fail."""
-    found = sys.modules.get(module)
-    return found is not None and isinstance(error, getattr(found, name))
+def _is_librdkafkas(error: Exception) -> bool:
+    """Looked up, not imported: a command that never reached the client library should not load it to fail."""
+    found = sys.modules.get("confluent_kafka")
+    return found is not None and isinstance(error, found.KafkaException)
 
 
 def describe_error(error: Exception) -> str:
     """One line for a person: Kafka's own error name first, then what the broker or the client said of it."""
     if isinstance(error, CommandFailed):
         return str(error)
-    if _is_a("confluent_kafka", "KafkaException", error):
+    if _is_librdkafkas(error):
         return describe_kafka_error(error.args[0])
     name = type(error).__name__
     detail = str(error).strip()
@@ -57,9 +57,11 @@ def describe_error(error: Exception) -> str:
 def describe_kafka_error(error: Any) -> str:
     """What librdkafka tells, as a ``KafkaError``: by Kafka's name where a broker said it."""
     if error.code() > 0:
+        from pybroker_protocol.errors import ErrorCode
+
+        meaning = next((each.message for each in ErrorCode if each == error.code()), None)
         name = describe_error_code(error.code())
-        told = str(error.str()).removeprefix("Broker: ").strip()
-        return f"{name}: {told}" if told else name
+        return f"{name}: {meaning}" if meaning else name
     # Its own codes have an underscore in front, and stand for what Kafka's clients have by exceptions.
     return str(error.str()).removeprefix("Local: ").strip()
 

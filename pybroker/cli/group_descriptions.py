@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pybroker.cli import group_requests
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
+from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.wire_requests import CoordinatorType, ask, find_coordinators, is_served, raise_passing
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
@@ -56,10 +58,7 @@ def _why_unknown(client: Any, group: str) -> CommandFailed:
 
 def type_of(client: Any, group: str) -> str | None:
     """The kind of a group as ListGroups tells it, in lower case; None where there is no such group."""
-    for listed in retried(client.list_groups):
-        if listed["group_id"] == group:
-            return str(listed.get("group_type") or "classic").lower()
-    return None
+    return next((each.kind for each in retried(lambda: group_requests.listed(client)) if each.group == group), None)
 
 
 def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, Description]:
@@ -182,16 +181,14 @@ def assigned_partitions(protocol_type: str, assignment: bytes) -> list[tuple[str
 
 def with_offsets(client: Any, document: dict[str, Any]) -> dict[str, Any]:
     """The document with the lag of every partition that is committed or assigned, in place of the owners."""
-    from kafka import TopicPartition
-
-    owners = {TopicPartition(*at): member_id for at, member_id in document["owners"].items()}
+    owners = {Partition(*at): member_id for at, member_id in document["owners"].items()}
     committed = committed_offsets(client, document["group"])
     partitions = sorted(committed.keys() | owners.keys())
     ends = end_offsets(client, partitions)
     offsets: list[dict[str, Any]] = [
         {
             "topic": partition.topic,
-            "partition": partition.partition,
+            "partition": partition.number,
             "current_offset": committed.get(partition),
             "log_end_offset": ends.get(partition),
             "lag": lag_of(committed.get(partition), ends.get(partition)),

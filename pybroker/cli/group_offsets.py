@@ -6,23 +6,27 @@ Owns: the plan of a reset and its commit.  ``offset_reset`` has the rules, ``gro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 
+from pybroker.cli import group_requests, log_requests, topic_requests
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 from pybroker.cli.offsets import parse_timestamp_ms
+from pybroker.cli.partition_leaders import NO_LEADER, Partition, find_leaders
 from pybroker_protocol.errors import ErrorCode
 
 
-def committed_offsets(client: Any, group: str) -> dict[Any, int]:
+def committed_offsets(client: Any, group: str) -> dict[Partition, int]:
     """What the group has committed, by partition."""
-    answer = retried(lambda: client.list_group_offsets({group: None}))
-    return {partition: entry.offset for partition, entry in answer[group].items() if entry.offset >= 0}
+    found = retried(lambda: group_requests.committed(client, [group]))[group]
+    if isinstance(found, int):
+        raise refused(f"group {group}", found)
+    return found
 
 
 def existing_partitions(client: Any, topics: Iterable[str]) -> dict[str, list[int]]:
@@ -32,28 +36,30 @@ def existing_partitions(client: Any, topics: Iterable[str]) -> dict[str, list[in
         return {}
     return {
         topic["name"]: sorted(partition["partition_index"] for partition in topic["partitions"])
-        for topic in retried(lambda: client.describe_topics(names))
+        for topic in retried(lambda: topic_requests.described(client, names))
         if not topic["error_code"]
     }
 
 
-def end_offsets(client: Any, partitions: Iterable[Any]) -> dict[Any, int]:
+def end_offsets(client: Any, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The log end of each partition that still exists: offsets may outlive a topic."""
-    from kafka import OffsetSpec
-
-    partitions = list(partitions)
-    existing = existing_partitions(client, (partition.topic for partition in partitions))
-    asked = {p: OffsetSpec.LATEST for p in partitions if p.partition in existing.get(p.topic, [])}
-    if not asked:
-        return {}
-    answer = retried(lambda: client.list_partition_offsets(asked))
-    return {partition: entry.offset for partition, entry in answer.items()}
+    partitions = set(partitions)
+    leaders = retried(lambda: find_leaders(client, {each.topic for each in partitions}))
+    led = {each: leader for each, leader in leaders.items() if each in partitions and leader != NO_LEADER}
+    return offsets_at(client, led, log_requests.LATEST)
 
 
-def chosen_partitions(client: Any, group: str, topics: list[str], all_topics: bool) -> list[Any]:
+def offsets_at(client: Any, leaders: Mapping[Partition, int], timestamp: int) -> dict[Partition, int]:
+    """The offset of a moment in each partition, -1 where there is none; ``CommandFailed`` for one that is refused."""
+    found = retried(lambda: log_requests.offsets_at(client, leaders, timestamp))
+    for partition, (code, _) in sorted(found.items()):
+        if code:
+            raise refused(partition, code)
+    return {partition: offset for partition, (_, offset) in found.items()}
+
+
+def chosen_partitions(client: Any, group: str, topics: list[str], all_topics: bool) -> list[Partition]:
     """The partitions that ``--topic`` and ``--all-topics`` name; raises ``CommandFailed`` for one that is missing."""
-    from kafka import TopicPartition
-
     if all_topics:
         return sorted(committed_offsets(client, group))
     try:
@@ -61,11 +67,11 @@ def chosen_partitions(client: Any, group: str, topics: list[str], all_topics: bo
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     existing = existing_partitions(client, (topic for topic, _ in wanted))
-    chosen: set[Any] = set()
+    chosen: set[Partition] = set()
     for topic, numbers in wanted:
         if missing := sorted(set(numbers or [0]) - set(existing.get(topic, []))):
             raise refused(f"{topic}-{missing[0]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        chosen |= {TopicPartition(topic, number) for number in (existing[topic] if numbers is None else numbers)}
+        chosen |= {Partition(topic, number) for number in (existing[topic] if numbers is None else numbers)}
     return sorted(chosen)
 
 
@@ -84,32 +90,31 @@ def choose_target(options: dict[Target, Any]) -> tuple[Target, int]:
     return target, 0 if value is True else value
 
 
-def plan_reset(client: Any, group: str, partitions: list[Any], target: Target, value: int) -> list[dict[str, Any]]:
+def plan_reset(
+    client: Any, group: str, partitions: list[Partition], target: Target, value: int
+) -> list[dict[str, Any]]:
     """Old and new offset of each partition; commits nothing."""
-    from kafka import OffsetSpec
-
     committed = committed_offsets(client, group)
-    earliest = retried(lambda: client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST)))
-    latest = retried(lambda: client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST)))
-    timed: dict[Any, Any] = {}
-    if target is Target.DATETIME:
-        timed = retried(lambda: client.list_partition_offsets(dict.fromkeys(partitions, value)))
+    found = retried(lambda: find_leaders(client, {each.topic for each in partitions}))
+    leaders = {each: found.get(each, NO_LEADER) for each in partitions}
+    earliest, latest = (offsets_at(client, leaders, at) for at in (log_requests.EARLIEST, log_requests.LATEST))
+    timed = offsets_at(client, leaders, value) if target is Target.DATETIME else {}
     plan = []
     for partition in partitions:
         known = PartitionOffsets(
-            earliest=earliest[partition].offset,
-            latest=latest[partition].offset,
+            earliest=earliest[partition],
+            latest=latest[partition],
             committed=committed.get(partition),
-            at_timestamp=timed[partition].offset if partition in timed and timed[partition].offset >= 0 else None,
+            at_timestamp=timed[partition] if timed.get(partition, -1) >= 0 else None,
         )
         try:
             offset = new_offset(target, value, known)
         except ValueError as error:
-            raise CommandFailed(f"{partition.topic}-{partition.partition}: {error}") from error
+            raise CommandFailed(f"{partition}: {error}") from error
         plan.append(
             {
                 "topic": partition.topic,
-                "partition": partition.partition,
+                "partition": partition.number,
                 "current_offset": known.committed,
                 "new_offset": offset,
             }
@@ -119,18 +124,12 @@ def plan_reset(client: Any, group: str, partitions: list[Any], target: Target, v
 
 def commit_plan(client: Any, group: str, plan: list[dict[str, Any]]) -> None:
     """Commit the new offsets; raises ``CommandFailed`` when a partition was refused."""
-    from kafka import OffsetAndMetadata, TopicPartition
-
-    offsets = {
-        TopicPartition(entry["topic"], entry["partition"]): OffsetAndMetadata(entry["new_offset"], "", -1)
-        for entry in plan
-    }
-    answer = retried(lambda: client.alter_group_offsets(group, offsets))
-    raise_refused(answer)
+    offsets = {Partition(entry["topic"], entry["partition"]): entry["new_offset"] for entry in plan}
+    raise_refused(retried(lambda: group_requests.commit(client, group, offsets)))
 
 
-def raise_refused(answer: dict[Any, Any]) -> None:
+def raise_refused(answer: Mapping[Partition, int]) -> None:
     """Raise ``CommandFailed`` naming the first partition that the coordinator refused."""
-    for partition, error in sorted(answer.items()):
-        if error.errno:
-            raise refused(f"{partition.topic}-{partition.partition}", error.errno)
+    for partition, code in sorted(answer.items()):
+        if code:
+            raise refused(partition, code)

@@ -5,24 +5,27 @@ Owns: the requests, and which coordinator is asked.  What is known of groups bes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pybroker.cli.connection import retried
+from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, ask, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
 _MEMBERS_BY_LIST_SINCE: Final = 3
 _GROUPS_BY_LIST, _TOPICS_BY_ID = 8, 10  # versions of OffsetFetch
+_COMMIT_BY_NAME: Final = 9  # the last version of OffsetCommit that names topics by name
 
 
 class Listed(NamedTuple):
-    """A group as ListGroups tells it; older brokers tell neither state nor kind."""
+    """A group as ListGroups tells it, its kind in lower case; older brokers tell neither state nor kind."""
 
     group: str
     kind: str
     state: str | None
+    protocol_type: str
 
 
 class Leaving(NamedTuple):
@@ -41,7 +44,7 @@ def listed(client: Any) -> list[Listed]:
         response = ask(client, ListGroupsRequest(states_filter=[], types_filter=[]), node_id)
         raise_passing([response.error_code])
         found |= {
-            Listed(each.group_id, (each.group_type or "classic").lower(), each.group_state or None)
+            Listed(each.group_id, (each.group_type or "classic").lower(), each.group_state or None, each.protocol_type)
             for each in response.groups
         }
     return sorted(found)
@@ -97,4 +100,64 @@ def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, i
                 for at in topic.partitions
                 if not at.error_code and at.committed_offset >= 0
             }
+    return found
+
+
+def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+    """OffsetCommit in the name of nobody, for a group without members: the error code of each partition."""
+    from pybroker_protocol.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=number, committed_offset=offsets[Partition(topic, number)])
+                for number in numbers
+            ],
+        )
+        for topic, numbers in _by_topic(offsets).items()
+    ]
+    [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
+    request = OffsetCommitRequest(group_id=group, member_id=UNKNOWN_MEMBER, topics=topics)
+    return _codes(ask(client, request, node_id, max_version=_COMMIT_BY_NAME).topics)
+
+
+def delete_offsets(client: Any, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """OffsetDelete: the error code of each partition; ``CommandFailed`` where the group has none."""
+    from pybroker_protocol.messages.offset_delete import (
+        OffsetDeleteRequest,
+        OffsetDeleteRequestPartition,
+        OffsetDeleteRequestTopic,
+    )
+
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+        )
+        for topic, numbers in _by_topic(partitions).items()
+    ]
+    [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
+    response = ask(client, OffsetDeleteRequest(group_id=group, topics=topics), node_id)
+    raise_passing([response.error_code])
+    if response.error_code:
+        raise refused(f"group {group}", response.error_code)
+    return _codes(response.topics)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for partition in sorted(partitions):
+        grouped.setdefault(partition.topic, []).append(partition.number)
+    return grouped
+
+
+def _codes(topics: Iterable[Any]) -> dict[Partition, int]:
+    found = {
+        Partition(topic.name, at.partition_index): int(at.error_code) for topic in topics for at in topic.partitions
+    }
+    raise_passing(found.values())
     return found

@@ -69,15 +69,15 @@ def list_groups(
     if strange := sorted(wanted_states - {state.lower() for state in STATES}):
         raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
     with session.client() as client:
-        groups = retried(client.list_groups)
-    document = [
+        groups = retried(lambda: group_requests.listed(client))
+    document: list[dict[str, Any]] = [
         {
-            "group": group["group_id"],
-            "type": group.get("group_type") or "classic",
-            "protocol_type": group["protocol_type"],
-            "state": group.get("group_state"),
+            "group": each.group,
+            "type": each.kind,
+            "protocol_type": each.protocol_type,
+            "state": each.state,
         }
-        for group in sorted(groups, key=lambda group: str(group["group_id"]))
+        for each in groups
     ]
     shown = [
         group
@@ -299,14 +299,14 @@ def delete_offsets(
         raise typer.BadParameter("give --topic")
     with session.client() as client:
         partitions = chosen_partitions(client, group, topics, all_topics=False)
-        answer = retried(lambda: client.delete_group_offsets(group, partitions))
+        answer = retried(lambda: group_requests.delete_offsets(client, group, partitions))
     document = [
         {
             "topic": partition.topic,
-            "partition": partition.partition,
-            "status": describe_error_code(error.errno) if error.errno else "deleted",
+            "partition": partition.number,
+            "status": describe_error_code(code) if code else "deleted",
         }
-        for partition, error in sorted(answer.items())
+        for partition, code in sorted(answer.items())
     ]
     session.output.result(document, ("TOPIC", "PARTITION", "STATUS"), [list(entry.values()) for entry in document])
     session.output.flush()

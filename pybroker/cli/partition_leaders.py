@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import typer
 
+from pybroker.cli import topic_requests
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.offset_reset import parse_topic_partitions
@@ -34,7 +35,7 @@ def find_leaders(client: Any, topics: Iterable[str] | None) -> dict[Partition, i
     names = None if topics is None else sorted(set(topics))
     return {
         Partition(topic["name"], partition["partition_index"]): partition["leader_id"]
-        for topic in (client.describe_topics(names) if names is None or names else [])
+        for topic in (topic_requests.described(client, names) if names is None or names else [])
         if not topic["error_code"]
         for partition in topic["partitions"]
     }

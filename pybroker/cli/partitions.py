@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import named_error, refused
@@ -166,11 +167,7 @@ def planned(
     client: Any, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
 ) -> dict[Partition, list[int]]:
     """Where the replicas go when nobody says it: those of each topic are spread by themselves."""
-    racks = {
-        each["broker_id"]: each.get("rack")
-        for each in client.describe_cluster()["brokers"]
-        if not each.get("is_fenced", False)
-    }
+    racks = wire_requests.racks(client)
     if unknown := sorted(set(allowed or ()) - set(racks)):
         raise CommandFailed(f"no broker with the id {unknown[0]} runs: {', '.join(map(str, sorted(racks)))}")
     plan: dict[Partition, list[int]] = {}
@@ -301,8 +298,6 @@ def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after
 
 def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
     """Of each broker that gets replicas, and answers, the bytes that it has of them by now."""
-    from kafka.errors import KafkaError
-
     from pybroker_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
     sizes: dict[int, int] = {}
@@ -313,7 +308,7 @@ def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Se
                 each for each, moving in under_way.items() if broker in moving.adding
             ).items()
         ]
-        with suppress(KafkaError):
+        with suppress(CommandFailed):
             response = ask(client, DescribeLogDirsRequest(topics=topics), broker)
             of_partitions = (part for found in response.results for topic in found.topics for part in topic.partitions)
             sizes[broker] = sum(part.partition_size for part in of_partitions)

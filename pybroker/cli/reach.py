@@ -16,25 +16,32 @@ from pybroker.cli.failure import CommandFailed
 
 # A person at a prompt should learn in seconds that no broker is there; one that starts anew has as long.
 REACHED_WITHIN_S: Final = 5.0
+# Of one address; more than a broker needs that has much to do.
+CONNECTED_WITHIN_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 _WAIT_S: Final = 3.0
 
 
-def reach(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> None:
-    """Return once one of the brokers has let this client in; raises ``CommandFailed`` with a sentence for each."""
-    if not access.is_known:
-        return
+def reached(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> BrokerConnection:
+    """A connection to one of the brokers, which has let this client in; ``CommandFailed``, a sentence for each."""
     deadline_s = time.monotonic() + within_s
     while True:
         failed: list[NotReached] = []
         for address in addresses:
             wait_s = min(_WAIT_S, max(deadline_s - time.monotonic(), 2 * _PAUSE_S))
+            connection = BrokerConnection(address, access, wait_s)
             try:
-                with BrokerConnection(address, access, wait_s) as connection:
-                    connection.open()
-                    return
+                connection.open()
             except NotReached as error:
                 failed.append(error)
+            else:
+                return connection
         if not any(error.passes for error in failed) or time.monotonic() >= deadline_s:
             raise CommandFailed("\n".join(str(error) for error in failed))
         time.sleep(_PAUSE_S)
+
+
+def reach(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> None:
+    """Return once one of the brokers has let this client in; ``CommandFailed`` with a sentence for each."""
+    if access.is_known:
+        reached(addresses, access, within_s).close()

@@ -1,7 +1,7 @@
 """What the client commands need and this environment lacks.
 
 Owns: the comparison of the extra ``cli``, as this distribution's metadata tells it, with what is installed.  A project
-may hold kafka-python 2 and use the broker in its tests: the commands then say so in a line, and not by a trace.
+may hold an older client library and use the broker in its tests: the commands then say so in a line.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.cli import acl_requests, config_requests, group_requests, quotas, tokens
+from pybroker.cli import acl_requests, config_requests, group_requests, quotas, tokens, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session
 from pybroker.cli.connection import retried
@@ -112,12 +112,8 @@ def find(client: Any, names: Names) -> Traces:
         {user: found for user, found in scram_users.described(client, []).items() if names.has_user(user)},
         [acl for acl in acl_requests.described(client, _ANY_ACL) if names.has_acl(acl)],
         [row for row in quotas.described(client, {}) if names.has_user(row["entity"].get("user"))],
-        [topic for topic in sorted(retried(client.list_topics)) if names.has(topic)],
-        {
-            group["group_id"]: group.get("group_state")
-            for group in retried(client.list_groups)
-            if names.has(group["group_id"])
-        },
+        [topic for topic in sorted(retried(lambda: topic_requests.names(client))) if names.has(topic)],
+        {each.group: each.state for each in retried(lambda: group_requests.listed(client)) if names.has(each.group)},
         [group for group in _groups_with_settings(client) if names.has(group)],
         [token for token in tokens.all_tokens(client) if names.has_token(token)],
     )
@@ -133,7 +129,7 @@ def take_away(session: Session, client: Any, names: Names, traces: Traces) -> li
     for row in traces.quotas:
         quotas.alter(client, [row["entity"]], dict.fromkeys(row["quotas"]))
     if traces.topics:
-        answers = retried(lambda: client.delete_topics(traces.topics, raise_errors=False))["topics"]
+        answers = retried(lambda: topic_requests.delete(client, traces.topics))
         gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         failures += [
             f"topic {each['name']}: {named_error(each['error_code'], each.get('error_message'))}"

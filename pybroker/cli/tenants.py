@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pybroker.cli import acl_requests, quotas
+from pybroker.cli import acl_requests, quotas, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import RETRY_BACKOFF_S, retried
@@ -207,7 +207,7 @@ def _refuse_who_is_more(session: Session, client: Any, name: str, members: list[
     others |= {member: tenant for member, tenant in by_name.items() if tenant in tenants}
     if taken := next((member for member in members if member in others), None):
         raise CommandFailed(f"{taken} belongs to the tenant {others[taken]}")
-    if (own := client.config["sasl_plain_username"]) in map(_user, members):
+    if (own := client.access.user) in map(_user, members):
         raise CommandFailed(f"user {own} is who runs this command")
     if there := find(client, Names(name)).told():
         raise CommandFailed(f"{there}: there already, and it would be the tenant's; delete {name} --remains")
@@ -259,7 +259,7 @@ def _tenants(client: Any) -> dict[str, list[str]]:
 def _topics(client: Any, names: Iterable[str]) -> dict[str, list[str]]:
     """The topics of each tenant."""
     found: dict[str, list[str]] = {name: [] for name in names}
-    for topic in sorted(retried(client.list_topics)):
+    for topic in sorted(retried(lambda: topic_requests.names(client))):
         name = topic.partition(".")[0]
         if name in found and "." in topic:
             found[name].append(topic)

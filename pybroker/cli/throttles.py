@@ -6,18 +6,17 @@ Owns: which settings those are, and the requests that set, find and remove them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from pybroker.cli import config_requests
+from pybroker.cli.config_requests import Changes
 from pybroker.cli.connection import retried
-from pybroker.cli.failure import CommandFailed
 from pybroker.cli.wire_requests import brokers
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 SENDERS, RECEIVERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 _SOURCES = {"DYNAMIC_BROKER_CONFIG", "DYNAMIC_TOPIC_CONFIG"}  # of what was set for this very broker or topic
-
-Changes = Mapping[str, tuple[str, str | None]]  # by name: operation and value, as kafka-python takes them
 
 
 class Move(NamedTuple):
@@ -62,22 +61,18 @@ def _set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
 
 def find_throttles(client: Any, topics: Iterable[str]) -> list[Throttle]:
     """What holds replicas of ``topics`` back, and the rates of all brokers that run."""
-    described = retried(lambda: _describe(client, topics), finds_brokers=True)
+    return retried(lambda: _found(client, topics), finds_brokers=True)
+
+
+def _found(client: Any, topics: Iterable[str]) -> list[Throttle]:
+    resources = [("broker", str(each), RATES) for each in brokers(client)]
+    resources += [("topic", name, (SENDERS, RECEIVERS)) for name in sorted(topics)]
     return [
-        Throttle(of, name, setting, entry["value"])
-        for of, by_name in described.items()
-        for name, settings in by_name.items()
-        for setting, entry in sorted(settings.items())
-        if entry["config_source"] in _SOURCES
+        Throttle(of, name, setting["name"], setting["value"])
+        for of, name, settings in resources
+        for setting in config_requests.described(client, of, name)
+        if setting["name"] in settings and setting["source"] in _SOURCES
     ]
-
-
-def _describe(client: Any, topics: Iterable[str]) -> Any:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resources = [ConfigResource(ConfigResourceType.BROKER, str(each), list(RATES)) for each in brokers(client)]
-    resources += [ConfigResource(ConfigResourceType.TOPIC, name, [SENDERS, RECEIVERS]) for name in sorted(topics)]
-    return client.describe_configs(resources, config_filter="all")
 
 
 def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:
@@ -90,12 +85,5 @@ def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:
 
 def _alter(client: Any, wanted: Sequence[tuple[str, str, Changes]]) -> None:
     """IncrementalAlterConfigs; raises ``CommandFailed`` for the first resource that refuses."""
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    if not wanted:
-        return
-    resources = [ConfigResource(ConfigResourceType[of.upper()], name, configs=changes) for of, name, changes in wanted]
-    answers = retried(lambda: client.alter_configs(resources, raise_on_unknown=False))
-    for of, name, _ in wanted:
-        if (outcome := answers[of][name]) != "OK":
-            raise CommandFailed(f"{of} {name}: {outcome}")
+    for of, name, changes in wanted:
+        config_requests.alter(client, of, name, changes, dry_run=False)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import fnmatch
 import time
-import uuid
 from typing import Annotated, Any
 
 import typer
 
-from pybroker.cli import config_requests, log_requests
+from pybroker.cli import config_requests, log_requests, topic_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import retried
@@ -21,7 +20,7 @@ from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output, show_size
-from pybroker.cli.partition_leaders import choose_partitions
+from pybroker.cli.partition_leaders import Partition, choose_partitions
 from pybroker.cli.wire_requests import brokers
 from pybroker_protocol.uuids import uuid_text
 
@@ -33,9 +32,9 @@ TOPIC_ALREADY_EXISTS = 36
 CLEANUP_POLICY = "cleanup.policy"
 
 
-def kafka_uuid(text: str | None) -> str | None:
+def kafka_uuid(uuid: bytes | None) -> str | None:
     """A uuid as Kafka's tools print it."""
-    return uuid_text(uuid.UUID(text).bytes) if text else None
+    return None if uuid is None else uuid_text(uuid)
 
 
 def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
@@ -48,7 +47,7 @@ def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, An
 
 def describe_all(client: Any, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
     """Metadata of those of the topics that there are, by name, and why there is none of the others."""
-    answers: list[dict[str, Any]] = retried(lambda: client.describe_topics(names))
+    answers: list[dict[str, Any]] = retried(lambda: topic_requests.described(client, names))
     topics = sorted((each for each in answers if not each["error_code"]), key=lambda each: str(each["name"]))
     return topics, [refused(f"topic {each['name']}", each["error_code"]) for each in answers if each["error_code"]]
 
@@ -115,13 +114,10 @@ def create_topics(
     settings = parse_pairs(configs, "--config")
     if compact and settings.setdefault(CLEANUP_POLICY, "compact") != "compact":
         raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
-    wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}
     with session.client() as client:
-        answer = retried(
-            lambda: client.create_topics(dict.fromkeys(names, wanted), validate_only=dry_run, raise_errors=False)
-        )
+        answers = retried(lambda: topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run))
     ignored = {TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    report(session.output, answer["topics"], done="valid" if dry_run else "created", ignored=ignored)
+    report(session.output, answers, done="valid" if dry_run else "created", ignored=ignored)
 
 
 @admin_command(app, "delete")
@@ -133,9 +129,9 @@ def delete_topics(
 ) -> None:
     """Delete topics and all their records."""
     with session.client() as client:
-        answer = retried(lambda: client.delete_topics(names, raise_errors=False))
+        answers = retried(lambda: topic_requests.delete(client, names))
     ignored = {UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    report(session.output, answer["topics"], done="deleted", ignored=ignored)
+    report(session.output, answers, done="deleted", ignored=ignored)
 
 
 def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored: set[int]) -> None:
@@ -294,15 +290,15 @@ def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: b
 
 def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
     """One topic's document: metadata, modified settings, and offsets where a leader can tell them."""
-    from kafka import OffsetSpec, TopicPartition
-
     name = topic["name"]
-    led = [TopicPartition(name, p["partition_index"]) for p in topic["partitions"] if p["leader_id"] >= 0]
-    starts = retried(lambda: client.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))) if led else {}
-    ends = retried(lambda: client.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))) if led else {}
+    leaders = {
+        Partition(name, p["partition_index"]): p["leader_id"] for p in topic["partitions"] if p["leader_id"] >= 0
+    }
+    starts = retried(lambda: log_requests.offsets_at(client, leaders, log_requests.EARLIEST))
+    ends = retried(lambda: log_requests.offsets_at(client, leaders, log_requests.LATEST))
     partitions = []
     for partition in sorted(topic["partitions"], key=lambda p: int(p["partition_index"])):
-        key = TopicPartition(name, partition["partition_index"])
+        key = Partition(name, partition["partition_index"])
         partitions.append(
             {
                 "partition": partition["partition_index"],
@@ -311,8 +307,8 @@ def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
                 "replicas": partition["replica_nodes"],
                 "isr": partition["isr_nodes"],
                 "offline": partition.get("offline_replicas", []),
-                "start_offset": starts[key].offset if key in starts else None,
-                "end_offset": ends[key].offset if key in ends else None,
+                "start_offset": offset_of(starts, key),
+                "end_offset": offset_of(ends, key),
             }
         )
     configs = topic_configs(client, name)
@@ -326,6 +322,14 @@ def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
         "configs": {key: config["value"] for key, config in configs.items() if is_own(config)},
         "partitions": partitions,
     }
+
+
+def offset_of(answers: dict[Partition, tuple[int, int]], partition: Partition) -> int | None:
+    """What a leader has told of one; None where there is none."""
+    code, offset = answers.get(partition, (0, None))
+    if code:
+        raise refused(partition, code)
+    return offset
 
 
 def topic_configs(client: Any, name: str) -> dict[str, dict[str, Any]]:
@@ -396,7 +400,6 @@ def alter_topic(
 
 def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None:
     """CreatePartitions for one topic, to ``count`` in all."""
-    answer = retried(lambda: client.create_partitions({name: count}, validate_only=dry_run, raise_errors=False))
-    for result in answer.results:
-        if result.error_code:
-            raise refused(f"topic {name}", result.error_code, result.error_message)
+    code, message = retried(lambda: topic_requests.set_partitions(client, name, count, dry_run=dry_run))
+    if code:
+        raise refused(f"topic {name}", code, message)

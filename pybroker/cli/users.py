@@ -175,9 +175,9 @@ def acting_as(session: Session, client: Any, name: str) -> Iterator[Any]:
 
     For what nobody but the user itself may ask.  It gets a password that nobody learns, and has none afterwards.
     """
-    if not client.config["security_protocol"].startswith("SASL_"):
+    if not client.access.protocol.startswith("SASL_"):
         raise CommandFailed(f"nobody logs in at {session.options.bootstrap}")
-    known = MECHANISMS.get(client.config["sasl_mechanism"])
+    known = MECHANISMS.get(client.access.mechanism or "")
     mechanisms = [SHA_512, SHA_256] if known is None else [known]
     password = secrets.token_urlsafe(USER_SALT_BYTES)
     login = [f"sasl.username={name}", f"sasl.password={password}"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pybroker.cli.failure import CommandFailed
+from pybroker.extras import how_to_install
 
 ValueReader = Callable[[bytes], Any]
 
@@ -40,7 +41,7 @@ def value_reader(
             assert message is not None
             return _protobuf_reader(protobuf, message, registry_header)
     except ModuleNotFoundError as error:
-        raise CommandFailed(f"a schema needs {error.name}: pip install 'pybroker[values]'") from error
+        raise CommandFailed(f"a schema needs {error.name}: {how_to_install('values')}") from error
     return None
 
 

@@ -116,12 +116,11 @@ def import_all() -> None:
     from encodings import idna  # of the first name that is looked up
 
     import confluent_kafka
-    import kafka.admin
 
     from pybroker.cli import data_clients
     from pybroker.cli.app import run_client
 
-    assert all((confluent_kafka, kafka.admin, data_clients, idna))
+    assert all((confluent_kafka, data_clients, idna))
     # Typer imports pydantic, where it is, with the first parameter that it looks at: 0.3 s of processor time.
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         for arguments in (["--help"], ["topics", "create"]):

@@ -13,7 +13,8 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.cli.client_file import file_settings
 from pybroker.cli.client_settings import ClientOptions, gathered, parse_addresses, parse_pairs
-from pybroker.cli.connection import client_config
+from pybroker.cli.connection import admin_client
+from pybroker.cli.data_clients import library_settings
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.serve import build_parser, parse_setting
 
@@ -21,24 +22,15 @@ OAUTH = "sasl.mechanism=OAUTHBEARER"
 URL = "sasl.oauthbearer.token.endpoint.url"
 WHO = "sasl.oauthbearer.client.credentials.client.id=me\nsasl.oauthbearer.client.credentials.client.secret=hunter2"
 
-DEFAULTS = {
-    "security_protocol": "PLAINTEXT",
-    "linger_ms": 0,
-    "ssl_check_hostname": True,
-    "ssl_cafile": None,
-    "x_s": 1.5,
-}
-
 
 def test_settings_take_the_names_of_kafka_and_of_librdkafka() -> None:
-    texts = ["security.protocol=SSL", "linger.ms=5", "ssl.check.hostname=false", "ssl.ca.location=/a=b", "x.s=2.5"]
-    gathered_texts = gathered(ClientOptions("", texts), lambda _: True).texts
-    assert client_config(gathered_texts, DEFAULTS) == {
-        "security_protocol": "SSL",
-        "linger_ms": 5,
-        "ssl_check_hostname": False,
-        "ssl_cafile": "/a=b",
-        "x_s": 2.5,
+    texts = ["security.protocol=SSL", "linger.ms=5", "ssl.check.hostname=false", "ssl.ca.location=/a=b"]
+    assert library_settings(gathered(ClientOptions("", texts), lambda _: True), {"linger.ms": "0", "acks": "all"}) == {
+        "security.protocol": "SSL",
+        "linger.ms": "5",
+        "ssl.endpoint.identification.algorithm": "none",
+        "ssl.ca.location": "/a=b",
+        "acks": "all",
     }
 
 
@@ -48,10 +40,22 @@ def test_a_setting_without_name_or_value_is_wrong_use(text: str) -> None:
         gathered(ClientOptions("", [text]), lambda _: True)
 
 
-@pytest.mark.parametrize("texts", [{"nonsense": "1"}, {"linger.ms": "soon"}])
-def test_a_setting_that_the_client_does_not_take_is_wrong_use(texts: dict[str, str]) -> None:
-    with pytest.raises(typer.BadParameter, match=next(iter(texts))):
-        client_config(texts, DEFAULTS)
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense=1", "request.timeout.ms=soon", "ssl.cipher.suites=ROT13", "security.protocol=TLS", "sasl.pasword=x"],
+)
+def test_a_setting_that_the_client_does_not_take_is_wrong_use(text: str) -> None:
+    with (
+        pytest.raises(typer.BadParameter, match=text.partition("=")[0]),
+        admin_client(ClientOptions("127.0.0.1:1", [text])),
+    ):
+        pass
+
+
+def test_a_setting_of_producers_alone_is_none_of_the_other_commands() -> None:
+    wanted = ClientOptions("127.0.0.1:1", ["linger.ms=5", "bootstrap.timeout.ms=1"])
+    with pytest.raises(CommandFailed, match="refuses the connection"), admin_client(wanted):
+        pass
 
 
 def test_names_of_kafka_python_are_taken_too() -> None:

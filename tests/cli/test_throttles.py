@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from kafka.admin import ConfigResource
-from kafka.errors import UnknownBrokerIdError
-
+from pybroker.cli.connection import UnknownBroker
 from pybroker.cli.throttles import Move, find_throttles, set_throttle
+from pybroker_protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from pybroker_protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pybroker_protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from pybroker_protocol.schema import Request
 
 
 class Client:
@@ -18,26 +23,26 @@ class Client:
         self._running = [1, 2, 3]
         self.altered: list[str] = []
 
-    def describe_cluster(self) -> dict[str, Any]:
+    def metadata(self) -> MetadataResponse:
         running, self._running = self._running, [2, 3]
-        return {"brokers": [{"broker_id": each} for each in running]}
+        brokers = [MetadataResponseBroker(node_id=each, host="localhost", port=9092) for each in running]
+        return MetadataResponse(brokers=brokers, topics=[])
 
-    def _ask(self, resources: Sequence[ConfigResource]) -> list[str]:
-        names = [resource.name for resource in resources]
-        if "1" in names:
-            raise UnknownBrokerIdError(1)
-        return names
-
-    def alter_configs(self, resources: Sequence[ConfigResource], raise_on_unknown: bool) -> dict[str, Any]:
-        self.altered = self._ask(resources)
-        answers: dict[str, dict[str, str]] = {"broker": {}, "topic": {}}
-        for name in self.altered:
-            answers["broker" if name.isdigit() else "topic"][name] = "OK"
-        return answers
-
-    def describe_configs(self, resources: Sequence[ConfigResource], config_filter: str) -> dict[str, Any]:
-        self._ask(resources)
-        return {}
+    def ask(self, request: Request, node_id: int | None, **_versions: Any) -> Any:
+        if node_id == 1:
+            self.altered.clear()
+            raise UnknownBroker("no broker with the id 1 runs")
+        assert hasattr(request, "resources")
+        (resource,) = request.resources
+        kind = resource.resource_type
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            self.altered.append(resource.resource_name)
+            outcome = AlterConfigsResourceResponse(error_code=0, resource_type=kind, resource_name="")
+            return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=[outcome])
+        described = DescribeConfigsResult(
+            error_code=0, error_message=None, resource_type=kind, resource_name="", configs=[]
+        )
+        return DescribeConfigsResponse(throttle_time_ms=0, results=[described])
 
 
 def test_a_broker_that_ends_while_a_throttle_is_set_is_passed_over() -> None:

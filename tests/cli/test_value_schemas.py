@@ -134,7 +134,7 @@ def test_a_message_that_the_descriptors_lack_is_told(protobuf: Path) -> None:
 
 def test_a_library_that_is_missing_is_named(avro: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(CommandFailed, match=r"needs fastavro: pip install 'pybroker\[values\]'"):
+    with pytest.raises(CommandFailed, match=r"needs fastavro: pip install .*values"):
         value_reader(avro, None, None, registry_header=False)
 
 

@@ -102,14 +102,14 @@ def test_every_requirement_of_the_commands_is_looked_at(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("present", "is_met"),
-    [("2.3.3", False), ("3.0.11", False), ("3.0.12", True), ("3.0.12.post1", True), ("3.1rc1", True), ("10.0", True)],
+    [("1.9.2", False), ("2.5.3", False), ("2.6", True), ("2.6.0.post1", True), ("2.7rc1", True), ("10.0", True)],
 )
 def test_an_older_client_library_does_not_serve_the_commands(
     monkeypatch: pytest.MonkeyPatch, present: str, is_met: bool
 ) -> None:
     others = dict.fromkeys(names(EXTRAS["cli"]), "99")
-    installed(monkeypatch, {**others, "kafka-python": present})
-    assert requirements.unmet_requirements() == ([] if is_met else ["kafka-python>=3.0.12"])
+    installed(monkeypatch, {**others, "confluent-kafka": present})
+    assert requirements.unmet_requirements() == ([] if is_met else ["confluent-kafka>=2.6"])
 
 
 def base(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -113,7 +113,7 @@ def test_the_fixtures_go_with_kafka_python_2(wheel: Path, tmp_path: Path) -> Non
     (example,) = (example for example in examples("python", ROOT / "README.md") if "kafka_broker" in example.code)
     run_test(environment, tmp_path, example.code)
     told = environment.run("pybroker", "topics", "list").stderr
-    assert "kafka-python>=3" in told
+    assert "confluent-kafka>=2.6" in told
     assert len(told.splitlines()) == 1
 
 
