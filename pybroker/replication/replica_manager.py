@@ -210,28 +210,30 @@ class ReplicaManager:
         log = partition_log.open()
         if log.refuses:
             return None  # opening it showed that it cannot be read: it must not look empty
-        if self._leads_alone(state):
-            self._logs.take_hole(log.topic, log.partition)  # whatever is here is committed, and nobody has more
+        leads_alone = self._leads_alone(state)
+        if leads_alone or len(state.replicas) > 1:
+            self._cut_at_hole(log, leads_alone or self._may_have_all(state))
+        if leads_alone:
             advance_high_watermark(log)
-        elif len(state.replicas) > 1:
-            self._cut_at_hole(log, state)
         if log.committed_end < log.log_end_offset:
             # What a process that died had only written is shown once it is synced.
             log.flushes.flush(lambda: self._on_synced(log))
         return partition_log
 
-    def _cut_at_hole(self, log: Log, state: PartitionImage) -> None:
-        """A log that may lack something in its middle must not pass for a whole one: the leader has what is cut.
+    def _cut_at_hole(self, log: Log, may_have_all: bool) -> None:
+        """A log that lacks something in its middle must not pass for a whole one: the leader has what is cut.
 
-        Of the last replica in sync nothing is cut that may have been committed, so where acknowledgements wait for
-        syncs what follows a hole, since that was acknowledged to nobody; in a compacted log it may be none.
+        Where nobody else may have it nothing is cut that may have been committed, so where acknowledgements wait for
+        syncs what follows a hole, since that was acknowledged to nobody: a producer that repeats what was lost would
+        be refused, and write what it had in flight behind that twice.
         """
         hole = self._logs.take_hole(log.topic, log.partition)
         if hole is None:
             return
-        if not self._may_have_all(state) or (log.acks_wait_for_syncs and not log.config.compact):
-            logger.warning("%s-%d is cut at offset %d, where it may lack records", log.topic, log.partition, hole)
-            log.truncate_to(hole)
+        is_loss = hole.is_certain or not log.config.compact
+        if not may_have_all or (log.acks_wait_for_syncs and is_loss):
+            logger.warning("%s-%d is cut at offset %d, where it lacks records", log.topic, log.partition, hole.offset)
+            log.truncate_to(hole.offset)
 
     def _may_have_all(self, state: PartitionImage) -> bool:
         """Whether the replica here may hold what was committed and nobody else has."""

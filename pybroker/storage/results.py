@@ -73,6 +73,16 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class Hole(NamedTuple):
+    """Where a recovery found that a log has lost something, and has what came behind it.
+
+    ``is_certain``: else what is missing may have been cleaned away, in a compacted log, by Kafka or an older version.
+    """
+
+    offset: int
+    is_certain: bool
+
+
 class AppendResult:
     """The fate of one append; offsets are -1 where ``error_code`` is not 0.
 

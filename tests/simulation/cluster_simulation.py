@@ -158,7 +158,9 @@ class ClusterSimulation(Run):
 
     def newest_image(self) -> ClusterImage | None:
         """The newest that any broker has; None where none runs."""
-        images = [process.server.services.metadata.image for process in self.world.processes if process.server]
+        services = [process.server.services for process in self.world.processes if process.server]
+        # One that was made has none before the first step of its start.
+        images = [each.metadata.image for each in services if hasattr(each, "metadata")]
         return max(images, key=lambda image: image.epoch, default=None)
 
     def _coordinator(self, group: str) -> Process | None:

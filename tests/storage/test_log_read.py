@@ -14,6 +14,7 @@ from pybroker.storage.files import segment_file as segment_module
 from pybroker.storage.files.os_file import is_resident  # the kernel's word, whatever the fixtures say
 from pybroker.storage.log import log_reader
 from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.log.log_rolling import roll
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     KAFKA_STORAGE_ERROR,
@@ -101,6 +102,7 @@ def test_read_over_a_hole_of_compaction_goes_on_behind_it(storage: Storage) -> N
 def test_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(storage: Storage) -> None:
     log = storage.log()
     log.append_as_follower(memoryview(batch([bytes(3000)])))
+    roll(log, 50)  # as Kafka's follower does
     log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=50)))
     assert [segment.base_offset for segment in log.segments] == [0, 50]
     assert read(log, 1)[0][0] == 50
@@ -111,6 +113,8 @@ def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
 ) -> None:
     log = storage.log()
     for base_offset in (0, 50, 90):
+        if base_offset:
+            roll(log, base_offset)  # as Kafka's follower does
         log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=base_offset)))
     assert [segment.base_offset for segment in log.segments] == [0, 50, 90]
     for offset, expected in ((1, 50), (51, 90)):

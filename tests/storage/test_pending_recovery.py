@@ -28,9 +28,9 @@ def recovered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     recover_partition = recovery.recover_partition
 
-    def note(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
+    def note(directory: Path, *offsets: int) -> Recovered:
         names.append(directory.name)
-        return recover_partition(directory, recovery_point, log_start_offset, expiration_ms)
+        return recover_partition(directory, *offsets)
 
     monkeypatch.setattr(recovery, "recover_partition", note)
     return names

@@ -16,6 +16,7 @@ from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
 from pybroker.storage.files.offset_index import OffsetIndex
 from pybroker.storage.log import recovery
 from pybroker.storage.log.log import Log
+from pybroker.storage.results import Hole
 from pybroker.storage.rules.producer_state import ProducerStateEntry
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
@@ -334,7 +335,7 @@ def test_a_segment_that_ends_before_the_next_one_begins_is_told(make_storage: Ma
     os.truncate(path, path.stat().st_size - len(piece))
     again = make_storage()
     assert again.log().log_end_offset == 100
-    assert again.manager.take_hole("t", 0) == lost
+    assert again.manager.take_hole("t", 0) == Hole(lost, is_certain=True)
     assert again.manager.take_hole("t", 0) is None
 
 

@@ -4,8 +4,10 @@ Owns the timer, the workers (``log.cleaner.threads`` of them, each with a runner
 partitions turned out not to be cleanable, and the checkpoints.  Everything here runs on the broker's loop but the
 runners' steps.
 
-Invariants: one round per log at a time; retention leaves a log alone while it is cleaned; a truncation, a deletion or a
-failure of the log's directory aborts its round, and nothing of an aborted round is swapped in.
+Invariants: nothing past the recovery point that the disk knows is ever swapped, so that a recovery can tell what was
+cleaned away from what was lost; one round per log at a time; retention leaves a log alone while it is cleaned; a
+truncation, a deletion or a failure of the log's directory aborts its round, and nothing of an aborted round is swapped
+in.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env, Executor
     from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.files.segment import Segment
+    from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
 
 DEATHS_MAX = 3
@@ -82,11 +85,17 @@ class LogCleaner:
         config: BrokerConfig,
         logs: Callable[[], list[PartitionLog]],
         make_runner: Callable[[], Runner],
+        cover: Callable[[Log, int], Callable[[], object] | None],
     ) -> None:
+        """``cover(log, offset)`` gives what has the disk know a recovery point at or past ``offset``, if it does not.
+
+        It is called when the log's own one is there.
+        """
         self._env = env
         self._config = config
         self._logs = logs
         self._make_runner = make_runner
+        self._cover = cover
         self._checkpoints = CleanerCheckpoints()
         self._workers: list[_Worker] = []
         self._rounds: dict[Path, _RunningRound] = {}  # by the log's path
@@ -187,7 +196,35 @@ class LogCleaner:
         worker.resting = False
         self._rounds[log.path] = round_
         worker.runner.begin(job)
-        self._submit_step(round_)
+        opened = log.open()
+        if opened.recovery_point < chosen.first_uncleanable_offset:
+            opened.flushes.flush(partial(self._on_flushed, round_))
+        else:
+            self._on_flushed(round_)
+
+    def _on_flushed(self, round_: _RunningRound) -> None:
+        """What is to be cleaned is on the disk: have the recovery point there, too, before anything changes."""
+        log, bound = round_.log.open(), round_.chosen.first_uncleanable_offset
+        if round_.aborted or round_.log.refuses or log.recovery_point < bound:
+            self._give_up(round_)
+            return
+        try:
+            write = self._cover(log, bound)
+        except Exception as error:
+            self._on_error(round_, error)
+            return
+        if write is None:
+            self._submit_step(round_)
+        else:
+            round_.worker.executor.submit(write, partial(self._on_covered, round_))
+
+    def _on_covered(self, round_: _RunningRound, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._on_error(round_, error)
+        elif round_.aborted or round_.log.refuses:
+            self._give_up(round_)
+        else:
+            self._submit_step(round_)
 
     def _job(self, chosen: LogToClean, sources: list[Segment], small: bool) -> CleaningJob:
         log, config, broker = chosen.log.open(), chosen.log.config, self._config

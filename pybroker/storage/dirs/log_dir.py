@@ -12,6 +12,10 @@ A directory, or a partition's files, that were moved away count as failed, too (
 segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
 sync before anybody is told of it.  Kafka notices at its next roll or deletion.
 
+While a broker runs there is ``pybroker-cleaned-below-recovery-points``, made of the clean-shutdown mark, or in a
+directory without partitions, and gone after a clean stop.  It says that this version's cleaner alone was at work since
+all was on the disk: Kafka's, and those of versions before, clean past the recovery points that the disk knows.
+
 Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 """
 
@@ -37,6 +41,7 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+CLEANED_BELOW_FILE = "pybroker-cleaned-below-recovery-points"
 
 # POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
 # broker in this process must be refused before it opens the file.
@@ -87,6 +92,7 @@ class LogDir:
         "before_first_file",
         "before_opening",
         "clean_broker_epoch",
+        "cleaned_below_recovery_points",
         "closing",
         "directory_id",
         "had_clean_shutdown",
@@ -114,6 +120,7 @@ class LogDir:
         self.before_opening: Callable[[TopicPartition], None] = lambda key: None
         self.directory_id = ZERO_UUID
         self.had_clean_shutdown = False
+        self.cleaned_below_recovery_points = False  # since the last clean stop
         self.clean_broker_epoch = -1
         self._env = env
         self._executors: dict[str, Executor] = {}
@@ -187,15 +194,25 @@ class LogDir:
         try:
             text = path.read_text("utf-8", "replace")
         except FileNotFoundError:
+            self.cleaned_below_recovery_points = (self.path / CLEANED_BELOW_FILE).exists()
             return
-        self.had_clean_shutdown = True
+        self.had_clean_shutdown = self.cleaned_below_recovery_points = True
         try:
             self.clean_broker_epoch = int(json.loads(text)["brokerEpoch"])
         except (ValueError, KeyError, TypeError):  # Older versions left the file empty.
             self.clean_broker_epoch = -1
-        path.unlink()
+        os_file.rename(path, self.path / CLEANED_BELOW_FILE)
         if self.sync:
             os_file.sync_path(self.path)
+
+    def has_no_partitions(self) -> None:
+        """There is nothing here that another cleaner was at.  Raises OSError."""
+        try:
+            # The first sync of a partition's files covers the name, too.
+            os.close(os_file.open_for_append(self.path / CLEANED_BELOW_FILE))
+        except OSError as error:
+            if not os_file.is_passing(error):
+                raise
 
     def sync_file_system(self) -> None:
         """Sync everything in the file system of the directory.  Raises OSError."""
@@ -205,6 +222,7 @@ class LogDir:
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
         """Say that everything in the directory is whole, so that the next start need not look."""
+        (self.path / CLEANED_BELOW_FILE).unlink(missing_ok=True)
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
 

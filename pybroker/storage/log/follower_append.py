@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.storage.files.offset_index import offset_max_of
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
 from pybroker_protocol.checksum import crc32c
@@ -142,9 +143,10 @@ def _make_place(log: LogState, header: HeaderFields, size: int) -> AppendResult 
     """Have what a batch needs that cannot be written behind the last one; why that is impossible."""
     base_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
     if log.active.must_roll(size, last_offset, header[MAX_TIMESTAMP]):
-        # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.
-        had_files = log.on_disk
-        refused = make_room(log, 0, base_offset)
+        # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.  A recovery
+        # would take what is missing there for lost.
+        had_files, end_offset = log.on_disk, log.log_end_offset
+        refused = make_room(log, 0, end_offset if last_offset <= offset_max_of(end_offset) else base_offset)
         if refused is None and not had_files and last_offset > log.active.offset_end:
             refused = make_room(log, 0, base_offset)  # the first segment begins at the log's start
         if refused is not None:

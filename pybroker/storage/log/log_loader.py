@@ -72,6 +72,7 @@ def load_log(log: LogState, restart_point: RestartPoint) -> None:
 
     logger.warning("%s is not whole, recovering it", log.path)
     settings, start_offset = log.environment.settings, restart_point.log_start_offset
+    # A hole is of no interest here: the recovery after a crash has found it, and after a clean stop there is none.
     recovered = recover_partition(log.path, damaged_from, start_offset, settings.producer_id_expiration_ms)
     if settings.sync:
         sync_transaction_indexes(log.path, recovered.from_offset, restart_point.recovery_point)

@@ -34,6 +34,7 @@ from pybroker.storage.files.file_names import (
     file_name,
 )
 from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
+from pybroker.storage.files.offset_index import offset_max_of
 from pybroker.storage.files.segment_scan import RebuiltIndexes, SegmentScan
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage.log.producer_snapshot import SNAPSHOT_SUFFIX, delete_snapshots, latest_snapshot, write_snapshot
@@ -51,8 +52,8 @@ logger = logging.getLogger("pybroker.storage")
 class Recovered(NamedTuple):
     """The log end offset, and from where on files were written anew: none of them is synced.
 
-    ``hole``: where a segment ends before the next one begins, None if none does.  The cleaner may have taken records
-    away there; or the power failed when the next one's name was on the disk, and the end of this one was not.
+    ``hole``: where a segment lost its end and the next one is there, None if none did (``_lost_from``).  The power
+    failed when the next one's name was on the disk, and the end of this one was not.
     """
 
     end_offset: int
@@ -60,8 +61,13 @@ class Recovered(NamedTuple):
     hole: int | None = None
 
 
-def recover_partition(directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int) -> Recovered:
+def recover_partition(
+    directory: Path, recovery_point: int, log_start_offset: int, expiration_ms: int, clean_offset: int = 0
+) -> Recovered:
     """Recover one partition's directory.  Raises OSError and StorageError.
+
+    ``clean_offset``: what the cleaner's checkpoint says of the log; what is missing behind a segment that begins below
+    was cleaned away.
 
     Without room on the disk what can be made anew from the data is left out, for whoever opens the log: a torn tail is
     cut all the same.
@@ -81,8 +87,8 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     hole = None
     for i in range(first, len(files)):
         base_offset, size, _ = files[i]
-        if hole is None and base_offset > end_offset:
-            hole = end_offset
+        if hole is None and i > first and files[i - 1][0] >= clean_offset:
+            hole = _lost_from(files[i - 1][0], end_offset, base_offset, max(recovery_point, log_start_offset))
         next_base_offset = files[i + 1][0] if i + 1 < len(files) else 1 << 63
         known = _KnownEpochs(epochs, known_epochs, end_offset)
         end_offset, kept = _recover_segment(directory, files[i], next_base_offset, producers, known)
@@ -103,6 +109,17 @@ def recover_partition(directory: Path, recovery_point: int, log_start_offset: in
     if producers.producers or sum(size for _, size, _ in files) > RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
         _write_snapshot(directory, end_offset, producers)  # else an opening finds that there are none as quickly
     return Recovered(end_offset, files[first][0], hole)
+
+
+def _lost_from(former_base_offset: int, end_offset: int, base_offset: int, known_end_offset: int) -> int | None:
+    """Where what was lost begins between a segment's end and the next one's beginning; None if nothing was.
+
+    Nothing is lost below ``known_end_offset``: all that was there was on the disk, or deleted.  What is missing there
+    the cleaner took away, which goes no further than that (``LogCleaner``).  A leader's segment holds no more offsets
+    than its indexes can name: a larger distance is a follower's, whose leader had cleaned away as many.
+    """
+    start = max(end_offset, known_end_offset)
+    return start if start < base_offset <= offset_max_of(former_base_offset) + 1 else None
 
 
 def _write_epochs(epochs: LeaderEpochCache, complete: bool) -> None:

@@ -24,7 +24,7 @@ from pybroker.storage.files import checkpoints
 from pybroker.storage.files.file_names import partition_dir_name
 from pybroker.storage.log.log_environment import RestartPoint
 from pybroker.storage.manager.offset_checkpoint import OffsetCheckpoint
-from pybroker.storage.results import TopicPartition
+from pybroker.storage.results import Hole, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.storage.log.log import Log
@@ -76,7 +76,7 @@ class LogDirState:
         # Where that begins which a recovery found, and did not sync; of logs that are open, their flushes know better.
         self.unsynced_since: dict[TopicPartition, int] = {}
         # Where a recovery found a log that may lack something in its middle, until somebody has asked.
-        self.holes: dict[TopicPartition, int] = {}
+        self.holes: dict[TopicPartition, Hole] = {}
         self._pending_recovery: RecoveryToCome | None = None  # there is none after a clean stop
         directory.before_first_file = self._make_way_for
 
@@ -147,6 +147,11 @@ class LogDirState:
         recovery_point, log_start_offset, high_watermark = (each.offsets.get(key, 0) for each in self._checkpoints())
         return RestartPoint(recovery_point, log_start_offset, high_watermark)
 
+    @property
+    def knows_what_was_cleaned(self) -> bool:
+        """Whether nothing of any log was cleaned away past the recovery point that was read (``LogCleaner``)."""
+        return self.directory.cleaned_below_recovery_points and not self.recovery_points.was_damaged
+
     def note_offsets(self, key: TopicPartition, log: Log) -> None:
         """Take an open log's offsets over into what the checkpoints will say."""
         self.note_recovery_point(key, log)
@@ -155,6 +160,14 @@ class LogDirState:
     def note_recovery_point(self, key: TopicPartition, log: Log) -> None:
         """Where a recovery of that log would begin."""
         self.recovery_points.offsets[key] = log.recovery_point
+
+    def cover(self, key: TopicPartition, log: Log, offset: int) -> Callable[[], object] | None:
+        """What writes, on any thread, a checkpoint by which a recovery begins at ``offset`` or later; ``None`` if the
+        file says so already.  The log's recovery point is there.  Raises OSError."""
+        if self.recovery_points.says(key, offset):
+            return None
+        self.note_recovery_point(key, log)
+        return self.recovery_points.begin_write()
 
     def note_log_start(self, key: TopicPartition, log: Log) -> None:
         """Where that log starts; a start that its first segment tells needs no entry, as in Kafka."""

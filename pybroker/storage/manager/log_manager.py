@@ -30,7 +30,7 @@ from pybroker.storage.manager.log_dir_state import LogDirState, cordon, online
 from pybroker.storage.manager.move_names import InterruptedMoves
 from pybroker.storage.manager.partition_places import Assigned, PartitionPlaces
 from pybroker.storage.manager.replica_moves import ReplicaMoves
-from pybroker.storage.results import StorageError, TopicPartition
+from pybroker.storage.results import Hole, StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -145,6 +145,8 @@ class LogManager:
             if keys:
                 logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), directory.path)
             state.recover(self._pending_recovery(state), keys)
+        if not keys:
+            directory.has_no_partitions()
         state.ready = True
 
     def _pending_recovery(self, state: LogDirState) -> PendingRecovery:
@@ -298,8 +300,8 @@ class LogManager:
     def _open_unused(self, key: TopicPartition) -> PartitionLog | None:
         return None if self.open_unused is None else self.open_unused(*key)
 
-    def take_hole(self, topic: str, partition: int) -> int | None:
-        """Where a log that was opened after a crash may lack something in its middle; it is told once."""
+    def take_hole(self, topic: str, partition: int) -> Hole | None:
+        """Where a log that was opened after a crash lacks something in its middle; it is told once."""
         key = (topic, partition)
         return self._places[key].holes.pop(key, None) if key in self._places else None
 
@@ -412,7 +414,7 @@ class LogManager:
             from pybroker.storage.cleaner.runners import ProcessRunner, ThreadRunner
 
             make_runner = ProcessRunner if self._cleaner_process else ThreadRunner
-            self._log_cleaner = LogCleaner(self._env, self._config, self.logs, make_runner)
+            self._log_cleaner = LogCleaner(self._env, self._config, self.logs, make_runner, self._places.cover)
             self._environment.cleaner = self._log_cleaner
         return self._log_cleaner
 

@@ -22,10 +22,11 @@ logger = logging.getLogger("pybroker.storage")
 class OffsetCheckpoint:
     """One checkpoint file: what it will say (``offsets``), and which deleted partitions the file may still name."""
 
-    __slots__ = ("_directory", "_gone", "_lock", "_newest", "_on_disk", "_path", "offsets")
+    __slots__ = ("_directory", "_gone", "_lock", "_newest", "_on_disk", "_path", "offsets", "was_damaged")
 
     def __init__(self, directory: LogDir, name: str) -> None:
         self.offsets: dict[TopicPartition, int] = {}
+        self.was_damaged = False  # when it was read
         self._directory = directory
         self._path = directory.path / name
         # The last snapshot that was taken to be written, and its number; replaced as a whole, as a thread reads both.
@@ -43,6 +44,7 @@ class OffsetCheckpoint:
             # Recovery then begins at a log's first segment, a log at its first record, its high watermark at its end.
             logger.warning("%s: it is made anew", error)
             self._newest = (1, {})
+            self.was_damaged = True
 
     def forget(self, key: TopicPartition) -> None:
         """Say nothing of a partition any more."""
@@ -53,6 +55,11 @@ class OffsetCheckpoint:
     def names_gone(self) -> bool:
         """Whether the file may name somebody who was forgotten."""
         return bool(self._gone)
+
+    def says(self, key: TopicPartition, offset: int) -> bool:
+        """Whether the file says ``offset`` or more of a partition."""
+        number, offsets = self._newest
+        return self._on_disk >= number and offsets.get(key, 0) >= offset
 
     def write(self) -> None:
         """Write what changed, on the flusher thread."""

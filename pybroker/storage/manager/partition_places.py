@@ -34,6 +34,7 @@ from pybroker.storage.results import StorageError, TopicPartition
 if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.storage.dirs.log_dir import LogDir
+    from pybroker.storage.log.log import Log
     from pybroker.storage.manager.log_dir_state import LogDirState
 
 STRAY_DIR_SUFFIX = "-stray"
@@ -79,6 +80,11 @@ class PartitionPlaces:
     def get(self, key: TopicPartition) -> LogDirState | None:
         """The partition's place, ``None`` while it has none."""
         return self._places.get(key)
+
+    def cover(self, log: Log, offset: int) -> Callable[[], object] | None:
+        """See ``LogDirState.cover``."""
+        key = log.topic, log.partition
+        return self._places[key].cover(key, log, offset)
 
     # Start ------------------------------------------------------------------------------------------------------------
 

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
+from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import LOG_SUFFIX
-from pybroker.storage.results import StorageError, TopicPartition
+from pybroker.storage.results import Hole, StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable
@@ -38,13 +39,14 @@ logger = logging.getLogger("pybroker.storage")
 class PendingRecovery:
     """What is left to be recovered in one log directory."""
 
-    __slots__ = ("_environment", "_state", "_timer", "_waiting")
+    __slots__ = ("_clean_offsets", "_environment", "_state", "_timer", "_waiting")
 
     def __init__(self, environment: LogEnvironment, state: LogDirState) -> None:
         self._environment = environment
         self._state = state
         self._waiting: dict[TopicPartition, None] = {}
         self._timer: Cancellable | None = None
+        self._clean_offsets = CleanerCheckpoints().of(state.directory)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -114,10 +116,14 @@ class PendingRecovery:
         path = state.path_of(key)
         point = state.restart_point(key)
         recovered = recover_partition(
-            path, point.recovery_point, point.log_start_offset, settings.producer_id_expiration_ms
+            path,
+            point.recovery_point,
+            point.log_start_offset,
+            settings.producer_id_expiration_ms,
+            self._clean_offsets.get(key, 0),
         )
         if recovered.hole is not None:
-            state.holes[key] = recovered.hole
+            state.holes[key] = Hole(recovered.hole, state.knows_what_was_cleaned)
         if settings.fsync_before_ack and settings.sync:
             # A killed process left what it had not synced: it is shown from now on, so it has to stay.
             sync_partition(path, recovered.from_offset)

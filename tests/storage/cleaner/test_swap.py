@@ -178,6 +178,7 @@ def test_readers_keep_what_they_hold_while_segments_are_swapped(storage: Storage
 
 def stop_before_swap(world: FakeWorld, storage: Storage) -> None:
     """Let the cleaner work up to where its first group stands ready to be swapped."""
+    world.run()  # the syncs of sealed segments, for which a round waits
     world.timers.call_soon(lambda: None)
     cleaner = storage.manager._cleaner()
     cleaner.start()
