@@ -14,6 +14,7 @@ from pybroker.storage.files import segment_file as segment_module
 from pybroker.storage.files.os_file import is_resident  # the kernel's word, whatever the fixtures say
 from pybroker.storage.log import log_reader
 from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.log.log_rolling import roll
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
     KAFKA_STORAGE_ERROR,
@@ -23,8 +24,6 @@ from pybroker.storage.results import (
 from tests.storage.batches import batch, parse
 from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now
-
-FAR = 1 << 32  # further than the indexes of a segment can name
 
 
 @pytest.fixture
@@ -103,23 +102,26 @@ def test_read_over_a_hole_of_compaction_goes_on_behind_it(storage: Storage) -> N
 def test_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(storage: Storage) -> None:
     log = storage.log()
     log.append_as_follower(memoryview(batch([bytes(3000)])))
-    log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=FAR)))
-    assert [segment.base_offset for segment in log.segments] == [0, FAR]
-    assert read(log, 1)[0][0] == FAR
+    roll(log, 50)  # as Kafka's follower does
+    log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=50)))
+    assert [segment.base_offset for segment in log.segments] == [0, 50]
+    assert read(log, 1)[0][0] == 50
 
 
 def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
     storage: Storage, world: FakeWorld, cold: None
 ) -> None:
     log = storage.log()
-    for base_offset in (0, FAR, 2 * FAR):
+    for base_offset in (0, 50, 90):
+        if base_offset:
+            roll(log, base_offset)  # as Kafka's follower does
         log.append_as_follower(memoryview(batch([bytes(3000)], base_offset=base_offset)))
-    assert [segment.base_offset for segment in log.segments] == [0, FAR, 2 * FAR]
-    for offset, expected in ((1, FAR), (FAR + 1, 2 * FAR)):
-        found = read_cold(world, log.read(offset, 1 << 20, 2 * FAR + 1, True))
+    assert [segment.base_offset for segment in log.segments] == [0, 50, 90]
+    for offset, expected in ((1, 50), (51, 90)):
+        found = read_cold(world, log.read(offset, 1 << 20, 91, True))
         assert parse(found.records)[0][0] == expected
-    assert not len(read_cold(world, log.read(1, 1 << 20, FAR, True)).records)
-    assert not len(read_cold(world, log.read(1, 1 << 20, 2 * FAR + 1, False)).records)
+    assert not len(read_cold(world, log.read(1, 1 << 20, 50, True)).records)
+    assert not len(read_cold(world, log.read(1, 1 << 20, 91, False)).records)
 
 
 def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWorld, cold: None) -> None:
