@@ -75,6 +75,7 @@ def test_lag_of_a_group_that_has_committed_nothing_is_unknown(cli: CommandLine, 
     wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "its partitions")
     (silent,) = cli.json("groups", "lag", "silent")
     consumer.close()
+    cli.ok("groups", "delete", "silent")
     assert (silent["partitions"], silent["lag"], silent["most_behind"]) == (0, None, None)
 
 
@@ -96,4 +97,5 @@ def test_watch_shows_what_changes_until_it_is_ended(cli: CommandLine) -> None:
         assert row["LAG"] == "2"
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_S)
+    cli.ok("groups", "delete", "watcher")
     assert (process.returncode, said) == (130, b"")

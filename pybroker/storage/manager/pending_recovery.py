@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
-from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import LOG_SUFFIX
 from pybroker.storage.results import Hole, StorageError, TopicPartition
@@ -46,7 +45,7 @@ class PendingRecovery:
         self._state = state
         self._waiting: dict[TopicPartition, None] = {}
         self._timer: Cancellable | None = None
-        self._clean_offsets = CleanerCheckpoints().of(state.directory)
+        self._clean_offsets: Mapping[TopicPartition, int] | None = None  # of the cleaner's checkpoint, once it is read
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -120,7 +119,7 @@ class PendingRecovery:
             point.recovery_point,
             point.log_start_offset,
             settings.producer_id_expiration_ms,
-            self._clean_offsets.get(key, 0),
+            self._clean_offset(key),
         )
         if recovered.hole is not None:
             state.holes[key] = Hole(recovered.hole, state.knows_what_was_cleaned)
@@ -133,6 +132,14 @@ class PendingRecovery:
             sync_transaction_indexes(path, recovered.from_offset, point.recovery_point)
             if recovered.end_offset > point.recovery_point:
                 state.unsynced_since[key] = min(recovered.from_offset, point.recovery_point)
+
+    def _clean_offset(self, key: TopicPartition) -> int:
+        """Up to where the cleaner's checkpoint calls a log clean."""
+        if self._clean_offsets is None:
+            from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
+
+            self._clean_offsets = CleanerCheckpoints().of(self._state.directory)
+        return self._clean_offsets.get(key, 0)
 
 
 def _data_bytes(directory: Path) -> int:
