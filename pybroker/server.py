@@ -415,7 +415,8 @@ class BrokerServer:
             if self._peers is not None:
                 self._peers.is_leaving = True
             await self._leave(member)
-            self._broker_epoch = member.broker_epoch  # it may have registered anew since it started
+        if member is not None and not member.is_alone and member.broker_epoch >= 0:
+            self._broker_epoch = member.broker_epoch  # also where the start ended after it, or it registered anew
         if self._sockets is not None:
             await self._sockets.stop()
         for close in reversed(self._close_what_was_built):

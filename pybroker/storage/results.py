@@ -76,7 +76,8 @@ class AbortedTransaction(NamedTuple):
 class Hole(NamedTuple):
     """Where a recovery found that a log has lost something, and has what came behind it.
 
-    ``is_certain``: else what is missing may have been cleaned away, in a compacted log, by Kafka or an older version.
+    ``is_certain``: what is missing was not cleaned away, and what came behind it was acknowledged to nobody.  Else
+    Kafka, or an older version, may have cleaned it, or a run may have acknowledged before it synced.
     """
 
     offset: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.dirs.start_traces import CLEANED_BELOW_FILE
+from pybroker.storage.dirs.start_traces import SYNCED_FIRST_FILE
 from tests.replication.cluster import Broker, Cluster
 from tests.storage.batches import parse
 
@@ -45,17 +45,12 @@ def lose_power(cluster: Cluster, broker_id: int) -> int:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-@pytest.mark.parametrize(
-    ("storage_settings", "topic"),
-    [(SYNCED, {}), ({}, {"flush_messages": "1"})],
-    ids=["pybroker.fsync.before.ack", "flush.messages"],
-)
 def test_a_leader_that_is_alone_cuts_at_a_hole_where_acknowledgements_wait_for_syncs(
-    make_cluster: MakeCluster, policy: str, storage_settings: dict[str, bool], topic: dict[str, str]
+    make_cluster: MakeCluster, policy: str
 ) -> None:
     """Else a producer that repeats what was lost is refused, and writes twice what it had in flight behind that."""
-    cluster = make_cluster(replicas=(1,), segment_bytes=400, storage_settings=UNCLEANED | storage_settings)
-    fill(cluster, cleanup_policy=policy, **topic)
+    cluster = make_cluster(replicas=(1,), segment_bytes=400, storage_settings=UNCLEANED | SYNCED)
+    fill(cluster, cleanup_policy=policy)
     lost = lose_power(cluster, 1)
     broker = cluster.start(1)
     repeated = [send(broker, sequence) for sequence in range(lost, BATCHES)]
@@ -66,28 +61,32 @@ def test_a_leader_that_is_alone_cuts_at_a_hole_where_acknowledgements_wait_for_s
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_leader_that_is_alone_keeps_what_follows_a_hole_where_acknowledgements_wait_for_no_syncs(
-    make_cluster: MakeCluster, policy: str
+@pytest.mark.parametrize("since", [{}, SYNCED], ids=["still", "until the start"])
+def test_a_leader_that_is_alone_keeps_what_follows_a_hole_where_acknowledgements_waited_for_no_syncs(
+    make_cluster: MakeCluster, policy: str, since: dict[str, bool]
 ) -> None:
+    """What follows it may have been acknowledged by the run that lost its power, whatever holds now."""
     cluster = make_cluster(replicas=(1,), segment_bytes=400, storage_settings=UNCLEANED)
     fill(cluster, cleanup_policy=policy)
     lost = lose_power(cluster, 1)
+    cluster.storage_settings = UNCLEANED | since
     broker = cluster.start(1)
     broker.partition()
     assert [base_offset for base_offset, _, _ in broker.contents()] == [i for i in range(BATCHES) if i != lost]
 
 
-@pytest.mark.parametrize(("policy", "is_cut"), [("delete", True), ("compact", False)])
-def test_what_another_cleaner_may_have_taken_away_is_no_reason_to_cut(
-    make_cluster: MakeCluster, policy: str, is_cut: bool
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_what_another_broker_may_have_acknowledged_or_cleaned_is_not_cut(
+    make_cluster: MakeCluster, policy: str
 ) -> None:
+    """A directory of Kafka's, or of an older version, has no mark."""
     cluster = make_cluster(replicas=(1,), segment_bytes=400, storage_settings=UNCLEANED | SYNCED)
     fill(cluster, cleanup_policy=policy)
     lost = lose_power(cluster, 1)
-    (cluster.brokers[1].storage.path / CLEANED_BELOW_FILE).unlink()
+    (cluster.brokers[1].storage.path / SYNCED_FIRST_FILE).unlink()
     broker = cluster.start(1)
     broker.partition()
-    assert broker.log().log_end_offset == (lost if is_cut else BATCHES)
+    assert [base_offset for base_offset, _, _ in broker.contents()] == [i for i in range(BATCHES) if i != lost]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

@@ -11,7 +11,7 @@ import pytest
 
 from pybroker.storage.cleaner import log_cleaner, swap
 from pybroker.storage.cleaner.cleaner_checkpoints import CLEANER_OFFSET_CHECKPOINT
-from pybroker.storage.dirs.start_traces import CLEANED_BELOW_FILE
+from pybroker.storage.dirs.start_traces import SYNCED_FIRST_FILE
 from pybroker.storage.files.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,
@@ -26,6 +26,7 @@ from tests.storage.logs import Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
 CLEANING = {"log_cleaner_backoff_ms": BACKOFF_MS}
+SYNCED = {"pybroker_fsync_before_ack": True}
 LARGE = bytes(1_500)  # two of them in a segment, and no two segments become one
 
 
@@ -40,11 +41,18 @@ def lose_end_of(path: Path) -> int:
     return lost
 
 
+def write(log: Log, count: int) -> None:
+    """Batches whose acknowledgements nobody waits for."""
+    client = Client(log)
+    for i in range(count):
+        client.send(values=[b"%06d" % i + bytes(100)])
+
+
 def with_hole(make_storage: MakeStorage) -> tuple[Path, int]:
     """A data directory with a log that lost the end of its first segment, and where that began."""
-    storage = make_storage()
+    storage = make_storage(**SYNCED)
     log = storage.log()
-    Client(log).fill(100)
+    write(log, 100)
     storage.kill()
     return storage.path, lose_end_of(log.segments[0].path())
 
@@ -178,9 +186,9 @@ def test_what_is_missing_behind_a_segment_that_was_cleaned_is_no_loss(make_stora
 
 
 def test_a_loss_behind_what_was_cleaned_is_found(make_storage: MakeStorage) -> None:
-    storage = make_storage()
+    storage = make_storage(**SYNCED)
     log = storage.log()
-    Client(log).fill(100)
+    write(log, 100)
     storage.kill()
     lose_end_of(log.segments[0].path())
     lost = lose_end_of(log.segments[1].path())
@@ -191,7 +199,7 @@ def test_a_loss_behind_what_was_cleaned_is_found(make_storage: MakeStorage) -> N
 
 def test_a_loss_is_not_certain_where_another_cleaner_was_at_work_before_the_crash(make_storage: MakeStorage) -> None:
     path, lost = with_hole(make_storage)
-    (path / CLEANED_BELOW_FILE).unlink()
+    (path / SYNCED_FIRST_FILE).unlink()
     assert opened(make_storage())[1] == Hole(lost, is_certain=False)
 
 
@@ -201,23 +209,50 @@ def test_a_loss_is_not_certain_where_the_recovery_points_are_damaged(make_storag
     assert opened(make_storage())[1] == Hole(lost, is_certain=False)
 
 
-def test_the_cleaner_of_a_directory_is_known_from_its_first_start_or_a_clean_stop_on(
-    make_storage: MakeStorage,
-) -> None:
-    storage = make_storage()
-    mark = storage.path / CLEANED_BELOW_FILE
+def test_what_was_synced_first_is_known_from_the_first_start_or_a_clean_stop_on(make_storage: MakeStorage) -> None:
+    storage = make_storage(**SYNCED)
+    mark = storage.path / SYNCED_FIRST_FILE
     found = [mark.exists()]
-    Client(storage.log()).fill(1)
+    write(storage.log(), 1)
     storage.close()
     found.append(mark.exists())
-    make_storage().kill()
+    make_storage(**SYNCED).kill()
     found.append(mark.exists())
     mark.unlink()
-    make_storage().close()
+    make_storage(**SYNCED).close()
     found.append(mark.exists())
-    make_storage()
+    make_storage(**SYNCED)
     found.append(mark.exists())
     assert found == [True, False, True, False, True]
+
+
+def test_a_run_whose_acknowledgements_wait_for_no_syncs_ends_what_was_known(make_storage: MakeStorage) -> None:
+    storage = make_storage(**SYNCED)
+    mark = storage.path / SYNCED_FIRST_FILE
+    write(storage.log(), 1)
+    storage.kill()
+    make_storage().kill()
+    assert not mark.exists()
+    make_storage(**SYNCED).kill()
+    assert not mark.exists()
+
+
+def test_recovery_points_that_were_damaged_end_what_was_known(make_storage: MakeStorage) -> None:
+    path, lost = with_hole(make_storage)
+    (path / RECOVERY_POINT_CHECKPOINT).write_text("0\n3\n")
+    make_storage(**SYNCED).kill()
+    assert not (path / SYNCED_FIRST_FILE).exists()
+    assert opened(make_storage(**SYNCED))[1] == Hole(lost, is_certain=False)
+
+
+def test_a_hole_outlives_a_clean_stop_before_its_log_was_opened(make_storage: MakeStorage) -> None:
+    """A start may be refused, for its port or its metadata store, after the recovery."""
+    _, lost = with_hole(make_storage)
+    make_storage(**SYNCED).close()
+    again = make_storage(**SYNCED)
+    assert opened(again)[1] == Hole(lost, is_certain=True)
+    again.close()
+    assert (again.path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_follower_lacks_nothing_where_its_leader_had_cleaned_and_a_segment_begins(make_storage: MakeStorage) -> None:

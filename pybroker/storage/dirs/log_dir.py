@@ -12,9 +12,10 @@ A directory, or a partition's files, that were moved away count as failed, too (
 segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
 sync before anybody is told of it.  Kafka notices at its next roll or deletion.
 
-While a broker runs there is ``pybroker-cleaned-below-recovery-points``, made of the clean-shutdown mark, or in a
-directory without partitions, and gone after a clean stop.  It says that this version's cleaner alone was at work since
-all was on the disk: Kafka's, and those of versions before, clean past the recovery points that the disk knows.
+While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
+clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on
+the disk nothing was acknowledged before it was synced, and this version's cleaner alone was at work: Kafka's, and those
+of versions before, clean past the recovery points that the disk knows.
 
 Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 """
@@ -36,8 +37,8 @@ from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage.dirs.lookup_turns import LookupTurns
 from pybroker.storage.dirs.start_traces import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANED_BELOW_FILE,
     LOCK_FILE,
+    SYNCED_FIRST_FILE,
     StartTraces,
     refuse_parent_of_log_dirs,
 )
@@ -103,7 +104,6 @@ class LogDir:
         "before_opening",
         "belongs_to_broker",
         "clean_broker_epoch",
-        "cleaned_below_recovery_points",
         "closing",
         "directory_id",
         "had_clean_shutdown",
@@ -114,6 +114,7 @@ class LogDir:
         "on_room_changed",
         "path",
         "sync",
+        "synced_before_acknowledged",
         "writers",
     )
 
@@ -131,7 +132,7 @@ class LogDir:
         self.before_opening: Callable[[TopicPartition], None] = lambda key: None
         self.directory_id = ZERO_UUID
         self.had_clean_shutdown = False
-        self.cleaned_below_recovery_points = False  # since the last clean stop
+        self.synced_before_acknowledged = False  # by all runs since the last clean stop
         self.clean_broker_epoch = -1
         self._env = env
         self._executors: dict[str, Executor] = {}
@@ -203,28 +204,41 @@ class LogDir:
                 f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it"
             )
 
-    def take_clean_shutdown_marker(self) -> None:
+    def take_clean_shutdown_marker(self, syncs_first: bool) -> None:
         """Note whether the last owner stopped cleanly, and take its marker away."""
-        path = self.path / CLEAN_SHUTDOWN_FILE
+        path, mark = self.path / CLEAN_SHUTDOWN_FILE, self.path / SYNCED_FIRST_FILE
         try:
             text = path.read_text("utf-8", "replace")
         except FileNotFoundError:
-            self.cleaned_below_recovery_points = (self.path / CLEANED_BELOW_FILE).exists()
+            self.synced_before_acknowledged = mark.exists()
+            if self.synced_before_acknowledged and not syncs_first:
+                self.forget_what_was_synced_first()
             return
-        self.had_clean_shutdown = self.cleaned_below_recovery_points = True
+        self.had_clean_shutdown = True
         try:
             self.clean_broker_epoch = int(json.loads(text)["brokerEpoch"])
         except (ValueError, KeyError, TypeError):  # Older versions left the file empty.
             self.clean_broker_epoch = -1
-        os_file.rename(path, self.path / CLEANED_BELOW_FILE)
+        if syncs_first:
+            os_file.rename(path, mark)
+        else:
+            path.unlink()
         if self.sync:
             os_file.sync_path(self.path)
 
-    def has_no_partitions(self) -> None:
-        """There is nothing here that another cleaner was at.  Raises OSError."""
+    def forget_what_was_synced_first(self) -> None:
+        """Something may be acknowledged before it is synced, or what was synced is not known.  Raises OSError."""
+        (self.path / SYNCED_FIRST_FILE).unlink(missing_ok=True)
+        if self.sync:
+            os_file.sync_path(self.path)
+
+    def begin(self, has_partitions: bool, syncs_first: bool) -> None:
+        """Where nothing was acknowledged yet, what this run syncs first is all that there is.  Raises OSError."""
+        if has_partitions or not syncs_first:
+            return
         try:
             # The first sync of a partition's files covers the name, too.
-            os.close(os_file.open_for_append(self.path / CLEANED_BELOW_FILE))
+            os.close(os_file.open_for_append(self.path / SYNCED_FIRST_FILE))
         except OSError as error:
             if not os_file.is_passing(error):
                 raise
@@ -237,7 +251,7 @@ class LogDir:
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
         """Say that everything in the directory is whole, so that the next start need not look."""
-        (self.path / CLEANED_BELOW_FILE).unlink(missing_ok=True)
+        (self.path / SYNCED_FIRST_FILE).unlink(missing_ok=True)
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
 

@@ -21,10 +21,10 @@ from pybroker.storage.results import StorageError
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
-CLEANED_BELOW_FILE: Final = "pybroker-cleaned-below-recovery-points"
+SYNCED_FIRST_FILE: Final = "pybroker-synced-before-acknowledged"
 _FILES: Final = (
     CLEAN_SHUTDOWN_FILE,
-    CLEANED_BELOW_FILE,
+    SYNCED_FIRST_FILE,
     checkpoints.RECOVERY_POINT_CHECKPOINT,
     checkpoints.LOG_START_OFFSET_CHECKPOINT,
     checkpoints.HIGH_WATERMARK_CHECKPOINT,

@@ -57,6 +57,11 @@ class StorageSettings:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
 
+    @property
+    def syncs_first(self) -> bool:
+        """Whether all is synced before it is acknowledged, whatever its topic says."""
+        return self.fsync_before_ack and self.sync
+
     @classmethod
     def of(cls, config: BrokerConfig) -> StorageSettings:
         """Those among the broker's settings."""

@@ -3,7 +3,8 @@
 Owns what is written and synced, in which order, and how little of it is done one by one.  Does not own when that is
 (``log_manager``), nor the logs.
 
-Invariant: the mark is written last, because after it no start looks at the directory's logs again.
+Invariants: the mark is written last, because after it no start looks at the directory's logs again; none is written
+where a recovery found a hole that nobody has cut or kept yet, so that the next start finds it, too.
 
 Kafka: LogManager.shutdown.
 """
@@ -43,7 +44,8 @@ def close_directory(state: LogDirState, all_logs: Mapping[TopicPartition, Partit
     else:
         _sync_untouched(state, untouched)
     state.write_all_now()
-    directory.write_clean_shutdown_marker(broker_epoch)
+    if not state.holes:
+        directory.write_clean_shutdown_marker(broker_epoch)
 
 
 def _sync_untouched(state: LogDirState, untouched: Mapping[TopicPartition, int]) -> None:

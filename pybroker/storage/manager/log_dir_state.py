@@ -148,9 +148,9 @@ class LogDirState:
         return RestartPoint(recovery_point, log_start_offset, high_watermark)
 
     @property
-    def knows_what_was_cleaned(self) -> bool:
-        """Whether nothing of any log was cleaned away past the recovery point that was read (``LogCleaner``)."""
-        return self.directory.cleaned_below_recovery_points and not self.recovery_points.was_damaged
+    def knows_what_was_lost(self) -> bool:
+        """Whether nothing past the recovery points that were read was cleaned away, or acknowledged (``LogDir``)."""
+        return self.directory.synced_before_acknowledged and not self.recovery_points.was_damaged
 
     def note_offsets(self, key: TopicPartition, log: Log) -> None:
         """Take an open log's offsets over into what the checkpoints will say."""

@@ -138,16 +138,17 @@ class LogManager:
                 directory.directory_id = checkpoints.directory_id_of(directory.path, meta)
         if not any(directory.directory_id):
             directory.directory_id = self._env.new_uuid()
-        directory.take_clean_shutdown_marker()
+        directory.take_clean_shutdown_marker(self._environment.settings.syncs_first)
         state.load()
+        if state.recovery_points.was_damaged:
+            directory.forget_what_was_synced_first()
         keys = self._places.take_in(state)
         state.keep_only(keys)
         if not directory.had_clean_shutdown:
             if keys:
                 logger.warning("Recovering %d partitions in %s after an unclean stop", len(keys), directory.path)
             state.recover(self._pending_recovery(state), keys)
-        if not keys:
-            directory.has_no_partitions()
+        directory.begin(bool(keys), self._environment.settings.syncs_first)
         state.ready = True
 
     def _pending_recovery(self, state: LogDirState) -> PendingRecovery:

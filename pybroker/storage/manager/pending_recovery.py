@@ -53,7 +53,7 @@ class PendingRecovery:
     def begin(self, keys: Iterable[TopicPartition]) -> None:
         """Recover what cannot wait, and note the others.  Raises OSError and StorageError."""
         settings = self._environment.settings
-        all_at_once = settings.fsync_before_ack and settings.sync
+        all_at_once = settings.syncs_first
         for key in keys:
             if all_at_once or _data_bytes(self._state.path_of(key)) > storage_limits.RECOVERED_AT_FIRST_TOUCH_BYTES_MAX:
                 self._recover(key)
@@ -122,8 +122,8 @@ class PendingRecovery:
             self._clean_offset(key),
         )
         if recovered.hole is not None:
-            state.holes[key] = Hole(recovered.hole, state.knows_what_was_cleaned)
-        if settings.fsync_before_ack and settings.sync:
+            state.holes[key] = Hole(recovered.hole, state.knows_what_was_lost)
+        if settings.syncs_first:
             # A killed process left what it had not synced: it is shown from now on, so it has to stay.
             sync_partition(path, recovered.from_offset)
             whole_end = recovered.end_offset if recovered.hole is None else recovered.hole
