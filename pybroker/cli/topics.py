@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -260,10 +261,7 @@ def delete_records(
         raise typer.BadParameter(f"--before-time: {error}") from error
     with session.client() as client:
         leaders = choose_partitions(client, partitions)
-        known = dict.fromkeys(leaders, (0, log_requests.HIGH_WATERMARK if before_offset is None else before_offset))
-        if time_ms is not None:
-            # Where no record is as young (-1) all are older, and -1 stands for the high watermark, too.
-            known = retried(lambda: log_requests.offsets_at(client, leaders, time_ms))
+        known = ends_of_deletion(client, leaders, before_offset, time_ms)
         answers = {partition: (code, -1) for partition, (code, _) in known.items() if code}
         offsets = {partition: offset for partition, (code, offset) in known.items() if not code}
         answers |= retried(lambda: log_requests.delete_records(client, leaders, offsets, int(1000 * timeout_s)))
@@ -280,6 +278,24 @@ def delete_records(
     session.output.result(document, columns, [list(entry.values()) for entry in document])
     failures = [refused(partition, code) for partition, (code, _) in sorted(answers.items()) if code]
     fail_for(failures, session.output)
+
+
+def ends_of_deletion(
+    client: Any, leaders: Mapping[Partition, int], before_offset: int | None, time_ms: int | None
+) -> dict[Partition, tuple[int, int]]:
+    """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
+
+    The offset is never -1: a broker takes that for the high watermark of the moment in which it deletes, so that
+    records would go that came after the question, or between two attempts.
+    """
+    if before_offset is not None:
+        return dict.fromkeys(leaders, (0, before_offset))
+    ends = retried(lambda: log_requests.offsets_at(client, leaders, log_requests.LATEST))
+    if time_ms is None:
+        return ends
+    # The second question: what is written in between is behind the end, and stays.
+    timed = retried(lambda: log_requests.offsets_at(client, leaders, time_ms))
+    return {partition: ends[partition] if found == (0, -1) else found for partition, found in timed.items()}
 
 
 def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: bool) -> bool:

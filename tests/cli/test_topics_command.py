@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cli.topics import needs_care
+from pybroker.cli import log_requests
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.topics import ends_of_deletion, needs_care
+from pybroker_protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.cli.command import CommandLine
 
 
@@ -144,6 +152,25 @@ def test_records_before_a_time_are_deleted(cli: CommandLine, name: str) -> None:
         (each["partition"], each["start_offset"])
         for each in cli.json("topics", "delete-records", name, "--before-time", "2000")
     ] == [(0, 1), (1, 1)]
+
+
+class GrowingLog:
+    """An ``AdminClient`` of one partition, to which an old record is written after each question."""
+
+    def __init__(self) -> None:
+        self.end = 3
+
+    def ask(self, request: ListOffsetsRequest, *_: object, **__: object) -> ListOffsetsResponse:
+        offset = self.end if request.topics[0].partitions[0].timestamp == log_requests.LATEST else -1
+        self.end += 1
+        answer = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+
+@pytest.mark.parametrize("time_ms", [None, 1_000])
+def test_what_is_written_after_the_question_is_not_deleted(time_ms: int | None) -> None:
+    partition = Partition("t", 0)
+    assert ends_of_deletion(GrowingLog(), {partition: 1}, None, time_ms) == {partition: (0, 3)}
 
 
 def test_nothing_is_deleted_without_exactly_one_bound_and_of_partitions_that_there_are_not(
