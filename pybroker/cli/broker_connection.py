@@ -285,7 +285,14 @@ class BrokerConnection:
         elif mechanism == plain.MECHANISM:
             self._shown(f"\0{self._access.user}\0{self._access.password}".encode())
         elif mechanism == oauthbearer.MECHANISM and self._access.tokens is not None:
-            self._shown(f"n,,\x01auth=Bearer {self._access.tokens.token()}\x01\x01".encode())
+            self._bear(self._access.tokens.token())
+
+    def _bear(self, token: str) -> None:
+        told = self._shown(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+        if told:
+            # By RFC 7628 a refusal is an answer like another; the error comes behind the client's consent to it.
+            self._shown(b"\x01")
+            raise self._refused(told.decode(errors="replace"))
 
     def _scram(self, mechanism: scram.ScramMechanism) -> None:
         password = self._access.password.encode()
@@ -305,12 +312,14 @@ class BrokerConnection:
         version = self._shared_version(SaslAuthenticateRequest)
         answer = self._exchange(SaslAuthenticateRequest(auth_bytes=data), version)
         if answer.error_code:
-            told = (answer.error_message or describe_error_code(answer.error_code)).rstrip(".")
-            who = f"the login of {self._access.user}" if self._access.user else "the login"
-            raise NotReached(Step.LOGIN, f"{self.address} refuses {who} by {self._access.mechanism}: {told}")
+            raise self._refused(answer.error_message or describe_error_code(answer.error_code))
         if answer.session_lifetime_ms > 0:
             self._ends_s = time.monotonic() + answer.session_lifetime_ms / 1_000 * _USED_FOR
         return bytes(answer.auth_bytes)
+
+    def _refused(self, told: str) -> NotReached:
+        who = f"the login of {self._access.user}" if self._access.user else "the login"
+        return NotReached(Step.LOGIN, f"{self.address} refuses {who} by {self._access.mechanism}: {told.rstrip('.')}")
 
     # --- sentences ---------------------------------------------------------------------------------------------------
 

@@ -21,11 +21,16 @@ from cryptography.x509.oid import NameOID
 from harness.broker_probe import free_port
 from harness.waiting import PATIENCE_S
 
+from pybroker.cli.bearer_logins import BearerTokens
 from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
-from pybroker.cli.client_settings import Access, Address
+from pybroker.cli.client_settings import Access, Address, parse_addresses
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
+from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pybroker_protocol.schema import Request, Response
 from tests.cli.command import CommandLine
+from tests.cli.scripted_broker import scripted_broker
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
@@ -224,6 +229,37 @@ def test_who_answers_nothing_is_told_after_the_wait() -> None:
             connection.open()
     assert caught.value.step is Step.PROTOCOL
     assert str(caught.value) == f"{address} takes the connection and answers nothing within 0.1 s"
+
+
+TOLD = '{"status":"invalid_token"}'
+BEARER = Access("SASL_PLAINTEXT", mechanism="OAUTHBEARER", tokens=BearerTokens(lambda: ("t0ken", 600.0)))
+
+
+def failure_to_open(address: str, access: Access) -> NotReached:
+    (where,) = parse_addresses(address)
+    with BrokerConnection(where, access, PATIENCE_S) as connection, pytest.raises(NotReached) as caught:
+        connection.open()
+    return caught.value
+
+
+@pytest.mark.parametrize("error_code", [0, 58])
+def test_a_bearer_whose_token_is_refused_is_not_let_in(error_code: int) -> None:
+    shown = []
+
+    def script(request: Request) -> Response:
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"])
+        assert isinstance(request, SaslAuthenticateRequest)
+        shown.append(bytes(request.auth_bytes))
+        if len(shown) == 1:
+            return SaslAuthenticateResponse(error_code=0, auth_bytes=TOLD.encode())
+        return SaslAuthenticateResponse(error_code=error_code, error_message=TOLD, auth_bytes=b"")
+
+    with scripted_broker(script, (SaslHandshakeRequest, SaslAuthenticateRequest)) as address:
+        failure = failure_to_open(address, BEARER)
+    assert str(failure) == f"{address} refuses the login by OAUTHBEARER: {TOLD}"
+    assert (failure.step, failure.passes) == (Step.LOGIN, False)
+    assert shown == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
 def of_the_past(file: Path) -> None:
