@@ -275,7 +275,7 @@ class BrokerConnection:
     def _authenticate(self, mechanism: str) -> None:
         answer = self._exchange(SaslHandshakeRequest(mechanism=mechanism), 1)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise _Closed
+            raise self._takes_no_logins()
         if answer.error_code:
             has = ", ".join(answer.mechanisms) or "none"
             message = f"{self.address} does not take logins by {mechanism} (sasl.mechanism); it takes: {has}"
@@ -337,7 +337,8 @@ class BrokerConnection:
         if isinstance(error, TimeoutError):
             message = f"{self.address} takes the connection and does not answer to TLS within {self._timeout_s:g} s"
             return NotReached(Step.TLS, message, passes=True)
-        reason = getattr(error, "reason", None) or ""
+        # Who dies in a handshake ends the connection without a word of TLS.
+        reason = "" if isinstance(error, ssl.SSLEOFError) else getattr(error, "reason", None) or ""
         for alert, told in _OF_ALERTS.items():
             if reason.endswith(alert):
                 return NotReached(Step.TLS, f"TLS with {self.address} fails: {told}")
@@ -368,10 +369,13 @@ class BrokerConnection:
                 f"({' or '.join(mechanisms)}), sasl.username and sasl.password"
             )
             return NotReached(Step.LOGIN, message)
-        if self._access.mechanism is not None and not mechanisms:
-            fitting = self._access.protocol.removeprefix("SASL_")
-            return NotReached(Step.LOGIN, f"{self.address} takes no logins; set security.protocol={fitting}")
+        if self._access.mechanism is not None and mechanisms == []:
+            return self._takes_no_logins()
         return NotReached(Step.LOGIN, f"{self.address} closes the connection in the middle of the login", passes=True)
+
+    def _takes_no_logins(self) -> NotReached:
+        fitting = self._access.protocol.removeprefix("SASL_")
+        return NotReached(Step.LOGIN, f"{self.address} takes no logins; set security.protocol={fitting}")
 
     def _answers_in(self, protocol: str) -> bool:
         """Whether the broker answers in TLS, whatever its certificate, or without."""
@@ -379,13 +383,13 @@ class BrokerConnection:
             return True
         return False
 
-    def _mechanisms(self) -> list[str]:
-        """Those of the broker's logins; none where it asks for none."""
+    def _mechanisms(self) -> list[str] | None:
+        """Those of the broker's logins; empty where it asks for none, None where it does not say."""
         protocol = self._access.protocol.removeprefix("SASL_")
         with suppress(CommandFailed, OSError, _Closed), self._another(protocol) as other:
             answer = other._exchange(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1)
             return list(answer.mechanisms)
-        return []
+        return None
 
     def _another(self, protocol: str) -> BrokerConnection:
         """A connection that trusts whatever it meets, as far as ApiVersions; nothing of a user is said on it."""

@@ -26,11 +26,12 @@ from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
 from pybroker.cli.client_settings import Access, Address, parse_addresses
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
+from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pybroker_protocol.schema import Request, Response
 from tests.cli.command import CommandLine
-from tests.cli.scripted_broker import scripted_broker
+from tests.cli.scripted_broker import Stop, scripted_broker
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
@@ -260,6 +261,34 @@ def test_a_bearer_whose_token_is_refused_is_not_let_in(error_code: int) -> None:
     assert str(failure) == f"{address} refuses the login by OAUTHBEARER: {TOLD}"
     assert (failure.step, failure.passes) == (Step.LOGIN, False)
     assert shown == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
+
+
+@pytest.mark.parametrize("access", [BEARER, Access()], ids=["with a login", "without"])
+def test_a_broker_that_stops_in_the_middle_of_a_login_is_tried_again(access: Access) -> None:
+    def script(_: Request) -> Response:
+        raise Stop
+
+    with scripted_broker(script, (SaslHandshakeRequest, SaslAuthenticateRequest, MetadataRequest)) as address:
+        failure = failure_to_open(address, access)
+    assert str(failure) == f"{address} closes the connection in the middle of the login"
+    assert (failure.step, failure.passes) == (Step.LOGIN, True)
+
+
+def test_a_broker_without_logins_is_told_by_its_own_word() -> None:
+    def script(_: Request) -> Response:
+        return SaslHandshakeResponse(error_code=34, mechanisms=[])
+
+    with scripted_broker(script, (SaslHandshakeRequest,)) as address:
+        failure = failure_to_open(address, BEARER)
+    assert str(failure) == f"{address} takes no logins; set security.protocol=PLAINTEXT"
+    assert not failure.passes
+
+
+def test_a_broker_that_stops_in_a_handshake_of_tls_is_tried_again() -> None:
+    with answering(b"") as address:
+        failure = failure_to_open(address, Access("SSL", ssl.create_default_context()))
+    assert str(failure) == f"TLS with {address} fails: the connection is closed in the handshake"
+    assert (failure.step, failure.passes) == (Step.TLS, True)
 
 
 def of_the_past(file: Path) -> None:
