@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from enum import StrEnum
 from secrets import token_bytes
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pybroker.cli.client_settings import CLIENT_ID, Access, Address
 from pybroker.cli.failure import CommandFailed, describe_error_code
@@ -30,6 +30,9 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.schema import Request
+
+if TYPE_CHECKING:
+    from pybroker.cli.bearer_logins import BearerTokens
 
 # So much of its life a login is used for, as by Kafka's clients.
 _USED_FOR: Final = 0.85
@@ -285,9 +288,14 @@ class BrokerConnection:
         elif mechanism == plain.MECHANISM:
             self._shown(f"\0{self._access.user}\0{self._access.password}".encode())
         elif mechanism == oauthbearer.MECHANISM and self._access.tokens is not None:
-            self._bear(self._access.tokens.token())
+            self._bear(self._access.tokens)
 
-    def _bear(self, token: str) -> None:
+    def _bear(self, tokens: BearerTokens) -> None:
+        try:
+            token = tokens.token()
+        except (ValueError, OSError) as error:
+            # The first token was there when the settings were read, so that the next one may be in a moment.
+            raise NotReached(Step.LOGIN, str(error), passes=True) from error
         told = self._shown(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
         if told:
             # By RFC 7628 a refusal is an answer like another; the error comes behind the client's consent to it.

@@ -263,6 +263,18 @@ def test_a_bearer_whose_token_is_refused_is_not_let_in(error_code: int) -> None:
     assert shown == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
+def test_a_login_for_which_there_is_no_token_any_more_is_tried_again() -> None:
+    def fetched() -> tuple[str, float]:
+        raise ValueError("the endpoint answers with 503")
+
+    def script(_: Request) -> Response:
+        return SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"])
+
+    with scripted_broker(script, (SaslHandshakeRequest,)) as address:
+        failure = failure_to_open(address, BEARER._replace(tokens=BearerTokens(fetched)))
+    assert (failure.step, str(failure), failure.passes) == (Step.LOGIN, "the endpoint answers with 503", True)
+
+
 @pytest.mark.parametrize("access", [BEARER, Access()], ids=["with a login", "without"])
 def test_a_broker_that_stops_in_the_middle_of_a_login_is_tried_again(access: Access) -> None:
     def script(_: Request) -> Response:
