@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from pybroker.cli.client_settings import ClientOptions, gathered, parse_addresses
+from pybroker.cli.client_settings import ClientOptions, parse_addresses
 from pybroker.cli.cluster_checks import cluster_findings
-from pybroker.cli.connection import admin_client, retried
+from pybroker.cli.connection import admin_client, heeded_settings, retried
 from pybroker.cli.failure import CommandFailed, ExitCode, describe_error, is_expected
 from pybroker.cli.findings import Finding, Status
 from pybroker.cli.hanging_transactions import find_hanging
@@ -60,7 +60,7 @@ def doctor(
     if address is not None or not data_dirs:
         options = ClientOptions(bootstrap if address is None else address, properties, command_config)
         (first, *_) = parse_addresses(options.bootstrap)
-        access = gathered(options, lambda _: True).access()
+        _, access = heeded_settings(options)
         findings += cluster_findings(first, access, lambda: hanging_partitions(options))
     _show(findings, Output(as_json=as_json))
     if any(each.status is Status.FAILED for each in findings):

@@ -105,6 +105,19 @@ def test_tls_and_a_login_are_looked_at(secured: Broker, keys: Path) -> None:
     assert "pybroker users list" in found["login"]["advice"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("sasl.pasword=x", "unknown client setting; sasl.password?"),
+        ("ssl.cipher.suites=x", "produce and consume alone heed this setting"),
+    ],
+)
+def test_a_setting_that_it_does_not_heed_is_wrong_use(setting: str, told: str) -> None:
+    finished = CommandLine("127.0.0.1:1").run("doctor", "-X", setting)
+    assert (finished.returncode, finished.stdout) == (2, b"")
+    assert told in re.sub(r"[│\s]+", " ", finished.stderr.decode())
+
+
 def test_an_advertised_address_that_is_not_reached_fails() -> None:
     listening, elsewhere = f"127.0.0.1:{free_port()}", free_port()
     settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{elsewhere}"}
