@@ -191,6 +191,11 @@ class BrokerConnection:
                 self._authenticate(self._access.mechanism)
         except _Closed as closed:
             raise self._login_failure() from closed
+        except NotReached:
+            raise
+        except CommandFailed as error:
+            # What one logs in by, or asks without a login, is not served: as by a listener of controllers.
+            raise NotReached(Step.LOGIN, f"{error}; is it a listener for clients?") from error
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -63,10 +63,14 @@ def cluster_findings(address: Address, access: Access, find_hanging: HangingSear
                 yield Finding(step, Status.OK, told) if isinstance(told, str) else told
         except NotReached as error:
             yield Finding(error.step, Status.FAILED, str(error), _ADVICE[error.step])
-            later = REACHED[REACHED.index(error.step) + 1 :]
-            yield from (Finding(each, Status.SKIPPED, f"after {error.step}") for each in (*later, *INSIDE))
+            yield from skipped((*REACHED[REACHED.index(error.step) + 1 :], *INSIDE), error.step)
             return
         yield from _inside(stack, connection, access, find_hanging)
+
+
+def skipped(checks: Iterable[str], after: str) -> Iterator[Finding]:
+    """The findings of checks that come behind a failed one."""
+    return (Finding(each, Status.SKIPPED, f"after {after}") for each in checks)
 
 
 def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step, str | Finding]]:
@@ -108,7 +112,8 @@ def _inside(
         cluster = connection.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
         metadata = connection.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True))
     except CommandFailed as error:
-        yield Finding("rights", Status.FAILED, str(error), "ask another broker")
+        yield Finding(INSIDE[0], Status.FAILED, str(error), "ask another broker")
+        yield from skipped(INSIDE[1:], INSIDE[0])
         return
     yield _rights(cluster, metadata)
     others: dict[int, BrokerConnection] = {}
