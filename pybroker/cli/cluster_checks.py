@@ -48,13 +48,14 @@ _QUORUM: Final = DescribeQuorumRequest(
         )
     ]
 )
-HangingSearch = Callable[[], Iterable[str]]
+# The partitions in which a transaction hangs, and how many could not be looked at.
+HangingSearch = Callable[[], tuple[list[str], int]]
 
 
 def cluster_findings(address: Address, access: Access, find_hanging: HangingSearch) -> Iterator[Finding]:
     """The findings about one broker and the cluster behind it; what comes behind a failed step is skipped.
 
-    ``find_hanging`` names partitions in which a transaction hangs; it may raise ``CommandFailed``.
+    ``find_hanging`` may raise ``CommandFailed``.
     """
     with ExitStack() as stack:
         connection = stack.enter_context(BrokerConnection(address, access, _WAIT_S))
@@ -82,7 +83,7 @@ def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step,
     yield Step.TCP, f"{connection.address} takes the connection, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
     if access.protocol.endswith("SSL"):
         connection.start_tls()
-        yield Step.TLS, _certificate(connection.certificate())
+        yield Step.TLS, _certificate(connection.certificate(), access.tls is not None and access.tls.check_hostname)
     else:
         yield Step.TLS, Finding(Step.TLS, Status.SKIPPED, f"security.protocol is {access.protocol}")
     began_s = time.monotonic()
@@ -93,13 +94,17 @@ def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step,
     yield Step.LOGIN, who if access.mechanism is not None else "none is asked for"
 
 
-def _certificate(found: Mapping[str, Any]) -> str | Finding:
-    """Of a certificate that has been verified: whose, and for how long."""
+def _certificate(found: Mapping[str, Any], names_are_checked: bool) -> str | Finding:
+    """Of a certificate: whether and as what it has been verified, whose it is, and for how long."""
     if "notAfter" not in found:
         return Finding(Step.TLS, Status.WARNING, "the certificate is not verified", "set ssl.ca.location")
     ends_s = ssl.cert_time_to_seconds(found["notAfter"])
     names = ", ".join(name for _, name in found.get("subjectAltName", ()))
-    message = f"chain, dates and host name are right; the certificate of {names} ends {found['notAfter']}"
+    message = f"the certificate of {names} ends {found['notAfter']}"
+    if not names_are_checked:
+        message = f"chain and dates are right, the host name is not looked at; {message}"
+        return Finding(Step.TLS, Status.WARNING, message, "leave the check of host names on")
+    message = f"chain, dates and host name are right; {message}"
     if ends_s - time.time() < _SOON_S:
         return Finding(Step.TLS, Status.WARNING, message, "have it made anew; pybroker certs signs one")
     return message
@@ -115,6 +120,12 @@ def _inside(
         yield Finding(INSIDE[0], Status.FAILED, str(error), "ask another broker")
         yield from skipped(INSIDE[1:], INSIDE[0])
         return
+    for name, answer in (("DescribeCluster", cluster), ("Metadata", metadata)):
+        if answer.error_code:
+            told = f"{name} is refused: {describe_error_code(answer.error_code)}"
+            yield Finding(INSIDE[0], Status.FAILED, told, "ask another broker")
+            yield from skipped(INSIDE[1:], INSIDE[0])
+            return
     yield _rights(cluster, metadata)
     others: dict[int, BrokerConnection] = {}
     yield _advertised(stack, cluster.brokers, access, others)
@@ -221,12 +232,15 @@ def _partitions(topics: Iterable[Any]) -> Finding:
 def _hanging(find_hanging: HangingSearch) -> Finding:
     check = INSIDE[-1]
     try:
-        found = list(find_hanging())
+        found, unseen = find_hanging()
     except CommandFailed as error:
         return Finding(check, Status.SKIPPED, str(error), "a user with READ on the topics may ask")
     if found:
         message = f"{len(found)} hold back readers of committed records: {_some(found)}"
         return Finding(check, Status.FAILED, message, "pybroker transactions find-hanging, then abort")
+    if unseen:
+        message = f"none is seen, but {unseen} partitions could not be looked at"
+        return Finding(check, Status.WARNING, message, "pybroker transactions find-hanging says why")
     return Finding(check, Status.OK, "none")
 
 

@@ -23,21 +23,26 @@ from pybroker.cli.host_checks import host_findings
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json, repeated
 from pybroker.cli.output import Output, visible
 from pybroker.cli.partition_leaders import find_leaders
+from pybroker_protocol.errors import ErrorCode
 
 _MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 
 
-def hanging_partitions(options: ClientOptions) -> Iterator[str]:
-    """Where a transaction hangs, of what this user may see; ``CommandFailed``."""
+def hanging_partitions(options: ClientOptions) -> tuple[list[str], int]:
+    """Where a transaction hangs, of what this user may see, and how many partitions could not be looked at;
+    ``CommandFailed``.
+    """
     try:
         with admin_client(options) as client:
             leaders = retried(lambda: find_leaders(client, None))
-            found, _ = find_hanging(client, leaders, _MAX_TIMEOUT_MS)
+            found, failed = find_hanging(client, leaders, _MAX_TIMEOUT_MS)
     except Exception as error:
         if not is_expected(error):
             raise
         raise CommandFailed(describe_error(error)) from error
-    yield from (str(each.partition) for each in found)
+    # A topic that was deleted since it was listed hides nothing.
+    unseen = sum(code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in failed.values())
+    return [str(each.partition) for each in found], unseen
 
 
 def doctor(

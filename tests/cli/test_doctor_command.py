@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,15 @@ from harness.broker_probe import free_port
 from harness.pybroker_process import PybrokerProcess
 
 from pybroker.cli import cluster_checks, doctor, host_checks
+from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.findings import Finding, Status, shown_bytes
 from pybroker.cli.host_checks import host_findings, lock_holder
 from pybroker.cli.output import Output
+from pybroker.cli.partition_leaders import Partition
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
+from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -142,6 +146,31 @@ def test_settings_by_which_it_cannot_get_in_are_a_finding(settings: list[str], t
     assert told in found["settings"]["message"]
 
 
+def test_a_host_name_that_is_not_looked_at_is_a_warning(secured: Broker, keys: Path) -> None:
+    exit_code, found = diagnosis(secured.bootstrap, *login(keys, "alice-secret"), "-X", "ssl.check.hostname=false")
+    assert (exit_code, found["tls"]["status"]) == (0, "warning")
+    assert found["tls"]["message"].startswith("chain and dates are right, the host name is not looked at; ")
+
+
+@pytest.mark.parametrize("refused", [DescribeClusterRequest, MetadataRequest])
+def test_a_broker_that_refuses_to_tell_of_the_cluster_fails(refused: type[Request]) -> None:
+    login_is_asked_for = iter([True])
+
+    def script(request: Request) -> Response:
+        code = 0 if next(login_is_asked_for, False) or not isinstance(request, refused) else 31
+        if isinstance(request, DescribeClusterRequest):
+            return DescribeClusterResponse(
+                throttle_time_ms=0, error_code=code, error_message=None, cluster_id="c", controller_id=1, brokers=[]
+            )
+        return MetadataResponse(brokers=[], controller_id=1, topics=[], error_code=code)
+
+    with scripted_broker(script, (MetadataRequest, DescribeClusterRequest)) as address:
+        exit_code, found = diagnosis(address)
+    assert (exit_code, found["rights"]["status"]) == (1, "failed")
+    assert found["rights"]["message"].endswith(" is refused: CLUSTER_AUTHORIZATION_FAILED")
+    assert statuses(found)[6:] == ["skipped"] * 5
+
+
 def unserved(_: Request) -> None:
     """A script for a broker that is asked for what it does not serve."""
 
@@ -244,14 +273,24 @@ def test_partitions_that_lack_something_fail(leader: int, in_sync: list[int], st
 
 
 def test_hanging_transactions_fail_and_what_may_not_be_asked_is_skipped() -> None:
-    def refused() -> list[str]:
+    def refused() -> tuple[list[str], int]:
         raise CommandFailed("t-0: TOPIC_AUTHORIZATION_FAILED")
 
-    assert cluster_checks._hanging(lambda: []).status is Status.OK
-    found = cluster_checks._hanging(lambda: [f"t-{number}" for number in range(7)])
+    assert cluster_checks._hanging(lambda: ([], 0)).status is Status.OK
+    found = cluster_checks._hanging(lambda: ([f"t-{number}" for number in range(7)], 0))
     assert found.status is Status.FAILED
     assert found.message == "7 hold back readers of committed records: t-0, t-1, t-2, t-3, t-4 and 2 more"
     assert cluster_checks._hanging(refused).status is Status.SKIPPED
+    found = cluster_checks._hanging(lambda: ([], 3))
+    assert (found.status, "3 partitions could not be looked at" in found.message) == (Status.WARNING, True)
+
+
+def test_partitions_without_an_answer_are_counted_but_for_topics_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {Partition("led-by-nobody", 0): 5, Partition("gone", 0): 3}
+    monkeypatch.setattr(doctor, "admin_client", nullcontext)
+    monkeypatch.setattr(doctor, "find_leaders", lambda *_: {})
+    monkeypatch.setattr(doctor, "find_hanging", lambda *_: ([], failed))
+    assert doctor.hanging_partitions(ClientOptions("")) == ([], 1)
 
 
 # --- a broker's own machine ------------------------------------------------------------------------------------------
