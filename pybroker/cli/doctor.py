@@ -15,14 +15,13 @@ import typer
 
 from pybroker.cli.client_settings import ClientOptions, parse_addresses
 from pybroker.cli.cluster_checks import INSIDE, REACHED, cluster_findings, skipped
-from pybroker.cli.connection import admin_client, heeded_settings, retried
+from pybroker.cli.connection import admin_client, heeded_settings
 from pybroker.cli.failure import CommandFailed, ExitCode, describe_error, is_expected
 from pybroker.cli.findings import Finding, Status
 from pybroker.cli.hanging_transactions import find_hanging
 from pybroker.cli.host_checks import host_findings
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json, repeated
 from pybroker.cli.output import Output, visible
-from pybroker.cli.partition_leaders import find_leaders
 from pybroker_protocol.errors import ErrorCode
 
 _MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
@@ -34,8 +33,7 @@ def hanging_partitions(options: ClientOptions) -> tuple[list[str], int]:
     """
     try:
         with admin_client(options) as client:
-            leaders = retried(lambda: find_leaders(client, None))
-            found, failed = find_hanging(client, leaders, _MAX_TIMEOUT_MS)
+            found, failed = find_hanging(client, None, _MAX_TIMEOUT_MS)
     except Exception as error:
         if not is_expected(error):
             raise

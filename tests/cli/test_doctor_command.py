@@ -288,7 +288,6 @@ def test_hanging_transactions_fail_and_what_may_not_be_asked_is_skipped() -> Non
 def test_partitions_without_an_answer_are_counted_but_for_topics_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = {Partition("led-by-nobody", 0): 5, Partition("gone", 0): 3}
     monkeypatch.setattr(doctor, "admin_client", nullcontext)
-    monkeypatch.setattr(doctor, "find_leaders", lambda *_: {})
     monkeypatch.setattr(doctor, "find_hanging", lambda *_: ([], failed))
     assert doctor.hanging_partitions(ClientOptions("")) == ([], 1)
 
