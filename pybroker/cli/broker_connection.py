@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from enum import StrEnum
 from secrets import token_bytes
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pybroker.cli.client_settings import CLIENT_ID, Access, Address
 from pybroker.cli.failure import CommandFailed, describe_error_code
@@ -30,6 +30,9 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pybroker_protocol.schema import Request
+
+if TYPE_CHECKING:
+    from pybroker.cli.bearer_logins import BearerTokens
 
 # So much of its life a login is used for, as by Kafka's clients.
 _USED_FOR: Final = 0.85
@@ -188,6 +191,11 @@ class BrokerConnection:
                 self._authenticate(self._access.mechanism)
         except _Closed as closed:
             raise self._login_failure() from closed
+        except NotReached:
+            raise
+        except CommandFailed as error:
+            # What one logs in by, or asks without a login, is not served: as by a listener of controllers.
+            raise NotReached(Step.LOGIN, f"{error}; is it a listener for clients?") from error
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -275,7 +283,7 @@ class BrokerConnection:
     def _authenticate(self, mechanism: str) -> None:
         answer = self._exchange(SaslHandshakeRequest(mechanism=mechanism), 1)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise _Closed
+            raise self._takes_no_logins()
         if answer.error_code:
             has = ", ".join(answer.mechanisms) or "none"
             message = f"{self.address} does not take logins by {mechanism} (sasl.mechanism); it takes: {has}"
@@ -285,7 +293,19 @@ class BrokerConnection:
         elif mechanism == plain.MECHANISM:
             self._shown(f"\0{self._access.user}\0{self._access.password}".encode())
         elif mechanism == oauthbearer.MECHANISM and self._access.tokens is not None:
-            self._shown(f"n,,\x01auth=Bearer {self._access.tokens.token()}\x01\x01".encode())
+            self._bear(self._access.tokens)
+
+    def _bear(self, tokens: BearerTokens) -> None:
+        try:
+            token = tokens.token()
+        except (ValueError, OSError) as error:
+            # The first token was there when the settings were read, so that the next one may be in a moment.
+            raise NotReached(Step.LOGIN, str(error), passes=True) from error
+        told = self._shown(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+        if told:
+            # By RFC 7628 a refusal is an answer like another; the error comes behind the client's consent to it.
+            self._shown(b"\x01")
+            raise self._refused(told.decode(errors="replace"))
 
     def _scram(self, mechanism: scram.ScramMechanism) -> None:
         password = self._access.password.encode()
@@ -305,12 +325,14 @@ class BrokerConnection:
         version = self._shared_version(SaslAuthenticateRequest)
         answer = self._exchange(SaslAuthenticateRequest(auth_bytes=data), version)
         if answer.error_code:
-            told = (answer.error_message or describe_error_code(answer.error_code)).rstrip(".")
-            who = f"the login of {self._access.user}" if self._access.user else "the login"
-            raise NotReached(Step.LOGIN, f"{self.address} refuses {who} by {self._access.mechanism}: {told}")
+            raise self._refused(answer.error_message or describe_error_code(answer.error_code))
         if answer.session_lifetime_ms > 0:
             self._ends_s = time.monotonic() + answer.session_lifetime_ms / 1_000 * _USED_FOR
         return bytes(answer.auth_bytes)
+
+    def _refused(self, told: str) -> NotReached:
+        who = f"the login of {self._access.user}" if self._access.user else "the login"
+        return NotReached(Step.LOGIN, f"{self.address} refuses {who} by {self._access.mechanism}: {told.rstrip('.')}")
 
     # --- sentences ---------------------------------------------------------------------------------------------------
 
@@ -328,7 +350,8 @@ class BrokerConnection:
         if isinstance(error, TimeoutError):
             message = f"{self.address} takes the connection and does not answer to TLS within {self._timeout_s:g} s"
             return NotReached(Step.TLS, message, passes=True)
-        reason = getattr(error, "reason", None) or ""
+        # Who dies in a handshake ends the connection without a word of TLS.
+        reason = "" if isinstance(error, ssl.SSLEOFError) else getattr(error, "reason", None) or ""
         for alert, told in _OF_ALERTS.items():
             if reason.endswith(alert):
                 return NotReached(Step.TLS, f"TLS with {self.address} fails: {told}")
@@ -359,10 +382,13 @@ class BrokerConnection:
                 f"({' or '.join(mechanisms)}), sasl.username and sasl.password"
             )
             return NotReached(Step.LOGIN, message)
-        if self._access.mechanism is not None and not mechanisms:
-            fitting = self._access.protocol.removeprefix("SASL_")
-            return NotReached(Step.LOGIN, f"{self.address} takes no logins; set security.protocol={fitting}")
+        if self._access.mechanism is not None and mechanisms == []:
+            return self._takes_no_logins()
         return NotReached(Step.LOGIN, f"{self.address} closes the connection in the middle of the login", passes=True)
+
+    def _takes_no_logins(self) -> NotReached:
+        fitting = self._access.protocol.removeprefix("SASL_")
+        return NotReached(Step.LOGIN, f"{self.address} takes no logins; set security.protocol={fitting}")
 
     def _answers_in(self, protocol: str) -> bool:
         """Whether the broker answers in TLS, whatever its certificate, or without."""
@@ -370,13 +396,13 @@ class BrokerConnection:
             return True
         return False
 
-    def _mechanisms(self) -> list[str]:
-        """Those of the broker's logins; none where it asks for none."""
+    def _mechanisms(self) -> list[str] | None:
+        """Those of the broker's logins; empty where it asks for none, None where it does not say."""
         protocol = self._access.protocol.removeprefix("SASL_")
         with suppress(CommandFailed, OSError, _Closed), self._another(protocol) as other:
             answer = other._exchange(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1)
             return list(answer.mechanisms)
-        return []
+        return None
 
     def _another(self, protocol: str) -> BrokerConnection:
         """A connection that trusts whatever it meets, as far as ApiVersions; nothing of a user is said on it."""

@@ -35,9 +35,25 @@ _OTHER_NAMES: Final = {
     "ssl.keyfile": "ssl.key.location",
     "ssl.password": "ssl.key.password",
 }
-# What only librdkafka reads: the commands' own connections leave the check of such a login to it.
-_OF_LIBRDKAFKA_ALONE: Final = frozenset(
-    {"ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.location", "sasl.kerberos.principal"}
+# What must not be passed over in silence where it cannot be done.
+OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
+# What of security the commands' own connections heed.  With any other setting they log in nowhere: it may be there to
+# keep a password from a broker that this client would trust without it.
+HEEDED_OF_SECURITY: Final = frozenset(
+    {
+        "enable.ssl.certificate.verification",
+        "sasl.mechanism",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.check.hostname",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
 )
 
 
@@ -89,7 +105,7 @@ class ClientSettings(NamedTuple):
         if protocol not in PROTOCOLS:
             raise typer.BadParameter(f"security.protocol is {protocol}, and must be one of {', '.join(PROTOCOLS)}")
         context = None
-        is_known = not self.texts.keys() & _OF_LIBRDKAFKA_ALONE
+        is_known = not any(name.startswith(OF_SECURITY) for name in self.texts if name not in HEEDED_OF_SECURITY)
         if protocol.endswith("SSL") and is_known:
             context = tls_context(self.texts) if self.tls is None else self.tls.context
         mechanism = self.texts.get("sasl.mechanism") if protocol.startswith("SASL") else None

@@ -48,13 +48,14 @@ _QUORUM: Final = DescribeQuorumRequest(
         )
     ]
 )
-HangingSearch = Callable[[], Iterable[str]]
+# The partitions in which a transaction hangs, and how many could not be looked at.
+HangingSearch = Callable[[], tuple[list[str], int]]
 
 
 def cluster_findings(address: Address, access: Access, find_hanging: HangingSearch) -> Iterator[Finding]:
     """The findings about one broker and the cluster behind it; what comes behind a failed step is skipped.
 
-    ``find_hanging`` names partitions in which a transaction hangs; it may raise ``CommandFailed``.
+    ``find_hanging`` may raise ``CommandFailed``.
     """
     with ExitStack() as stack:
         connection = stack.enter_context(BrokerConnection(address, access, _WAIT_S))
@@ -63,10 +64,14 @@ def cluster_findings(address: Address, access: Access, find_hanging: HangingSear
                 yield Finding(step, Status.OK, told) if isinstance(told, str) else told
         except NotReached as error:
             yield Finding(error.step, Status.FAILED, str(error), _ADVICE[error.step])
-            later = REACHED[REACHED.index(error.step) + 1 :]
-            yield from (Finding(each, Status.SKIPPED, f"after {error.step}") for each in (*later, *INSIDE))
+            yield from skipped((*REACHED[REACHED.index(error.step) + 1 :], *INSIDE), error.step)
             return
         yield from _inside(stack, connection, access, find_hanging)
+
+
+def skipped(checks: Iterable[str], after: str) -> Iterator[Finding]:
+    """The findings of checks that come behind a failed one."""
+    return (Finding(each, Status.SKIPPED, f"after {after}") for each in checks)
 
 
 def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step, str | Finding]]:
@@ -78,7 +83,7 @@ def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step,
     yield Step.TCP, f"{connection.address} takes the connection, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
     if access.protocol.endswith("SSL"):
         connection.start_tls()
-        yield Step.TLS, _certificate(connection.certificate())
+        yield Step.TLS, _certificate(connection.certificate(), access.tls is not None and access.tls.check_hostname)
     else:
         yield Step.TLS, Finding(Step.TLS, Status.SKIPPED, f"security.protocol is {access.protocol}")
     began_s = time.monotonic()
@@ -89,13 +94,17 @@ def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step,
     yield Step.LOGIN, who if access.mechanism is not None else "none is asked for"
 
 
-def _certificate(found: Mapping[str, Any]) -> str | Finding:
-    """Of a certificate that has been verified: whose, and for how long."""
+def _certificate(found: Mapping[str, Any], names_are_checked: bool) -> str | Finding:
+    """Of a certificate: whether and as what it has been verified, whose it is, and for how long."""
     if "notAfter" not in found:
         return Finding(Step.TLS, Status.WARNING, "the certificate is not verified", "set ssl.ca.location")
     ends_s = ssl.cert_time_to_seconds(found["notAfter"])
     names = ", ".join(name for _, name in found.get("subjectAltName", ()))
-    message = f"chain, dates and host name are right; the certificate of {names} ends {found['notAfter']}"
+    message = f"the certificate of {names} ends {found['notAfter']}"
+    if not names_are_checked:
+        message = f"chain and dates are right, the host name is not looked at; {message}"
+        return Finding(Step.TLS, Status.WARNING, message, "leave the check of host names on")
+    message = f"chain, dates and host name are right; {message}"
     if ends_s - time.time() < _SOON_S:
         return Finding(Step.TLS, Status.WARNING, message, "have it made anew; pybroker certs signs one")
     return message
@@ -108,8 +117,15 @@ def _inside(
         cluster = connection.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
         metadata = connection.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True))
     except CommandFailed as error:
-        yield Finding("rights", Status.FAILED, str(error), "ask another broker")
+        yield Finding(INSIDE[0], Status.FAILED, str(error), "ask another broker")
+        yield from skipped(INSIDE[1:], INSIDE[0])
         return
+    for name, answer in (("DescribeCluster", cluster), ("Metadata", metadata)):
+        if answer.error_code:
+            told = f"{name} is refused: {describe_error_code(answer.error_code)}"
+            yield Finding(INSIDE[0], Status.FAILED, told, "ask another broker")
+            yield from skipped(INSIDE[1:], INSIDE[0])
+            return
     yield _rights(cluster, metadata)
     others: dict[int, BrokerConnection] = {}
     yield _advertised(stack, cluster.brokers, access, others)
@@ -216,12 +232,15 @@ def _partitions(topics: Iterable[Any]) -> Finding:
 def _hanging(find_hanging: HangingSearch) -> Finding:
     check = INSIDE[-1]
     try:
-        found = list(find_hanging())
+        found, unseen = find_hanging()
     except CommandFailed as error:
         return Finding(check, Status.SKIPPED, str(error), "a user with READ on the topics may ask")
     if found:
         message = f"{len(found)} hold back readers of committed records: {_some(found)}"
         return Finding(check, Status.FAILED, message, "pybroker transactions find-hanging, then abort")
+    if unseen:
+        message = f"none is seen, but {unseen} partitions could not be looked at"
+        return Finding(check, Status.WARNING, message, "pybroker transactions find-hanging says why")
     return Finding(check, Status.OK, "none")
 
 

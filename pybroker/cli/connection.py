@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 import typer
 
 from pybroker.cli.broker_connection import BrokerConnection, NotReached
-from pybroker.cli.client_settings import Access, Address, ClientOptions, ClientSettings, gathered, parse_addresses
+from pybroker.cli.client_settings import (
+    HEEDED_OF_SECURITY,
+    OF_SECURITY,
+    Access,
+    Address,
+    ClientOptions,
+    ClientSettings,
+    gathered,
+    parse_addresses,
+)
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.reach import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -28,27 +37,7 @@ T = TypeVar("T")
 RETRY_TIMEOUT_S = 20.0
 RETRY_BACKOFF_S = 0.1
 _REQUEST_TIMEOUT_S: Final = 60.0
-# What a connection of these commands heeds; of security nothing else is passed over.
-_HEEDED: Final = frozenset(
-    {
-        "bootstrap.timeout.ms",
-        "client.id",
-        "enable.ssl.certificate.verification",
-        "request.timeout.ms",
-        "sasl.mechanism",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.check.hostname",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-    }
-)
-_OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
+_HEEDED: Final = HEEDED_OF_SECURITY | {"bootstrap.timeout.ms", "client.id", "request.timeout.ms"}
 
 
 class Passing(CommandFailed):
@@ -141,12 +130,7 @@ class AdminClient:
 def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
     """An ``AdminClient`` of a cluster that has let the user in."""
     addresses = parse_addresses(options.bootstrap)
-    settings = gathered(options, _HEEDED.__contains__)
-    for name in settings.texts:
-        _check_name(name)
-    access = settings.access()
-    if not access.is_known:
-        raise CommandFailed(f"this login serves produce and consume alone: {access.mechanism or access.protocol}")
+    settings, access = heeded_settings(options)
     client = AdminClient(addresses, access, _seconds(settings, "request.timeout.ms", _REQUEST_TIMEOUT_S))
     client.open(_seconds(settings, "bootstrap.timeout.ms", REACHED_WITHIN_S))
     try:
@@ -155,15 +139,31 @@ def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
         client.close()
 
 
+def heeded_settings(options: ClientOptions) -> tuple[ClientSettings, Access]:
+    """The settings of these commands' connections, and who the client is.
+
+    A usage error for an ``-X`` that is none of theirs; ``CommandFailed`` for a login that librdkafka alone knows.
+    """
+    settings = gathered(options, _HEEDED.__contains__)
+    for name in settings.texts:
+        _check_name(name)
+    access = settings.access()
+    if not access.is_known:
+        raise CommandFailed(f"this login serves produce and consume alone: {access.mechanism or access.protocol}")
+    return settings, access
+
+
 def _check_name(name: str) -> None:
     """A usage error for a setting that is none, and for one of security that is not heeded here."""
     if name in _HEEDED:
         return
     from pybroker.cli.data_clients import is_known
 
-    if name.startswith(_OF_SECURITY) or not is_known(name):
+    if not is_known(name):
         near = difflib.get_close_matches(name, _HEEDED, 1)
         raise typer.BadParameter(f"-X {name}: unknown client setting" + (f"; {near[0]}?" if near else ""))
+    if name.startswith(OF_SECURITY):
+        raise typer.BadParameter(f"-X {name}: produce and consume alone heed this setting")
 
 
 def _seconds(settings: ClientSettings, name: str, default: float) -> float:

@@ -6,37 +6,41 @@ The checks are ``cluster_checks``' and ``host_checks``'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pybroker.cli.client_settings import ClientOptions, gathered, parse_addresses
-from pybroker.cli.cluster_checks import cluster_findings
-from pybroker.cli.connection import admin_client, retried
+from pybroker.cli.client_settings import ClientOptions, parse_addresses
+from pybroker.cli.cluster_checks import INSIDE, REACHED, cluster_findings, skipped
+from pybroker.cli.connection import admin_client, heeded_settings
 from pybroker.cli.failure import CommandFailed, ExitCode, describe_error, is_expected
 from pybroker.cli.findings import Finding, Status
 from pybroker.cli.hanging_transactions import find_hanging
 from pybroker.cli.host_checks import host_findings
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json, repeated
 from pybroker.cli.output import Output, visible
-from pybroker.cli.partition_leaders import find_leaders
+from pybroker_protocol.errors import ErrorCode
 
 _MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 
 
-def hanging_partitions(options: ClientOptions) -> Iterator[str]:
-    """Where a transaction hangs, of what this user may see; ``CommandFailed``."""
+def hanging_partitions(options: ClientOptions) -> tuple[list[str], int]:
+    """Where a transaction hangs, of what this user may see, and how many partitions could not be looked at;
+    ``CommandFailed``.
+    """
     try:
         with admin_client(options) as client:
-            leaders = retried(lambda: find_leaders(client, None))
-            found, _ = find_hanging(client, leaders, _MAX_TIMEOUT_MS)
+            found, failed = find_hanging(client, None, _MAX_TIMEOUT_MS)
     except Exception as error:
         if not is_expected(error):
             raise
         raise CommandFailed(describe_error(error)) from error
-    yield from (str(each.partition) for each in found)
+    # A topic that was deleted since it was listed hides nothing.
+    unseen = sum(code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in failed.values())
+    return [str(each.partition) for each in found], unseen
 
 
 def doctor(
@@ -54,31 +58,44 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check the way to a cluster and its state, one line per check; exits with 1 where one failed."""
-    findings: list[Finding] = []
-    for data_dir in data_dirs:
-        findings += host_findings(data_dir)
+    found = [host_findings(data_dir) for data_dir in data_dirs]
     if address is not None or not data_dirs:
-        options = ClientOptions(bootstrap if address is None else address, properties, command_config)
-        (first, *_) = parse_addresses(options.bootstrap)
-        access = gathered(options, lambda _: True).access()
-        findings += cluster_findings(first, access, lambda: hanging_partitions(options))
-    _show(findings, Output(as_json=as_json))
-    if any(each.status is Status.FAILED for each in findings):
+        found.append(_of_cluster(ClientOptions(bootstrap if address is None else address, properties, command_config)))
+    if _show(chain.from_iterable(found), Output(as_json=as_json)):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _show(findings: list[Finding], output: Output) -> None:
-    """A line for each; on a terminal not as a table, whose cells are too long for one."""
-    document = [
-        {"check": each.check, "status": each.status, "message": each.message, "advice": _advice(each)}
-        for each in findings
-    ]
-    if output.is_terminal and not output.as_json:
-        for each in findings:
+def _of_cluster(options: ClientOptions) -> Iterator[Finding]:
+    """Wrong use is told at once, all else by findings."""
+    (first, *_) = parse_addresses(options.bootstrap)
+    try:
+        _, access = heeded_settings(options)
+    except (CommandFailed, OSError) as error:
+        failed = Finding("settings", Status.FAILED, describe_error(error), "correct -X or the file of --command-config")
+        return chain([failed], skipped((*REACHED, *INSIDE), failed.check))
+    return cluster_findings(first, access, lambda: hanging_partitions(options))
+
+
+def _show(findings: Iterable[Finding], output: Output) -> bool:
+    """A line for each as it comes, or one document; whether one failed.
+
+    On a terminal it is no table, whose cells are too long for one.
+    """
+    document: list[dict[str, str | None]] = []
+    for each in findings:
+        document.append({"check": each.check, "status": each.status, "message": each.message, "advice": _advice(each)})
+        if output.as_json:
+            continue
+        if output.is_terminal:
             advice = f". {advice[0].upper()}{advice[1:]}." if (advice := _advice(each)) else ""
             output.line(visible(f"{each.status:<8}{each.check}: {each.message}{advice}"))
-        return
-    output.result(document, ("CHECK", "STATUS", "FOUND", "WHAT TO DO"), [list(entry.values()) for entry in document])
+        else:
+            heading = [] if document[1:] else [("CHECK", "STATUS", "FOUND", "WHAT TO DO")]
+            output.rows([*heading, list(document[-1].values())])
+        output.flush()
+    if output.as_json:
+        output.json(document)
+    return any(each["status"] == Status.FAILED for each in document)
 
 
 def _advice(finding: Finding) -> str | None:

@@ -14,7 +14,7 @@ from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import Output, Row, show_time
-from pybroker.cli.partition_leaders import Partition, find_leaders
+from pybroker.cli.partition_leaders import Partition, asked_of_leaders
 from pybroker_protocol.errors import ErrorCode
 
 # Groups whose offsets OffsetFetch does not tell.
@@ -43,15 +43,9 @@ def lags(client: Any, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[
 
 def _ends(client: Any, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Where the logs end, as far as that is known: offsets may outlive a topic."""
-    wanted = set(partitions)
-
-    def ask() -> dict[Partition, tuple[int, int]]:
-        leaders = find_leaders(client, {partition.topic for partition in wanted})
-        return log_requests.offsets_at(
-            client, {each: leader for each, leader in leaders.items() if each in wanted}, log_requests.LATEST
-        )
-
-    answers = retried(ask) if wanted else {}
+    answers = asked_of_leaders(
+        client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, log_requests.LATEST)
+    )
     return {partition: offset for partition, (code, offset) in answers.items() if not code}
 
 

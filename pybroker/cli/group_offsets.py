@@ -17,7 +17,7 @@ from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 from pybroker.cli.offsets import parse_timestamp_ms
-from pybroker.cli.partition_leaders import NO_LEADER, Partition, find_leaders
+from pybroker.cli.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
 from pybroker_protocol.errors import ErrorCode
 
 
@@ -45,13 +45,13 @@ def end_offsets(client: Any, partitions: Iterable[Partition]) -> dict[Partition,
     """The log end of each partition that still exists: offsets may outlive a topic."""
     partitions = set(partitions)
     leaders = retried(lambda: find_leaders(client, {each.topic for each in partitions}))
-    led = {each: leader for each, leader in leaders.items() if each in partitions and leader != NO_LEADER}
+    led = [each for each, leader in leaders.items() if each in partitions and leader != NO_LEADER]
     return offsets_at(client, led, log_requests.LATEST)
 
 
-def offsets_at(client: Any, leaders: Mapping[Partition, int], timestamp: int) -> dict[Partition, int]:
+def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, int]:
     """The offset of a moment in each partition, -1 where there is none; ``CommandFailed`` for one that is refused."""
-    found = retried(lambda: log_requests.offsets_at(client, leaders, timestamp))
+    found = asked_of_leaders(client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, timestamp))
     for partition, (code, _) in sorted(found.items()):
         if code:
             raise refused(partition, code)
@@ -95,10 +95,8 @@ def plan_reset(
 ) -> list[dict[str, Any]]:
     """Old and new offset of each partition; commits nothing."""
     committed = committed_offsets(client, group)
-    found = retried(lambda: find_leaders(client, {each.topic for each in partitions}))
-    leaders = {each: found.get(each, NO_LEADER) for each in partitions}
-    earliest, latest = (offsets_at(client, leaders, at) for at in (log_requests.EARLIEST, log_requests.LATEST))
-    timed = offsets_at(client, leaders, value) if target is Target.DATETIME else {}
+    earliest, latest = (offsets_at(client, partitions, at) for at in (log_requests.EARLIEST, log_requests.LATEST))
+    timed = offsets_at(client, partitions, value) if target is Target.DATETIME else {}
     plan = []
     for partition in partitions:
         known = PartitionOffsets(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.connection import retried
-from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.partition_leaders import Partition, asked_of_leaders
 from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
 
@@ -51,10 +51,12 @@ def hanging(
 
 
 def find_hanging(
-    client: Any, leaders: Mapping[Partition, int], max_timeout_ms: int
+    client: Any, partitions: Iterable[Partition] | None, max_timeout_ms: int
 ) -> tuple[list[OpenTransaction], dict[Partition, int]]:
-    """Those of the partitions, and the error codes of partitions that could not be looked at."""
-    known, failed = split_answers(retried(lambda: requests.describe_producers(client, leaders)))
+    """Those of the partitions (None: of all), and the error codes of partitions that could not be looked at."""
+    known, failed = split_answers(
+        asked_of_leaders(client, partitions, lambda leaders: requests.describe_producers(client, leaders))
+    )
     found = long_open(known, time.time_ns() // 1_000_000, max_timeout_ms)
     if found:
         producer_ids = sorted({each.producer.producer_id for each in found})

@@ -12,7 +12,7 @@ import os
 import resource
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -32,15 +32,26 @@ _LINUX: Final = Path("/proc/self").exists()
 
 def host_findings(data_dir: Path) -> Iterator[Finding]:
     """The findings about one data directory and the machine that it is on."""
-    yield (directory := _directory(data_dir))
+    yield (directory := _looked_at("data directory", data_dir, _directory))
     if directory.status is Status.FAILED:
         yield from (Finding(check, Status.SKIPPED, directory.message) for check in ("disk", "descriptors", "limits"))
         return
-    yield _disk(data_dir)
+    yield _looked_at("disk", data_dir, _disk)
     pid = lock_holder(data_dir / LOCK_FILE)
-    segments = sum(1 for _ in data_dir.glob("*/*.log"))
-    yield _descriptors(pid, segments)
-    yield _limits(pid, segments)
+    yield _looked_at("descriptors", data_dir, lambda path: _descriptors(pid, _segments(path)))
+    yield _looked_at("limits", data_dir, lambda path: _limits(pid, _segments(path)))
+
+
+def _looked_at(check: str, path: Path, look: Callable[[Path], Finding]) -> Finding:
+    try:
+        return look(path)
+    except OSError as error:
+        message = f"{error.filename or path} cannot be looked at: {error.strerror or error}"
+        return Finding(check, Status.FAILED, message, "run it as the broker's user, and check the disk")
+
+
+def _segments(path: Path) -> int:
+    return sum(1 for _ in path.glob("*/*.log"))
 
 
 def lock_holder(path: Path) -> int | None:

@@ -14,7 +14,6 @@ from pybroker.cli.wire_requests import ask, raise_passing
 from pybroker_protocol.errors import ErrorCode
 
 EARLIEST, LATEST = -2, -1  # in place of a timestamp
-HIGH_WATERMARK: Final = -1  # in place of an offset
 _CLIENT: Final = -1  # in place of a replica's id
 
 

@@ -1,13 +1,13 @@
 """Partitions by name, and who leads them.
 
 Owns: how partitions are named on the command line (``TOPIC``, ``TOPIC:N,M``), and the look at the metadata that tells
-their leaders.
+their leaders, at each attempt to ask them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -16,6 +16,8 @@ from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker_protocol.errors import ErrorCode
+
+T = TypeVar("T")
 
 NO_LEADER: Final = -1
 
@@ -41,19 +43,37 @@ def find_leaders(client: Any, topics: Iterable[str] | None) -> dict[Partition, i
     }
 
 
-def choose_partitions(client: Any, texts: Sequence[str]) -> dict[Partition, int]:
-    """The leaders of the partitions that texts name; raises ``CommandFailed`` for one that does not exist."""
+def asked_of_leaders(
+    client: Any, partitions: Iterable[Partition] | None, ask: Callable[[dict[Partition, int]], T]
+) -> T:
+    """``ask`` of these partitions (None: all) with their leaders, which each attempt finds anew: they move, and die.
+
+    Of a partition that does not exist the leader is ``NO_LEADER``.
+    """
+    wanted = None if partitions is None else set(partitions)
+
+    def attempt() -> T:
+        if wanted is None:
+            return ask(find_leaders(client, None))
+        found = find_leaders(client, {each.topic for each in wanted})
+        return ask({each: found.get(each, NO_LEADER) for each in wanted})
+
+    return retried(attempt, finds_brokers=True)
+
+
+def choose_partitions(client: Any, texts: Sequence[str]) -> list[Partition]:
+    """The partitions that texts name, in their order; raises ``CommandFailed`` for one that does not exist."""
     try:
         wanted = [parse_topic_partitions(text) for text in texts]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     leaders = retried(lambda: find_leaders(client, [topic for topic, _ in wanted]))
-    chosen: dict[Partition, int] = {}
+    chosen: dict[Partition, None] = {}
     for topic, indexes in wanted:
         existing = [partition for partition in leaders if partition.topic == topic]
         named = existing or [Partition(topic, 0)] if indexes is None else [Partition(topic, index) for index in indexes]
         for partition in named:
             if partition not in leaders:
                 raise refused(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            chosen[partition] = leaders[partition]
-    return chosen
+            chosen[partition] = None
+    return list(chosen)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output, show_size
-from pybroker.cli.partition_leaders import Partition, choose_partitions
+from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
 from pybroker.cli.wire_requests import brokers
 from pybroker_protocol.uuids import uuid_text
 
@@ -259,14 +260,10 @@ def delete_records(
     except ValueError as error:
         raise typer.BadParameter(f"--before-time: {error}") from error
     with session.client() as client:
-        leaders = choose_partitions(client, partitions)
-        known = dict.fromkeys(leaders, (0, log_requests.HIGH_WATERMARK if before_offset is None else before_offset))
-        if time_ms is not None:
-            # Where no record is as young (-1) all are older, and -1 stands for the high watermark, too.
-            known = retried(lambda: log_requests.offsets_at(client, leaders, time_ms))
+        known = ends_of_deletion(client, choose_partitions(client, partitions), before_offset, time_ms)
         answers = {partition: (code, -1) for partition, (code, _) in known.items() if code}
         offsets = {partition: offset for partition, (code, offset) in known.items() if not code}
-        answers |= retried(lambda: log_requests.delete_records(client, leaders, offsets, int(1000 * timeout_s)))
+        answers |= delete_before(client, offsets, timeout_s)
     document = [
         {
             "topic": partition.topic,
@@ -282,6 +279,37 @@ def delete_records(
     fail_for(failures, session.output)
 
 
+def delete_before(client: Any, offsets: Mapping[Partition, int], timeout_s: float) -> dict[Partition, tuple[int, int]]:
+    """Each partition's error code, and where its log begins now."""
+    timeout_ms = int(1000 * timeout_s)
+    return asked_of_leaders(
+        client, offsets, lambda leaders: log_requests.delete_records(client, leaders, offsets, timeout_ms)
+    )
+
+
+def ends_of_deletion(
+    client: Any, partitions: Iterable[Partition], before_offset: int | None, time_ms: int | None
+) -> dict[Partition, tuple[int, int]]:
+    """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
+
+    The offset is never -1: a broker takes that for the high watermark of the moment in which it deletes, so that
+    records would go that came after the question, or between two attempts.
+    """
+    if before_offset is not None:
+        return dict.fromkeys(partitions, (0, before_offset))
+    ends = offsets_at(client, partitions, log_requests.LATEST)
+    if time_ms is None:
+        return ends
+    # The second question: what is written in between is behind the end, and stays.
+    timed = offsets_at(client, partitions, time_ms)
+    return {partition: ends[partition] if found == (0, -1) else found for partition, found in timed.items()}
+
+
+def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, tuple[int, int]]:
+    """As ``log_requests.offsets_at``, of leaders that may move."""
+    return asked_of_leaders(client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, timestamp))
+
+
 def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: bool) -> bool:
     """Whether a partition of the metadata is in one of the states asked for."""
     lacks_replicas = len(partition["isr_nodes"]) < len(partition["replica_nodes"])
@@ -291,11 +319,8 @@ def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: b
 def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
     """One topic's document: metadata, modified settings, and offsets where a leader can tell them."""
     name = topic["name"]
-    leaders = {
-        Partition(name, p["partition_index"]): p["leader_id"] for p in topic["partitions"] if p["leader_id"] >= 0
-    }
-    starts = retried(lambda: log_requests.offsets_at(client, leaders, log_requests.EARLIEST))
-    ends = retried(lambda: log_requests.offsets_at(client, leaders, log_requests.LATEST))
+    led = [Partition(name, p["partition_index"]) for p in topic["partitions"] if p["leader_id"] >= 0]
+    starts, ends = (offsets_at(client, led, at) for at in (log_requests.EARLIEST, log_requests.LATEST))
     partitions = []
     for partition in sorted(topic["partitions"], key=lambda p: int(p["partition_index"])):
         key = Partition(name, partition["partition_index"])

@@ -19,7 +19,7 @@ from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_duration, show_time
-from pybroker.cli.partition_leaders import Partition, choose_partitions, find_leaders
+from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
 from pybroker.cli.transaction_requests import Producer, Transaction
 from pybroker_protocol.errors import ErrorCode
 
@@ -148,8 +148,8 @@ def describe_producers(
 ) -> None:
     """Show the producers that partitions remember, and where their open transactions begin."""
     with session.client() as client:
-        leaders = choose_partitions(client, partitions)
-        answers = retried(lambda: requests.describe_producers(client, leaders))
+        chosen = choose_partitions(client, partitions)
+        answers = asked_of_leaders(client, chosen, lambda leaders: requests.describe_producers(client, leaders))
     known, failed = hanging_transactions.split_answers(answers)
     document = [
         producer_entry(partition, producer)
@@ -188,8 +188,8 @@ def find_hanging(
     max_timeout_ms = duration_ms(max_timeout, "--max-transaction-timeout", "m")
     now = now_ms()
     with session.client() as client:
-        leaders = choose_partitions(client, topics) if topics else retried(lambda: find_leaders(client, None))
-        found, failed = hanging_transactions.find_hanging(client, leaders, max_timeout_ms)
+        chosen = choose_partitions(client, topics) if topics else None
+        found, failed = hanging_transactions.find_hanging(client, chosen, max_timeout_ms)
     if not topics:
         # A topic that was deleted since it was listed hides nothing.
         failed = {at: code for at, code in failed.items() if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -229,8 +229,9 @@ def abort(
     """End a transaction that hangs in one partition as aborted; its producer is not asked."""
     partition = Partition(topic, index)
     with session.client() as client:
-        leader = choose_partitions(client, [f"{topic}:{index}"])[partition]
-        answer = retried(lambda: requests.describe_producers(client, {partition: leader}))[partition]
+        chosen = choose_partitions(client, [f"{topic}:{index}"])
+        answers = asked_of_leaders(client, chosen, lambda leaders: requests.describe_producers(client, leaders))
+        answer = answers[partition]
         if isinstance(answer, int):
             raise refused(partition, answer)
         open_there = [producer for producer in answer if producer.txn_start_offset == start_offset]
@@ -238,7 +239,11 @@ def abort(
             raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
         producer = open_there[0]
         identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
-        code = retried(lambda: requests.write_abort_marker(client, leader, partition, *identity))
+        code = asked_of_leaders(
+            client,
+            chosen,
+            lambda leaders: requests.write_abort_marker(client, leaders[partition], partition, *identity),
+        )
     if code:
         raise refused(partition, code)
     document = {**producer_entry(partition, producer), "status": "aborted"}

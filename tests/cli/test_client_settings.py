@@ -52,6 +52,15 @@ def test_a_setting_that_the_client_does_not_take_is_wrong_use(text: str) -> None
         pass
 
 
+@pytest.mark.parametrize(
+    "text", ["ssl.crl.location=/crl.pem", "ssl.cipher.suites=x", "ssl.sigalgs.list=x", "sasl.kerberos.principal=x"]
+)
+def test_no_password_is_shown_by_a_connection_that_passes_over_a_setting_of_security(text: str) -> None:
+    given = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=a", "sasl.password=b"]
+    assert gathered(ClientOptions("", given), lambda _: True).access().is_known
+    assert not gathered(ClientOptions("", [*given, text]), lambda _: True).access().is_known
+
+
 def test_a_setting_of_producers_alone_is_none_of_the_other_commands() -> None:
     wanted = ClientOptions("127.0.0.1:1", ["linger.ms=5", "bootstrap.timeout.ms=1"])
     with pytest.raises(CommandFailed, match="refuses the connection"), admin_client(wanted):

@@ -7,6 +7,8 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +17,25 @@ import pytest
 from harness.broker_probe import free_port
 from harness.pybroker_process import PybrokerProcess
 
-from pybroker.cli import cluster_checks, host_checks
+from pybroker.cli import cluster_checks, doctor, host_checks
+from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.findings import Finding, Status, shown_bytes
 from pybroker.cli.host_checks import host_findings, lock_holder
+from pybroker.cli.output import Output
+from pybroker.cli.partition_leaders import Partition
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
-from pybroker_protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pybroker_protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pybroker_protocol.schema import Request, Response
 from tests.cli.command import CommandLine
+from tests.cli.scripted_broker import scripted_broker
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 CHECKS = [*cluster_checks.REACHED, *cluster_checks.INSIDE]
@@ -105,6 +118,93 @@ def test_tls_and_a_login_are_looked_at(secured: Broker, keys: Path) -> None:
     assert "pybroker users list" in found["login"]["advice"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("sasl.pasword=x", "unknown client setting; sasl.password?"),
+        ("ssl.cipher.suites=x", "produce and consume alone heed this setting"),
+    ],
+)
+def test_a_setting_that_it_does_not_heed_is_wrong_use(setting: str, told: str) -> None:
+    finished = CommandLine("127.0.0.1:1").run("doctor", "-X", setting)
+    assert (finished.returncode, finished.stdout) == (2, b"")
+    assert told in re.sub(r"[│\s]+", " ", finished.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=GSSAPI"], "serves produce and consume alone: GSSAPI"),
+        (["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER"], "and consume alone: OAUTHBEARER"),
+        (["security.protocol=SSL", "ssl.ca.location=/no/such.pem"], "/no/such.pem cannot be read"),
+    ],
+)
+def test_settings_by_which_it_cannot_get_in_are_a_finding(settings: list[str], told: str) -> None:
+    exit_code, found = diagnosis("127.0.0.1:1", *(option for each in settings for option in ("-X", each)))
+    assert (exit_code, list(found)) == (1, ["settings", *CHECKS])
+    assert statuses(found) == ["failed", *["skipped"] * len(CHECKS)]
+    assert told in found["settings"]["message"]
+
+
+def test_a_host_name_that_is_not_looked_at_is_a_warning(secured: Broker, keys: Path) -> None:
+    exit_code, found = diagnosis(secured.bootstrap, *login(keys, "alice-secret"), "-X", "ssl.check.hostname=false")
+    assert (exit_code, found["tls"]["status"]) == (0, "warning")
+    assert found["tls"]["message"].startswith("chain and dates are right, the host name is not looked at; ")
+
+
+@pytest.mark.parametrize("refused", [DescribeClusterRequest, MetadataRequest])
+def test_a_broker_that_refuses_to_tell_of_the_cluster_fails(refused: type[Request]) -> None:
+    login_is_asked_for = iter([True])
+
+    def script(request: Request) -> Response:
+        code = 0 if next(login_is_asked_for, False) or not isinstance(request, refused) else 31
+        if isinstance(request, DescribeClusterRequest):
+            return DescribeClusterResponse(
+                throttle_time_ms=0, error_code=code, error_message=None, cluster_id="c", controller_id=1, brokers=[]
+            )
+        return MetadataResponse(brokers=[], controller_id=1, topics=[], error_code=code)
+
+    with scripted_broker(script, (MetadataRequest, DescribeClusterRequest)) as address:
+        exit_code, found = diagnosis(address)
+    assert (exit_code, found["rights"]["status"]) == (1, "failed")
+    assert found["rights"]["message"].endswith(" is refused: CLUSTER_AUTHORIZATION_FAILED")
+    assert statuses(found)[6:] == ["skipped"] * 5
+
+
+def unserved(_: Request) -> None:
+    """A script for a broker that is asked for what it does not serve."""
+
+
+def test_a_listener_that_serves_no_clients_is_a_finding() -> None:
+    with scripted_broker(unserved, ()) as address:
+        exit_code, found = diagnosis(address)
+    assert exit_code == 1
+    assert statuses(found) == ["ok", "ok", "skipped", "ok", "failed", *["skipped"] * 6]
+    assert found["login"]["message"].startswith(f"{address} does not serve Metadata in a version that is known here")
+
+
+def test_a_broker_that_says_nothing_of_the_cluster_is_a_finding() -> None:
+    def script(_: Request) -> Response:
+        return MetadataResponse(brokers=[], controller_id=1, topics=[])
+
+    with scripted_broker(script, (MetadataRequest,)) as address:
+        exit_code, found = diagnosis(address)
+    assert (exit_code, list(found)) == (1, CHECKS)
+    assert statuses(found) == ["ok", "ok", "skipped", "ok", "ok", "failed", *["skipped"] * 5]
+
+
+def test_a_finding_is_shown_before_the_next_check_begins() -> None:
+    shown = BytesIO()
+
+    def findings() -> Iterator[Finding]:
+        yield Finding("first", Status.OK, "well")
+        assert shown.getvalue().endswith(b"first\tok\twell\t-\n")
+        yield Finding("second", Status.FAILED, "ill", "rest")
+
+    assert doctor._show(findings(), Output(stream=shown))
+    assert shown.getvalue().endswith(b"second\tfailed\till\trest\n")
+
+
 def test_an_advertised_address_that_is_not_reached_fails() -> None:
     listening, elsewhere = f"127.0.0.1:{free_port()}", free_port()
     settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{elsewhere}"}
@@ -173,14 +273,23 @@ def test_partitions_that_lack_something_fail(leader: int, in_sync: list[int], st
 
 
 def test_hanging_transactions_fail_and_what_may_not_be_asked_is_skipped() -> None:
-    def refused() -> list[str]:
+    def refused() -> tuple[list[str], int]:
         raise CommandFailed("t-0: TOPIC_AUTHORIZATION_FAILED")
 
-    assert cluster_checks._hanging(lambda: []).status is Status.OK
-    found = cluster_checks._hanging(lambda: [f"t-{number}" for number in range(7)])
+    assert cluster_checks._hanging(lambda: ([], 0)).status is Status.OK
+    found = cluster_checks._hanging(lambda: ([f"t-{number}" for number in range(7)], 0))
     assert found.status is Status.FAILED
     assert found.message == "7 hold back readers of committed records: t-0, t-1, t-2, t-3, t-4 and 2 more"
     assert cluster_checks._hanging(refused).status is Status.SKIPPED
+    found = cluster_checks._hanging(lambda: ([], 3))
+    assert (found.status, "3 partitions could not be looked at" in found.message) == (Status.WARNING, True)
+
+
+def test_partitions_without_an_answer_are_counted_but_for_topics_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {Partition("led-by-nobody", 0): 5, Partition("gone", 0): 3}
+    monkeypatch.setattr(doctor, "admin_client", nullcontext)
+    monkeypatch.setattr(doctor, "find_hanging", lambda *_: ([], failed))
+    assert doctor.hanging_partitions(ClientOptions("")) == ([], 1)
 
 
 # --- a broker's own machine ------------------------------------------------------------------------------------------
@@ -222,6 +331,20 @@ def test_a_directory_that_is_no_brokers_is_told(tmp_path: Path, name: str, statu
     first, *others = host_findings(tmp_path / name)
     assert (first.status, message in first.message) == (status, True)
     assert all((each.status is Status.SKIPPED) is (status is Status.FAILED) for each in others)
+
+
+def test_a_directory_that_cannot_be_looked_at_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/data")
+
+    monkeypatch.setattr(shutil, "disk_usage", refused)
+    _, disk, *others = host_findings(tmp_path)
+    assert (disk.status, disk.message) == (Status.FAILED, "/data cannot be looked at: Permission denied")
+    assert all(each.status is not Status.SKIPPED for each in others)
+    monkeypatch.setattr(Path, "exists", refused)
+    first, *others = host_findings(tmp_path)
+    assert (first.status, first.message) == (Status.FAILED, "/data cannot be looked at: Permission denied")
+    assert all(each.status is Status.SKIPPED for each in others)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from pybroker.cli.topics import needs_care
+from pybroker.cli import group_lag, group_offsets, log_requests, topics
+from pybroker.cli.connection import Passing, UnknownBroker
+from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.topics import ends_of_deletion, needs_care
+from pybroker_protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from pybroker_protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pybroker_protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pybroker_protocol.schema import Request, Response
 from tests.cli.command import CommandLine
 
 
@@ -144,6 +167,76 @@ def test_records_before_a_time_are_deleted(cli: CommandLine, name: str) -> None:
         (each["partition"], each["start_offset"])
         for each in cli.json("topics", "delete-records", name, "--before-time", "2000")
     ] == [(0, 1), (1, 1)]
+
+
+def metadata_of(leader: int) -> MetadataResponse:
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=leader, replica_nodes=[1, 2], isr_nodes=[1, 2]
+    )
+    topic = MetadataResponseTopic(error_code=0, name="t", partitions=[partition])
+    return MetadataResponse(brokers=[], controller_id=1, topics=[topic])
+
+
+class GrowingLog:
+    """An ``AdminClient`` of one partition, to which an old record is written after each question."""
+
+    def __init__(self) -> None:
+        self.end = 3
+
+    def metadata(self, _: object) -> MetadataResponse:
+        return metadata_of(leader=1)
+
+    def ask(self, request: ListOffsetsRequest, *_: object, **__: object) -> ListOffsetsResponse:
+        offset = self.end if request.topics[0].partitions[0].timestamp == log_requests.LATEST else -1
+        self.end += 1
+        answer = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+
+@pytest.mark.parametrize("time_ms", [None, 1_000])
+def test_what_is_written_after_the_question_is_not_deleted(time_ms: int | None) -> None:
+    partition = Partition("t", 0)
+    assert ends_of_deletion(GrowingLog(), [partition], None, time_ms) == {partition: (0, 3)}
+
+
+class MovedLeader:
+    """An ``AdminClient`` of a partition whose leader, 1, is lost by the first question to it, and replaced by 2."""
+
+    def __init__(self, lost: Exception) -> None:
+        self.leader = 1
+        self.lost = lost
+
+    def metadata(self, _: object) -> MetadataResponse:
+        return metadata_of(self.leader)
+
+    def ask(self, request: Request, node_id: int, **_: object) -> Response:
+        self.leader = 2
+        if node_id == 1:
+            raise self.lost
+        if isinstance(request, DeleteRecordsRequest):
+            deleted = DeleteRecordsPartitionResult(partition_index=0, low_watermark=7, error_code=0)
+            topics = [DeleteRecordsTopicResult(name="t", partitions=[deleted])]
+            return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+        answer = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=7)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+
+@pytest.mark.parametrize("lost", [Passing("it closes the connection"), UnknownBroker("no broker with the id 1 runs")])
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (lambda client, at: topics.offsets_at(client, [at], log_requests.LATEST)[at], (0, 7)),
+        (lambda client, at: ends_of_deletion(client, [at], None, 1_000)[at], (0, 7)),
+        (lambda client, at: topics.delete_before(client, {at: 7}, 1.0)[at], (0, 7)),
+        (lambda client, at: group_offsets.offsets_at(client, [at], log_requests.LATEST)[at], 7),
+        (lambda client, at: group_offsets.end_offsets(client, [at])[at], 7),
+        (lambda client, at: group_lag._ends(client, [at])[at], 7),
+    ],
+)
+def test_a_leader_that_was_lost_is_not_asked_again(
+    question: Callable[[MovedLeader, Partition], object], answer: object, lost: Exception
+) -> None:
+    assert question(MovedLeader(lost), Partition("t", 0)) == answer
 
 
 def test_nothing_is_deleted_without_exactly_one_bound_and_of_partitions_that_there_are_not(

@@ -21,11 +21,17 @@ from cryptography.x509.oid import NameOID
 from harness.broker_probe import free_port
 from harness.waiting import PATIENCE_S
 
+from pybroker.cli.bearer_logins import BearerTokens
 from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
-from pybroker.cli.client_settings import Access, Address
+from pybroker.cli.client_settings import Access, Address, parse_addresses
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
+from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pybroker_protocol.schema import Request, Response
 from tests.cli.command import CommandLine
+from tests.cli.scripted_broker import Stop, scripted_broker
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
@@ -224,6 +230,77 @@ def test_who_answers_nothing_is_told_after_the_wait() -> None:
             connection.open()
     assert caught.value.step is Step.PROTOCOL
     assert str(caught.value) == f"{address} takes the connection and answers nothing within 0.1 s"
+
+
+TOLD = '{"status":"invalid_token"}'
+BEARER = Access("SASL_PLAINTEXT", mechanism="OAUTHBEARER", tokens=BearerTokens(lambda: ("t0ken", 600.0)))
+
+
+def failure_to_open(address: str, access: Access) -> NotReached:
+    (where,) = parse_addresses(address)
+    with BrokerConnection(where, access, PATIENCE_S) as connection, pytest.raises(NotReached) as caught:
+        connection.open()
+    return caught.value
+
+
+@pytest.mark.parametrize("error_code", [0, 58])
+def test_a_bearer_whose_token_is_refused_is_not_let_in(error_code: int) -> None:
+    shown = []
+
+    def script(request: Request) -> Response:
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"])
+        assert isinstance(request, SaslAuthenticateRequest)
+        shown.append(bytes(request.auth_bytes))
+        if len(shown) == 1:
+            return SaslAuthenticateResponse(error_code=0, auth_bytes=TOLD.encode())
+        return SaslAuthenticateResponse(error_code=error_code, error_message=TOLD, auth_bytes=b"")
+
+    with scripted_broker(script, (SaslHandshakeRequest, SaslAuthenticateRequest)) as address:
+        failure = failure_to_open(address, BEARER)
+    assert str(failure) == f"{address} refuses the login by OAUTHBEARER: {TOLD}"
+    assert (failure.step, failure.passes) == (Step.LOGIN, False)
+    assert shown == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
+
+
+def test_a_login_for_which_there_is_no_token_any_more_is_tried_again() -> None:
+    def fetched() -> tuple[str, float]:
+        raise ValueError("the endpoint answers with 503")
+
+    def script(_: Request) -> Response:
+        return SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"])
+
+    with scripted_broker(script, (SaslHandshakeRequest,)) as address:
+        failure = failure_to_open(address, BEARER._replace(tokens=BearerTokens(fetched)))
+    assert (failure.step, str(failure), failure.passes) == (Step.LOGIN, "the endpoint answers with 503", True)
+
+
+@pytest.mark.parametrize("access", [BEARER, Access()], ids=["with a login", "without"])
+def test_a_broker_that_stops_in_the_middle_of_a_login_is_tried_again(access: Access) -> None:
+    def script(_: Request) -> Response:
+        raise Stop
+
+    with scripted_broker(script, (SaslHandshakeRequest, SaslAuthenticateRequest, MetadataRequest)) as address:
+        failure = failure_to_open(address, access)
+    assert str(failure) == f"{address} closes the connection in the middle of the login"
+    assert (failure.step, failure.passes) == (Step.LOGIN, True)
+
+
+def test_a_broker_without_logins_is_told_by_its_own_word() -> None:
+    def script(_: Request) -> Response:
+        return SaslHandshakeResponse(error_code=34, mechanisms=[])
+
+    with scripted_broker(script, (SaslHandshakeRequest,)) as address:
+        failure = failure_to_open(address, BEARER)
+    assert str(failure) == f"{address} takes no logins; set security.protocol=PLAINTEXT"
+    assert not failure.passes
+
+
+def test_a_broker_that_stops_in_a_handshake_of_tls_is_tried_again() -> None:
+    with answering(b"") as address:
+        failure = failure_to_open(address, Access("SSL", ssl.create_default_context()))
+    assert str(failure) == f"TLS with {address} fails: the connection is closed in the handshake"
+    assert (failure.step, failure.passes) == (Step.TLS, True)
 
 
 def of_the_past(file: Path) -> None:
