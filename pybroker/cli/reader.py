@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from pybroker.cli.data_clients import ConsumedRecord, Watch, passes
-from pybroker.cli.failure import CommandFailed, describe_error
+from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import Output, progress, remark
@@ -69,13 +69,19 @@ class Reader:
         self._passed_end: set[TopicPartition] = set()
         self._group = group
         self._committed_at_s = time.monotonic()
+        # What comes behind the last record that stdout has got, and behind the last that is on its way there.
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
 
     def run(self) -> None:
         """Print records until there is a reason to stop; commits what was printed, however it stops."""
         with Interruption() as interruption:
             try:
                 self._poll_and_print(interruption)
+            except OutputClosed:
+                # How much of a pipe was read before it was closed, nothing tells.
+                self._uncommitted.clear()
+                raise
             finally:
                 self._commit()
                 if self._uncommitted and self._group is not None:
@@ -102,9 +108,7 @@ class Reader:
             while not interruption.stopped and (total is None or self.printed < total):
                 # With a count no more is taken than will be printed.
                 limit = POLL_RECORDS_MAX if total is None else min(POLL_RECORDS_MAX, total - self.printed)
-                for message in self._client.consume(limit, POLL_S):
-                    self._take(message)
-                self._output.flush()
+                self._print(self._client.consume(limit, POLL_S))
                 self._look_for_brokers()
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
@@ -126,6 +130,16 @@ class Reader:
             self._waits = True
             remark(f"pybroker: waiting for a broker: {why}")
 
+    def _print(self, messages: Iterable[Any]) -> None:
+        """Print records, also those before one that fails; what stdout has not got is not to be committed."""
+        try:
+            for message in messages:
+                self._take(message)
+        finally:
+            self._output.flush()
+            self._uncommitted |= self._written
+            self._written.clear()
+
     def _take(self, message: Any) -> None:
         """Print a record, or hear what the client says of a partition or of all."""
         error = message.error()
@@ -146,7 +160,7 @@ class Reader:
             raise CommandFailed(f"{partition.topic} {partition.partition} offset {record.offset}: {error}") from error
         self._output.write(rendered)
         self.printed += 1
-        self._uncommitted[partition] = record.offset + 1
+        self._written[partition] = record.offset + 1
 
     def _end_of(self, partition: TopicPartition) -> int:
         self._find_ends([partition])
