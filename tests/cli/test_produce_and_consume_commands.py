@@ -278,6 +278,23 @@ def test_a_line_that_is_no_record_names_its_number(cli: CommandLine, name: str) 
     cli.run("produce", name, "--json", stdin=ends)  # comes to an end, whatever the broker says of it
 
 
+def test_a_reader_of_the_report_that_leaves_takes_no_record_along(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    with cli.start("produce", name, "-v") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{name}\t0\t0\n".encode()
+        process.stdout.close()
+        process.stdin.write(b"b\n" * 5_000)
+        process.stdin.close()
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr.read() == b""
+    assert len(cli.lines("consume", name, "-e")) == 5_001
+
+
 def test_a_record_that_the_broker_refuses_fails_the_command(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name, "-c", "max.message.bytes=100")
     finished = cli.run("produce", name, stdin=b"x" * 1000)
