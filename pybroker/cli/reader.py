@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli.data_clients import ConsumedRecord, Watch, passes
+from pybroker.cli.data_clients import ConsumedRecord, Watch, passes, retried
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, Start
@@ -30,6 +30,9 @@ POLL_RECORDS_MAX = 500
 BROKERS_AWAITED_S = 15.0
 
 COMMIT_INTERVAL_S = 1.0
+
+# At the end, where it is refused for a reason that passes.
+COMMITTED_WITHIN_S = 5.0
 
 
 class Reader:
@@ -72,6 +75,7 @@ class Reader:
         # What comes behind the last record that stdout has got, and behind the last that is on its way there.
         self._uncommitted: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
+        self._refused: str | None = None
 
     def run(self) -> None:
         """Print records until there is a reason to stop; commits what was printed, however it stops."""
@@ -82,10 +86,13 @@ class Reader:
                 # How much of a pipe was read before it was closed, nothing tells.
                 self._uncommitted.clear()
                 raise
-            finally:
-                self._commit()
-                if self._uncommitted and self._group is not None:
-                    remark("pybroker: not committed: no broker answers")
+            except Exception:
+                self._say_uncommitted(self._commit_at_end())
+                raise
+            why = self._commit_at_end()
+            if why is not None and not interruption.stopped:
+                raise CommandFailed(f"not committed: {why}")
+            self._say_uncommitted(why)
 
     def on_revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit what was printed of partitions that go to another member, and forget them."""
@@ -195,20 +202,49 @@ class Reader:
         return self.printed + sum(max(0, records) for records in ahead)
 
     def _commit(self) -> None:
-        """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
+        """Commit what was printed; what cannot be committed now is so later, and said once."""
         self._committed_at_s = time.monotonic()
         if self._watch.is_out:
             return
-        offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
-        self._uncommitted.clear()
-        if not offsets or self._group is None:
-            return
+        why = None
         try:
-            for each in self._client.commit(offsets=offsets, asynchronous=False):
-                if each.error is not None:
-                    raise KafkaException(each.error)
+            self._commit_now()
         except KafkaException as error:
-            remark(f"pybroker: not committed: {describe_error(error)}")
+            why = describe_error(error)
+        self._say_uncommitted(why)
+
+    def _commit_at_end(self) -> str | None:
+        """Commit what is left, with some patience; why that is not possible, if it is not."""
+        why = "no broker answers"
+        if not self._watch.is_out:
+            try:
+                retried(self._commit_now, COMMITTED_WITHIN_S)
+            except KafkaException as error:
+                why = describe_error(error)
+        if not self._uncommitted or self._group is None:
+            return None
+        # The group's end, as the client closes, is no further attempt.
+        self._uncommitted.clear()
+        return why
+
+    def _commit_now(self) -> None:
+        """Raises ``KafkaException`` with what a broker says of a partition; the others are committed."""
+        if not self._uncommitted or self._group is None:
+            return
+        offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
+        refused = None
+        for each in self._client.commit(offsets=offsets, asynchronous=False):
+            if each.error is None:
+                self._uncommitted.pop(each, None)
+            else:
+                refused = each.error
+        if refused is not None:
+            raise KafkaException(refused)
+
+    def _say_uncommitted(self, why: str | None) -> None:
+        if why is not None and why != self._refused:
+            remark(f"pybroker: not committed: {why}")
+        self._refused = why
 
     def _at_end(self) -> bool:
         """Whether every assigned partition has been read up to the end it had when reading began."""
