@@ -157,6 +157,7 @@ class Reader:
         record = ConsumedRecord.of(message)
         self._next[partition] = record.offset + 1
         self._waits = False
+        self._watch.see_record()
         if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
             self._passed_end.add(partition)
         if partition in self._passed_end or (self._exit_at_end and record.offset >= self._end_of(partition)):
