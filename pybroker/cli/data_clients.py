@@ -36,6 +36,8 @@ ABORTED_FLUSH_S: Final = 2.0
 # How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
 RETRIED_FOR_S: Final = 20.0
 _PAUSE_S: Final = 0.1
+# librdkafka's own.
+_MESSAGE_MAX_BYTES: Final = 1_000_000
 # How often it is asked whether brokers that were gone are back.
 _ASKED_EVERY_S: Final = 1.0
 # By the client itself, which holds up the reader.
@@ -168,8 +170,8 @@ class Watch:
             self._gone_since_s = self._why = None
 
 
-def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch]:
-    """A client of a cluster that has let the user in."""
+def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch, Mapping[str, Any]]:
+    """A client of a cluster that has let the user in, and what it was given."""
     from confluent_kafka import Consumer, KafkaException
 
     addresses = parse_addresses(options.bootstrap)
@@ -190,7 +192,7 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
         if client_class is Consumer:
             client.close()
         raise
-    return client, watch
+    return client, watch, given
 
 
 def _unfit(error: Any, options: ClientOptions) -> Exception:
@@ -212,11 +214,15 @@ def _told(error: Any) -> str:
     return told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
 
 
-def producer(options: ClientOptions, own: Mapping[str, str]) -> Any:
-    """A ``confluent_kafka.Producer``.  Who uses it waits for what it has sent; see ``produce.Sender``."""
+def producer(options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, int]:
+    """A ``confluent_kafka.Producer``, and how many bytes of a record it takes.
+
+    Who uses it waits for what it has sent; see ``produce.Sender``.
+    """
     from confluent_kafka import Producer
 
-    return _made(Producer, options, own)[0]
+    client, _, given = _made(Producer, options, own)
+    return client, int(given.get("message.max.bytes", _MESSAGE_MAX_BYTES))
 
 
 @contextmanager
@@ -224,7 +230,7 @@ def consumer(options: ClientOptions, own: Mapping[str, str]) -> Iterator[tuple[A
     """A ``confluent_kafka.Consumer``, and whether its cluster is still there; leaving the block leaves the group."""
     from confluent_kafka import Consumer
 
-    client, watch = _made(Consumer, options, own)
+    client, watch, _ = _made(Consumer, options, own)
     try:
         yield client, watch
     finally:

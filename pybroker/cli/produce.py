@@ -40,6 +40,9 @@ QUEUE_FULL_WAIT_S = 0.1
 FINISH_WAIT_S = 0.2
 INPUT_WAIT_S = 0.2
 
+# A byte is six characters at most (\u0000) of its JSON.
+JSON_GROWTH = 6
+
 # Of records that were not acknowledged so many are shown, and so much of each.
 LOST_TOLD_MAX = 5
 BEGINNING_BYTES = 60
@@ -68,17 +71,25 @@ class Readable(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-def split_lines(stream: Readable, delimiter: bytes) -> Iterator[bytes]:
+def split_lines(stream: Readable, delimiter: bytes, size_max: int) -> Iterator[bytes]:
     """The parts of ``stream`` between delimiters; what follows the last one counts unless it is empty.
 
-    Reads what is there (``read1``), so that a line typed at a terminal is a record at once.
+    Reads what is there (``read1``), so that a line typed at a terminal is a record at once.  Raises
+    ``CommandFailed`` where no delimiter comes within ``size_max`` bytes.
     """
-    buffered = b""
+    held = bytearray()
     while chunk := stream.read1(READ_CHUNK_BYTES):
-        *lines, buffered = (buffered + chunk).split(delimiter)
-        yield from lines
-    if buffered:
-        yield buffered
+        # What was held before has no delimiter, but maybe the beginning of one.
+        new_from = max(0, len(held) - len(delimiter) + 1)
+        held += chunk
+        if held.find(delimiter, new_from) >= 0:
+            *lines, rest = bytes(held).split(delimiter)
+            yield from lines
+            held = bytearray(rest)
+        if len(held) > size_max:
+            raise CommandFailed(f"no delimiter comes within {size_max} bytes, as much as message.max.bytes allows")
+    if held:
+        yield bytes(held)
 
 
 def parse_line(line: bytes, form: LineFormat) -> NewRecord:
@@ -321,12 +332,21 @@ class Pace:
         self._due_s = max(self._due_s, time.monotonic() - self._interval_s) + self._interval_s
 
 
-def produce_lines(sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
+def line_size_max(record_max: int, form: LineFormat) -> int:
+    """How long a line may be of which a record is made that the client takes."""
+    if form.as_json:
+        return record_max * JSON_GROWTH
+    return record_max + len(form.key_delimiter or b"")
+
+
+def produce_lines(
+    sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat, size_max: int
+) -> None:
     """Send every line of the inputs and wait until all are acknowledged."""
     with progress("records", total=None, prints=sender.reports) as bar:
         number = 0
         for stream in open_inputs(files):
-            for line in split_lines(PolledInput(stream, sender), delimiter):
+            for line in split_lines(PolledInput(stream, sender), delimiter, size_max):
                 number += 1
                 if form.as_json and not line.strip():
                     continue
@@ -427,9 +447,9 @@ def produce(
         partition=partition,
     )
     own = client_settings(ACKS[acks], compression)
-    client = producer(ClientOptions(bootstrap, properties, command_config), own)
+    client, record_max = producer(ClientOptions(bootstrap, properties, command_config), own)
     sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
     with settled(sender):
-        produce_lines(sender, Pace(throughput, sender), files, boundary, form)
+        produce_lines(sender, Pace(throughput, sender), files, boundary, form, line_size_max(record_max, form))
     if sys.stderr.isatty():
         remark(f"{sender.acknowledged} records to {topic}")
