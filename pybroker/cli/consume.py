@@ -139,6 +139,8 @@ def consume(
         raise typer.BadParameter("give either topics or --pattern")
     if (avro is not None and protobuf is not None) or (protobuf is None) is not (message is None):
         raise typer.BadParameter("give --avro, or --protobuf with --message")
+    if registry_header and avro is None and protobuf is None:
+        raise typer.BadParameter("--registry-header needs --avro or --protobuf")
     read_value = value_reader(avro, protobuf, message, registry_header=registry_header)
     now_ms = int(time.time() * 1000)
     try:
