@@ -18,7 +18,7 @@ from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import Output, progress, remark
-from pybroker.cli.read_positions import DENIED, find_partitions, matching_topics, offsets_at, refusal, starting_at
+from pybroker.cli.read_positions import DENIED, PatternTopics, find_partitions, offsets_at, refusal, starting_at
 from pybroker.cli.record_format import Record
 
 # Short enough that Ctrl-C and the check for the end feel immediate; the fetch itself is a long poll.
@@ -76,9 +76,14 @@ class Reader:
         self._uncommitted: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
         self._refused: str | None = None
+        self._subscribe_anew: Callable[[], None] | None = None
 
-    def run(self) -> None:
-        """Print records until there is a reason to stop; commits what was printed, however it stops."""
+    def run(self, subscribe_anew: Callable[[], None] | None = None) -> None:
+        """Print records until there is a reason to stop; commits what was printed, however it stops.
+
+        ``subscribe_anew`` where topics come and go meanwhile: it is called now and then.
+        """
+        self._subscribe_anew = subscribe_anew
         with Interruption() as interruption:
             try:
                 self._poll_and_print(interruption)
@@ -117,6 +122,8 @@ class Reader:
                 limit = POLL_RECORDS_MAX if total is None else min(POLL_RECORDS_MAX, total - self.printed)
                 self._print(self._client.consume(limit, POLL_S))
                 self._look_for_brokers()
+                if self._subscribe_anew is not None and not self._watch.is_out:
+                    self._subscribe_anew()
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
                 is_over = self._at_end()
@@ -192,6 +199,9 @@ class Reader:
                 raise CommandFailed(f"group {self._group}: {refusal(error, 'READ')}")
         elif error.code() in DENIED:
             raise CommandFailed(f"topic {partition.topic}: {refusal(error, 'READ')}")
+        elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscribe_anew is not None:
+            # It was deleted, and is missed at the next look.
+            pass
         elif not passes(error):
             raise KafkaException(error)
 
@@ -271,17 +281,18 @@ def start_reading(
     start: Start,
     *,
     joins: bool,
-) -> None:
+) -> Callable[[], None] | None:
     """Subscribe (``joins``, as a group's member) or assign by hand, at the start.
 
-    A member gets topics that match a pattern also where they are made later.
+    A member gets topics that match a pattern also where they are made later: what is returned subscribes to them.
     """
-    if pattern is not None:
-        topics = matching_topics(client, pattern)
+    matching = None if pattern is None else PatternTopics(client, pattern)
+    if matching is not None:
+        topics = matching.names
     wanted = find_partitions(client, topics, partitions)
     if not joins:
         client.assign(starting_at(client, wanted, start))
-        return
+        return None
     is_first = True
 
     def on_assign(client: Any, assigned: list[TopicPartition]) -> None:
@@ -296,9 +307,20 @@ def start_reading(
             # The group's protocol takes partitions one by one, and not all anew.
             client.incremental_assign(assigned)
 
-    client.subscribe(
-        topics if pattern is None else [f"^({pattern.pattern})$"],
-        on_assign=on_assign,
-        on_revoke=lambda _, gone: reader.on_revoke(gone),
-        on_lost=lambda _, gone: reader.on_lost(gone),
-    )
+    def subscribe(names: list[str]) -> None:
+        client.subscribe(
+            names,
+            on_assign=on_assign,
+            on_revoke=lambda _, gone: reader.on_revoke(gone),
+            on_lost=lambda _, gone: reader.on_lost(gone),
+        )
+
+    subscribe(topics)
+    if matching is None:
+        return None
+
+    def subscribe_anew() -> None:
+        if matching.have_changed():
+            subscribe(matching.names)
+
+    return subscribe_anew

@@ -111,6 +111,24 @@ def test_a_pattern_stands_for_the_topics_whose_whole_name_matches(
     assert sorted(cli.lines("consume", "--pattern", f"{name}-[ab]", "-c", "2", *options)) == ["0", "1"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_reads_topics_that_come_to_match_a_pattern_as_python_has_it(
+    cli: CommandLine, name: str, protocol: str
+) -> None:
+    def make(number: int) -> None:
+        cli.ok("topics", "create", f"{name}-{number}", "-p", "1")
+        cli.ok("produce", f"{name}-{number}", stdin=b"%d\n" % number)
+
+    make(1)
+    options = ("-g", name, "-c", "2", "-X", f"group.protocol={protocol}")
+    with cli.start("consume", "--pattern", name + r"-\d+", *options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        make(2)
+        assert process.stdout.readline() == b"2\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
 def test_a_member_of_a_group_of_the_consumer_protocol_reads_on(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name, "-p", "1")
     cli.ok("produce", name, stdin=b"a\nb\nc\n")
