@@ -31,7 +31,7 @@ BROKERS_AWAITED_S = 15.0
 
 COMMIT_INTERVAL_S = 1.0
 
-# At the end, where it is refused for a reason that passes.
+# At the end, where it is refused for a reason that passes, and where brokers were gone.
 COMMITTED_WITHIN_S = 5.0
 
 
@@ -94,6 +94,8 @@ class Reader:
             except Exception:
                 self._say_uncommitted(self._commit_at_end())
                 raise
+            if not interruption.stopped:
+                self._await_brokers(COMMITTED_WITHIN_S)
             why = self._commit_at_end()
             if why is not None and not interruption.stopped:
                 raise CommandFailed(f"not committed: {why}")
@@ -237,6 +239,13 @@ class Reader:
         # The group's end, as the client closes, is no further attempt.
         self._uncommitted.clear()
         return why
+
+    def _await_brokers(self, patience_s: float) -> None:
+        """Where they were gone a moment ago and something is to be committed, they may be back."""
+        deadline_s = time.monotonic() + patience_s
+        while self._group is not None and self._uncommitted and self._watch.is_out and time.monotonic() < deadline_s:
+            self._watch.outage()
+            time.sleep(POLL_S)
 
     def _commit_now(self) -> None:
         """Raises ``KafkaException`` with what a broker says of a partition; the others are committed."""

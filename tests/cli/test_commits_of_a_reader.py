@@ -72,10 +72,10 @@ class Answer(NamedTuple):
     error: KafkaError
 
 
-def run(client: Client) -> None:
+def run(client: Client, watch: Watch | None = None) -> None:
     reader = Reader(
         client,
-        Watch([], Access()),
+        watch or Watch([], Access()),
         Output(stream=io.BytesIO()),
         lambda record: record.value or b"",
         count=1,
@@ -102,3 +102,24 @@ def test_a_reader_whose_offsets_stay_uncommitted_fails() -> None:
     client = Client(1_000_000, KafkaError.GROUP_AUTHORIZATION_FAILED, of_partition=True)
     with pytest.raises(CommandFailed, match="not committed: GROUP_AUTHORIZATION_FAILED"):
         run(client)
+
+
+class Brokers:
+    """Brokers that answer the second time they are asked."""
+
+    def __init__(self) -> None:
+        self._answers = False
+
+    def list_topics(self, timeout: float) -> None:
+        if not self._answers:
+            self._answers = True
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+def test_what_was_printed_is_committed_where_brokers_are_back_at_the_end() -> None:
+    client = Client(0, 0, of_partition=False)
+    watch = Watch([], Access(is_known=False))
+    watch.client = Brokers()
+    watch.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    run(client, watch)
+    assert client.committed == [("t", 0, 7)]
