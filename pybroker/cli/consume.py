@@ -21,7 +21,6 @@ from pybroker.cli.data_clients import ConsumedRecord, consumer
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
 from pybroker.cli.output import Output
-from pybroker.cli.read_positions import INTERNAL
 from pybroker.cli.reader import Reader, start_reading
 from pybroker.cli.record_format import Record, compact_json, compile_format, to_json
 from pybroker.cli.value_schemas import ValueReader, value_reader
@@ -94,7 +93,7 @@ def choose_start(wanted: ReadRange, group: str | None) -> Start:
     return wanted.start
 
 
-def client_settings(group: str | None, isolation: str, *, hides_internal: bool) -> dict[str, str]:
+def client_settings(group: str | None, isolation: str) -> dict[str, str]:
     """The command's own settings of its consumer."""
     return {
         # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
@@ -103,7 +102,6 @@ def client_settings(group: str | None, isolation: str, *, hides_internal: bool) 
         "isolation.level": isolation,
         "enable.auto.commit": "false",
         "enable.partition.eof": "true",
-        **({"topic.blacklist": "^__"} if hides_internal else {}),
     }
 
 
@@ -139,6 +137,8 @@ def consume(
         raise typer.BadParameter("give either topics or --pattern")
     if (avro is not None and protobuf is not None) or (protobuf is None) is not (message is None):
         raise typer.BadParameter("give --avro, or --protobuf with --message")
+    if registry_header and avro is None and protobuf is None:
+        raise typer.BadParameter("--registry-header needs --avro or --protobuf")
     read_value = value_reader(avro, protobuf, message, registry_header=registry_header)
     now_ms = int(time.time() * 1000)
     try:
@@ -151,8 +151,7 @@ def consume(
         raise typer.BadParameter(str(error)) from error
     start = choose_start(wanted, group)
     options = ClientOptions(bootstrap, properties, command_config)
-    hides_internal = pattern is not None and not pattern.startswith(INTERNAL)
-    own = client_settings(group, ISOLATION_LEVELS[isolation], hides_internal=hides_internal)
+    own = client_settings(group, ISOLATION_LEVELS[isolation])
     with consumer(options, own) as (client, watch):
         reader = Reader(
             client,
@@ -166,5 +165,4 @@ def consume(
             group=group,
         )
         joins = group is not None and not numbers
-        start_reading(client, topics, regex, numbers, reader, start, joins=joins)
-        reader.run()
+        reader.run(start_reading(client, topics, regex, numbers, reader, start, joins=joins))

@@ -36,8 +36,12 @@ ABORTED_FLUSH_S: Final = 2.0
 # How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
 RETRIED_FOR_S: Final = 20.0
 _PAUSE_S: Final = 0.1
+# librdkafka's own.
+_MESSAGE_MAX_BYTES: Final = 1_000_000
 # How often it is asked whether brokers that were gone are back.
 _ASKED_EVERY_S: Final = 1.0
+# By the client itself, which holds up the reader.
+_ANSWERED_WITHIN_S: Final = 1.0
 _CLOSED_WITHIN_S: Final = 5.0
 _PASSING: Final = frozenset(
     {
@@ -93,21 +97,40 @@ def library_settings(settings: ClientSettings, own: Mapping[str, str]) -> dict[s
 
 
 class Watch:
-    """Whether a cluster that was reached still is: librdkafka says that brokers go, and not that they are back."""
+    """Whether a cluster that was reached still is: librdkafka says that brokers go, and not that they are back.
+
+    It is asked in a thread, which waits for an answer as long as at the start, while records are read.
+    """
 
     def __init__(self, addresses: Sequence[Address], access: Access) -> None:
+        # Asked where the client alone knows how to log in.
+        self.client: Any = None
         self._addresses = addresses
         self._access = access
         self._gone_since_s: float | None = None
+        self._heard = ""
+        self._asking: Thread | None = None
         self._asked_at_s = 0.0
+        self._why: str | None = None
 
     def hear(self, error: Any) -> None:
         """librdkafka's ``error_cb``."""
         from confluent_kafka import KafkaError
 
         of_all = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL)
-        if error.code() in of_all and self._gone_since_s is None:
+        if error.code() in of_all:
+            self._heard = error.str()
+            if self._gone_since_s is None:
+                self._gone_since_s = time.monotonic()
+
+    def see_record(self) -> None:
+        """A record has come: the time without brokers begins anew.
+
+        It may have been fetched before they went, and librdkafka does not say a second time that they are gone.
+        """
+        if self._gone_since_s is not None:
             self._gone_since_s = time.monotonic()
+            self._why = None
 
     @property
     def is_out(self) -> bool:
@@ -117,19 +140,38 @@ class Watch:
     def outage(self) -> tuple[float, str] | None:
         """For how many seconds no broker lets this client in, and why; asked for now and then."""
         now_s = time.monotonic()
-        if self._gone_since_s is None or now_s - self._asked_at_s < _ASKED_EVERY_S:
+        if self._gone_since_s is None:
             return None
-        self._asked_at_s = now_s
+        is_asking = self._asking is not None and self._asking.is_alive()
+        if not is_asking and now_s - self._asked_at_s >= _ASKED_EVERY_S:
+            self._asked_at_s = now_s
+            if self._access.is_known:
+                self._asking = Thread(target=self._ask, daemon=True)
+                self._asking.start()
+            else:
+                self._ask()
+        since_s, why = self._gone_since_s, self._why
+        return None if since_s is None or why is None else (now_s - since_s, why)
+
+    def _ask(self) -> None:
+        from confluent_kafka import KafkaException
+
         try:
-            reach(self._addresses, self._access, 0.0)
+            if self._access.is_known:
+                reach(self._addresses, self._access)
+            else:
+                # Not in a thread: the client must not be closed meanwhile.
+                self.client.list_topics(timeout=_ANSWERED_WITHIN_S)
         except CommandFailed as failed:
-            return now_s - self._gone_since_s, str(failed)
-        self._gone_since_s = None
-        return None
+            self._why = str(failed)
+        except KafkaException:
+            self._why = self._heard
+        else:
+            self._gone_since_s = self._why = None
 
 
-def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch]:
-    """A client of a cluster that has let the user in."""
+def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, Watch, Mapping[str, Any]]:
+    """A client of a cluster that has let the user in, and what it was given."""
     from confluent_kafka import Consumer, KafkaException
 
     addresses = parse_addresses(options.bootstrap)
@@ -143,13 +185,14 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
         client = client_class(given, logger=_log)
     except KafkaException as error:
         raise _unfit(error, options) from error
+    watch.client = client
     try:
         reach(addresses, access)
     except BaseException:
         if client_class is Consumer:
             client.close()
         raise
-    return client, watch
+    return client, watch, given
 
 
 def _unfit(error: Any, options: ClientOptions) -> Exception:
@@ -171,11 +214,15 @@ def _told(error: Any) -> str:
     return told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
 
 
-def producer(options: ClientOptions, own: Mapping[str, str]) -> Any:
-    """A ``confluent_kafka.Producer``.  Who uses it waits for what it has sent; see ``produce.Sender``."""
+def producer(options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, int]:
+    """A ``confluent_kafka.Producer``, and how many bytes of a record it takes.
+
+    Who uses it waits for what it has sent; see ``produce.Sender``.
+    """
     from confluent_kafka import Producer
 
-    return _made(Producer, options, own)[0]
+    client, _, given = _made(Producer, options, own)
+    return client, int(given.get("message.max.bytes", _MESSAGE_MAX_BYTES))
 
 
 @contextmanager
@@ -183,7 +230,7 @@ def consumer(options: ClientOptions, own: Mapping[str, str]) -> Iterator[tuple[A
     """A ``confluent_kafka.Consumer``, and whether its cluster is still there; leaving the block leaves the group."""
     from confluent_kafka import Consumer
 
-    client, watch = _made(Consumer, options, own)
+    client, watch, _ = _made(Consumer, options, own)
     try:
         yield client, watch
     finally:

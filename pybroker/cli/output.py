@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from unicodedata import category
 
 from pybroker.cli.failure import OutputClosed
+from pybroker.cli.standard_streams import silence_stdout
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -101,6 +102,7 @@ class Output:
     def __init__(self, *, as_json: bool = False, stream: BinaryIO | None = None) -> None:
         """``stream`` is the binary stdout unless a test hands in another."""
         self.as_json = as_json
+        self._is_stdout = stream is None
         self._stream = stream if stream is not None else sys.stdout.buffer
         self.is_terminal = self._stream.isatty()
         self._poll: select.poll | None = None
@@ -128,6 +130,11 @@ class Output:
             raise OutputClosed from error
         if self._poll is not None and any(event & select.POLLERR for _, event in self._poll.poll(0)):
             raise OutputClosed
+
+    def abandon(self) -> None:
+        """Forget what was not handed over, for a command that goes on without: no later flush of stdout fails."""
+        if self._is_stdout:
+            silence_stdout()
 
     def json(self, document: Any) -> None:
         """One JSON document, indented on a terminal and on one line in a pipe."""

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ import typer
 
 from pybroker.cli.client_settings import ClientOptions, parse_pairs
 from pybroker.cli.data_clients import ABORTED_FLUSH_S, producer
-from pybroker.cli.failure import CommandFailed, describe_error, describe_kafka_error
+from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_kafka_error, is_expected
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, CommandConfig, repeated
 from pybroker.cli.output import Output, progress, remark, visible
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
@@ -38,6 +39,9 @@ POLLED_EVERY = 1_000
 QUEUE_FULL_WAIT_S = 0.1
 FINISH_WAIT_S = 0.2
 INPUT_WAIT_S = 0.2
+
+# A byte is six characters at most (\u0000) of its JSON.
+JSON_GROWTH = 6
 
 # Of records that were not acknowledged so many are shown, and so much of each.
 LOST_TOLD_MAX = 5
@@ -67,17 +71,25 @@ class Readable(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-def split_lines(stream: Readable, delimiter: bytes) -> Iterator[bytes]:
+def split_lines(stream: Readable, delimiter: bytes, size_max: int) -> Iterator[bytes]:
     """The parts of ``stream`` between delimiters; what follows the last one counts unless it is empty.
 
-    Reads what is there (``read1``), so that a line typed at a terminal is a record at once.
+    Reads what is there (``read1``), so that a line typed at a terminal is a record at once.  Raises
+    ``CommandFailed`` where no delimiter comes within ``size_max`` bytes.
     """
-    buffered = b""
+    held = bytearray()
     while chunk := stream.read1(READ_CHUNK_BYTES):
-        *lines, buffered = (buffered + chunk).split(delimiter)
-        yield from lines
-    if buffered:
-        yield buffered
+        # What was held before has no delimiter, but maybe the beginning of one.
+        new_from = max(0, len(held) - len(delimiter) + 1)
+        held += chunk
+        if held.find(delimiter, new_from) >= 0:
+            *lines, rest = bytes(held).split(delimiter)
+            yield from lines
+            held = bytearray(rest)
+        if len(held) > size_max:
+            raise CommandFailed(f"no delimiter comes within {size_max} bytes, as much as message.max.bytes allows")
+    if held:
+        yield bytes(held)
 
 
 def parse_line(line: bytes, form: LineFormat) -> NewRecord:
@@ -124,6 +136,10 @@ class Unacknowledged:
     number: int
     beginning: str
     error: Any
+
+
+class RecordsLost(CommandFailed):
+    """A record was not acknowledged; ``Sender.settle`` says which."""
 
 
 class Sender:
@@ -180,12 +196,15 @@ class Sender:
         if number % POLLED_EVERY == 0:
             self.poll(0)
 
-    def poll(self, timeout_s: float) -> None:
-        """Hear what has become of records; raises ``CommandFailed`` once one was not acknowledged."""
+    def poll(self, timeout_s: float, *, flushes: bool = False) -> None:
+        """Hear what has become of records; raises ``RecordsLost`` once one was not acknowledged.
+
+        ``flushes`` where nothing else comes for now: the report is not held back.
+        """
         self._client.poll(timeout_s)
-        self._print_places()
+        self._print_places(flushes=flushes)
         if self._lost:
-            self.give_up()
+            raise RecordsLost
 
     def finish(self) -> None:
         """Wait for every reply, at most for ``delivery.timeout.ms``, which the client keeps."""
@@ -193,14 +212,14 @@ class Sender:
             self.poll(FINISH_WAIT_S)
         self.poll(0)
 
-    def give_up(self) -> None:
-        """Let what is on its way arrive, take the rest back, and raise ``CommandFailed`` if something is missing."""
+    def settle(self) -> str | None:
+        """Let what is on its way arrive and take the rest back; says which records are missing, if some are."""
         self._client.flush(ABORTED_FLUSH_S)
         self._client.purge()
         self._client.flush(ABORTED_FLUSH_S)
-        self._print_places()
-        if self._lost:
-            raise CommandFailed(self._told())
+        with suppress(OSError):
+            self._print_places(flushes=True)
+        return self._told() if self._lost else None
 
     def _keep_first(self) -> None:
         """Of each partition they come in their order, and of all in none."""
@@ -243,10 +262,25 @@ class Sender:
         if len(self._first_lost) > 2 * LOST_TOLD_MAX:
             self._keep_first()
 
-    def _print_places(self) -> None:
-        while self._places and self._places[0]:
-            assert self._report is not None
-            self._report.line(*self._places.popleft())
+    def _print_places(self, *, flushes: bool) -> None:
+        """Where the reader of the report is gone, records are sent without one."""
+        if self._report is None:
+            return
+        try:
+            while self._places and self._places[0]:
+                self._report.line(*self._places.popleft())
+            if flushes:
+                self._report.flush()
+        except OutputClosed:
+            self._end_report(self._report)
+        except OSError:
+            self._end_report(self._report)
+            raise
+
+    def _end_report(self, report: Output) -> None:
+        report.abandon()
+        self._report = None
+        self._places.clear()
 
 
 def _beginning(message: Any) -> str:
@@ -266,7 +300,7 @@ class PolledInput:
     def read1(self, size: int) -> bytes:
         """What is there, at most ``size`` bytes, b"" at the end."""
         while not select.select([self._fd], [], [], INPUT_WAIT_S)[0]:
-            self._sender.poll(0)
+            self._sender.poll(0, flushes=True)
         return os.read(self._fd, size)
 
 
@@ -293,17 +327,26 @@ class Pace:
         if not self._interval_s:
             return
         while (left_s := self._due_s - time.monotonic()) > 0:
-            self._sender.poll(min(left_s, INPUT_WAIT_S))
+            self._sender.poll(min(left_s, INPUT_WAIT_S), flushes=True)
         # What came late is not made up for.
         self._due_s = max(self._due_s, time.monotonic() - self._interval_s) + self._interval_s
 
 
-def produce_lines(sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat) -> None:
+def line_size_max(record_max: int, form: LineFormat) -> int:
+    """How long a line may be of which a record is made that the client takes."""
+    if form.as_json:
+        return record_max * JSON_GROWTH
+    return record_max + len(form.key_delimiter or b"")
+
+
+def produce_lines(
+    sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat, size_max: int
+) -> None:
     """Send every line of the inputs and wait until all are acknowledged."""
     with progress("records", total=None, prints=sender.reports) as bar:
         number = 0
         for stream in open_inputs(files):
-            for line in split_lines(PolledInput(stream, sender), delimiter):
+            for line in split_lines(PolledInput(stream, sender), delimiter, size_max):
                 number += 1
                 if form.as_json and not line.strip():
                     continue
@@ -316,6 +359,25 @@ def produce_lines(sender: Sender, pace: Pace, files: list[Path], delimiter: byte
                 if bar is not None:
                     bar.update(bar.task_ids[0], completed=sender.acknowledged)
         sender.finish()
+
+
+@contextmanager
+def settled(sender: Sender) -> Iterator[None]:
+    """However the block fails, what became of records is waited for, and said behind the reason."""
+    try:
+        yield
+    except RecordsLost:
+        raise CommandFailed(sender.settle()) from None
+    except Exception as error:
+        told = sender.settle()
+        if told is None or not is_expected(error):
+            raise
+        raise CommandFailed(f"{describe_error(error)}\n{told}") from error
+    except BaseException:
+        # A signal: its exit code stays, whatever is missing.
+        if (told := sender.settle()) is not None:
+            remark(f"pybroker: {told}")
+        raise
 
 
 def client_settings(acks: str, compression: str) -> dict[str, str]:
@@ -385,19 +447,9 @@ def produce(
         partition=partition,
     )
     own = client_settings(ACKS[acks], compression)
-    client = producer(ClientOptions(bootstrap, properties, command_config), own)
+    client, record_max = producer(ClientOptions(bootstrap, properties, command_config), own)
     sender = Sender(client, topic, Output() if verbose else None, offsets_known=acks != "0")
-    try:
-        produce_lines(sender, Pace(throughput, sender), files, boundary, form)
-    except Exception:
-        sender.give_up()
-        raise
-    except BaseException:
-        # A signal: its exit code stays, whatever is missing.
-        try:
-            sender.give_up()
-        except CommandFailed as failed:
-            remark(f"pybroker: {failed}")
-        raise
+    with settled(sender):
+        produce_lines(sender, Pace(throughput, sender), files, boundary, form, line_size_max(record_max, form))
     if sys.stderr.isatty():
         remark(f"{sender.acknowledged} records to {topic}")

@@ -6,6 +6,7 @@ Owns: the questions to brokers about topics and offsets, and what is said of wha
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -18,6 +19,8 @@ from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import remark
 
 REQUEST_TIMEOUT_S = 20.0
+
+TOPICS_SOUGHT_EVERY_S = 5.0
 
 DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
@@ -108,11 +111,38 @@ def _within(client: Any, partitions: list[TopicPartition], offset: int) -> dict[
 
 def matching_topics(client: Any, pattern: re.Pattern[str]) -> list[str]:
     """The topics whose whole name matches; internal ones only where the pattern names them."""
-    names = retried(lambda: client.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+    names = client.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     with_internal = pattern.pattern.startswith(INTERNAL)
-    found = [
+    return [
         name for name in sorted(names) if pattern.fullmatch(name) and (with_internal or not name.startswith(INTERNAL))
     ]
-    if not found:
-        raise CommandFailed(f"no topic that the user may see matches {pattern.pattern}")
-    return found
+
+
+class PatternTopics:
+    """The topics that a pattern stands for, sought anew now and then.
+
+    librdkafka's own patterns are POSIX's, and match nothing, in silence, where they are written as Python's.
+    """
+
+    def __init__(self, client: Any, pattern: re.Pattern[str]) -> None:
+        """Raises ``CommandFailed`` where none matches."""
+        self._client = client
+        self._pattern = pattern
+        self.names = retried(partial(matching_topics, client, pattern))
+        self._sought_at_s = time.monotonic()
+        if not self.names:
+            raise CommandFailed(f"no topic that the user may see matches {pattern.pattern}")
+
+    def have_changed(self) -> bool:
+        """Whether other topics match than before; no answer, and no topic at all, are no change."""
+        if time.monotonic() - self._sought_at_s < TOPICS_SOUGHT_EVERY_S:
+            return False
+        self._sought_at_s = time.monotonic()
+        try:
+            found = matching_topics(self._client, self._pattern)
+        except KafkaException:
+            return False
+        if not found or found == self.names:
+            return False
+        self.names = found
+        return True

@@ -13,12 +13,12 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli.data_clients import ConsumedRecord, Watch, passes
-from pybroker.cli.failure import CommandFailed, describe_error
+from pybroker.cli.data_clients import ConsumedRecord, Watch, passes, retried
+from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import Output, progress, remark
-from pybroker.cli.read_positions import DENIED, find_partitions, matching_topics, offsets_at, refusal, starting_at
+from pybroker.cli.read_positions import DENIED, PatternTopics, find_partitions, offsets_at, refusal, starting_at
 from pybroker.cli.record_format import Record
 
 # Short enough that Ctrl-C and the check for the end feel immediate; the fetch itself is a long poll.
@@ -30,6 +30,9 @@ POLL_RECORDS_MAX = 500
 BROKERS_AWAITED_S = 15.0
 
 COMMIT_INTERVAL_S = 1.0
+
+# At the end, where it is refused for a reason that passes, and where brokers were gone.
+COMMITTED_WITHIN_S = 5.0
 
 
 class Reader:
@@ -69,17 +72,34 @@ class Reader:
         self._passed_end: set[TopicPartition] = set()
         self._group = group
         self._committed_at_s = time.monotonic()
+        # What comes behind the last record that stdout has got, and behind the last that is on its way there.
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+        self._refused: str | None = None
+        self._subscribe_anew: Callable[[], None] | None = None
 
-    def run(self) -> None:
-        """Print records until there is a reason to stop; commits what was printed, however it stops."""
+    def run(self, subscribe_anew: Callable[[], None] | None = None) -> None:
+        """Print records until there is a reason to stop; commits what was printed, however it stops.
+
+        ``subscribe_anew`` where topics come and go meanwhile: it is called now and then.
+        """
+        self._subscribe_anew = subscribe_anew
         with Interruption() as interruption:
             try:
                 self._poll_and_print(interruption)
-            finally:
-                self._commit()
-                if self._uncommitted and self._group is not None:
-                    remark("pybroker: not committed: no broker answers")
+            except OutputClosed:
+                # How much of a pipe was read before it was closed, nothing tells.
+                self._uncommitted.clear()
+                raise
+            except Exception:
+                self._say_uncommitted(self._commit_at_end())
+                raise
+            if not interruption.stopped:
+                self._await_brokers(COMMITTED_WITHIN_S)
+            why = self._commit_at_end()
+            if why is not None and not interruption.stopped:
+                raise CommandFailed(f"not committed: {why}")
+            self._say_uncommitted(why)
 
     def on_revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit what was printed of partitions that go to another member, and forget them."""
@@ -102,10 +122,10 @@ class Reader:
             while not interruption.stopped and (total is None or self.printed < total):
                 # With a count no more is taken than will be printed.
                 limit = POLL_RECORDS_MAX if total is None else min(POLL_RECORDS_MAX, total - self.printed)
-                for message in self._client.consume(limit, POLL_S):
-                    self._take(message)
-                self._output.flush()
+                self._print(self._client.consume(limit, POLL_S))
                 self._look_for_brokers()
+                if self._subscribe_anew is not None and not self._watch.is_out:
+                    self._subscribe_anew()
                 if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
                     self._commit()
                 is_over = self._at_end()
@@ -126,6 +146,16 @@ class Reader:
             self._waits = True
             remark(f"pybroker: waiting for a broker: {why}")
 
+    def _print(self, messages: Iterable[Any]) -> None:
+        """Print records, also those before one that fails; what stdout has not got is not to be committed."""
+        try:
+            for message in messages:
+                self._take(message)
+        finally:
+            self._output.flush()
+            self._uncommitted |= self._written
+            self._written.clear()
+
     def _take(self, message: Any) -> None:
         """Print a record, or hear what the client says of a partition or of all."""
         error = message.error()
@@ -136,6 +166,7 @@ class Reader:
         record = ConsumedRecord.of(message)
         self._next[partition] = record.offset + 1
         self._waits = False
+        self._watch.see_record()
         if self._end_timestamp_ms is not None and record.timestamp >= self._end_timestamp_ms:
             self._passed_end.add(partition)
         if partition in self._passed_end or (self._exit_at_end and record.offset >= self._end_of(partition)):
@@ -146,7 +177,7 @@ class Reader:
             raise CommandFailed(f"{partition.topic} {partition.partition} offset {record.offset}: {error}") from error
         self._output.write(rendered)
         self.printed += 1
-        self._uncommitted[partition] = record.offset + 1
+        self._written[partition] = record.offset + 1
 
     def _end_of(self, partition: TopicPartition) -> int:
         self._find_ends([partition])
@@ -170,6 +201,9 @@ class Reader:
                 raise CommandFailed(f"group {self._group}: {refusal(error, 'READ')}")
         elif error.code() in DENIED:
             raise CommandFailed(f"topic {partition.topic}: {refusal(error, 'READ')}")
+        elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscribe_anew is not None:
+            # It was deleted, and is missed at the next look.
+            pass
         elif not passes(error):
             raise KafkaException(error)
 
@@ -181,20 +215,56 @@ class Reader:
         return self.printed + sum(max(0, records) for records in ahead)
 
     def _commit(self) -> None:
-        """Commit what was printed; partitions that a rebalance took away are their next owner's business."""
+        """Commit what was printed; what cannot be committed now is so later, and said once."""
         self._committed_at_s = time.monotonic()
         if self._watch.is_out:
             return
-        offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
-        self._uncommitted.clear()
-        if not offsets or self._group is None:
-            return
+        why = None
         try:
-            for each in self._client.commit(offsets=offsets, asynchronous=False):
-                if each.error is not None:
-                    raise KafkaException(each.error)
+            self._commit_now()
         except KafkaException as error:
-            remark(f"pybroker: not committed: {describe_error(error)}")
+            why = describe_error(error)
+        self._say_uncommitted(why)
+
+    def _commit_at_end(self) -> str | None:
+        """Commit what is left, with some patience; why that is not possible, if it is not."""
+        why = "no broker answers"
+        if not self._watch.is_out:
+            try:
+                retried(self._commit_now, COMMITTED_WITHIN_S)
+            except KafkaException as error:
+                why = describe_error(error)
+        if not self._uncommitted or self._group is None:
+            return None
+        # The group's end, as the client closes, is no further attempt.
+        self._uncommitted.clear()
+        return why
+
+    def _await_brokers(self, patience_s: float) -> None:
+        """Where they were gone a moment ago and something is to be committed, they may be back."""
+        deadline_s = time.monotonic() + patience_s
+        while self._group is not None and self._uncommitted and self._watch.is_out and time.monotonic() < deadline_s:
+            self._watch.outage()
+            time.sleep(POLL_S)
+
+    def _commit_now(self) -> None:
+        """Raises ``KafkaException`` with what a broker says of a partition; the others are committed."""
+        if not self._uncommitted or self._group is None:
+            return
+        offsets = [TopicPartition(each.topic, each.partition, at) for each, at in self._uncommitted.items()]
+        refused = None
+        for each in self._client.commit(offsets=offsets, asynchronous=False):
+            if each.error is None:
+                self._uncommitted.pop(each, None)
+            else:
+                refused = each.error
+        if refused is not None:
+            raise KafkaException(refused)
+
+    def _say_uncommitted(self, why: str | None) -> None:
+        if why is not None and why != self._refused:
+            remark(f"pybroker: not committed: {why}")
+        self._refused = why
 
     def _at_end(self) -> bool:
         """Whether every assigned partition has been read up to the end it had when reading began."""
@@ -220,17 +290,18 @@ def start_reading(
     start: Start,
     *,
     joins: bool,
-) -> None:
+) -> Callable[[], None] | None:
     """Subscribe (``joins``, as a group's member) or assign by hand, at the start.
 
-    A member gets topics that match a pattern also where they are made later.
+    A member gets topics that match a pattern also where they are made later: what is returned subscribes to them.
     """
-    if pattern is not None:
-        topics = matching_topics(client, pattern)
+    matching = None if pattern is None else PatternTopics(client, pattern)
+    if matching is not None:
+        topics = matching.names
     wanted = find_partitions(client, topics, partitions)
     if not joins:
         client.assign(starting_at(client, wanted, start))
-        return
+        return None
     is_first = True
 
     def on_assign(client: Any, assigned: list[TopicPartition]) -> None:
@@ -245,9 +316,20 @@ def start_reading(
             # The group's protocol takes partitions one by one, and not all anew.
             client.incremental_assign(assigned)
 
-    client.subscribe(
-        topics if pattern is None else [f"^({pattern.pattern})$"],
-        on_assign=on_assign,
-        on_revoke=lambda _, gone: reader.on_revoke(gone),
-        on_lost=lambda _, gone: reader.on_lost(gone),
-    )
+    def subscribe(names: list[str]) -> None:
+        client.subscribe(
+            names,
+            on_assign=on_assign,
+            on_revoke=lambda _, gone: reader.on_revoke(gone),
+            on_lost=lambda _, gone: reader.on_lost(gone),
+        )
+
+    subscribe(topics)
+    if matching is None:
+        return None
+
+    def subscribe_anew() -> None:
+        if matching.have_changed():
+            subscribe(matching.names)
+
+    return subscribe_anew

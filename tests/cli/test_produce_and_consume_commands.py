@@ -111,6 +111,24 @@ def test_a_pattern_stands_for_the_topics_whose_whole_name_matches(
     assert sorted(cli.lines("consume", "--pattern", f"{name}-[ab]", "-c", "2", *options)) == ["0", "1"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_reads_topics_that_come_to_match_a_pattern_as_python_has_it(
+    cli: CommandLine, name: str, protocol: str
+) -> None:
+    def make(number: int) -> None:
+        cli.ok("topics", "create", f"{name}-{number}", "-p", "1")
+        cli.ok("produce", f"{name}-{number}", stdin=b"%d\n" % number)
+
+    make(1)
+    options = ("-g", name, "-c", "2", "-X", f"group.protocol={protocol}")
+    with cli.start("consume", "--pattern", name + r"-\d+", *options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        make(2)
+        assert process.stdout.readline() == b"2\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
 def test_a_member_of_a_group_of_the_consumer_protocol_reads_on(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name, "-p", "1")
     cli.ok("produce", name, stdin=b"a\nb\nc\n")
@@ -276,6 +294,23 @@ def test_a_line_that_is_no_record_names_its_number(cli: CommandLine, name: str) 
     assert finished.stderr.startswith(b"pybroker: line 2: timestamp must be less than")
     ends = b'{"timestamp": 0}\n{"timestamp": 9223372036854775807}\n'
     cli.run("produce", name, "--json", stdin=ends)  # comes to an end, whatever the broker says of it
+
+
+def test_a_reader_of_the_report_that_leaves_takes_no_record_along(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    with cli.start("produce", name, "-v") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{name}\t0\t0\n".encode()
+        process.stdout.close()
+        process.stdin.write(b"b\n" * 5_000)
+        process.stdin.close()
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr.read() == b""
+    assert len(cli.lines("consume", name, "-e")) == 5_001
 
 
 def test_a_record_that_the_broker_refuses_fails_the_command(cli: CommandLine, name: str) -> None:

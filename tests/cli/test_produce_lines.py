@@ -7,19 +7,47 @@ import io
 import pytest
 import typer
 
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.produce import READ_CHUNK_BYTES, LineFormat, parse_headers, parse_line, split_lines
 from pybroker.cli.record_format import NewRecord
 
 
 def test_every_line_is_a_record_and_an_unfinished_last_one_counts() -> None:
-    assert list(split_lines(io.BytesIO(b"a\n\nb\nc"), b"\n")) == [b"a", b"", b"b", b"c"]
-    assert list(split_lines(io.BytesIO(b"a\n"), b"\n")) == [b"a"]
-    assert list(split_lines(io.BytesIO(b""), b"\n")) == []
+    assert list(split_lines(io.BytesIO(b"a\n\nb\nc"), b"\n", 10)) == [b"a", b"", b"b", b"c"]
+    assert list(split_lines(io.BytesIO(b"a\n"), b"\n", 10)) == [b"a"]
+    assert list(split_lines(io.BytesIO(b""), b"\n", 10)) == []
 
 
 def test_a_delimiter_across_two_reads_is_found() -> None:
     first = b"x" * (READ_CHUNK_BYTES - 1)
-    assert list(split_lines(io.BytesIO(first + b"||y||"), b"||")) == [first, b"y"]
+    assert list(split_lines(io.BytesIO(first + b"||y||"), b"||", 2 * READ_CHUNK_BYTES)) == [first, b"y"]
+
+
+@pytest.mark.parametrize("delimiter", [b"|", b"||", b"|a|", b"aa"])
+def test_lines_are_the_same_however_their_bytes_come(delimiter: bytes) -> None:
+    class Bytewise(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            return self.read(1)
+
+    data = b"|a||aa|a|a|||aaa||b|a|c"
+    expected = data.split(delimiter)
+    assert list(split_lines(Bytewise(data), delimiter, 100)) == expected
+
+
+def test_an_input_without_a_delimiter_ends_at_a_bound_and_is_searched_once() -> None:
+    class Endless:
+        """Counts what was read, a byte at a time: were it searched anew for each, it would never end."""
+
+        count = 0
+
+        def read1(self, _size: int, /) -> bytes:
+            self.count += 1
+            return b"x"
+
+    endless = Endless()
+    with pytest.raises(CommandFailed, match="no delimiter comes within 1000000 bytes"):
+        list(split_lines(endless, b"\n", 1_000_000))
+    assert endless.count == 1_000_001
 
 
 def test_the_key_ends_at_the_first_delimiter() -> None:

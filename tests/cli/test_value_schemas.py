@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
+import struct
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_writer
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.value_schemas import value_reader
@@ -114,6 +116,81 @@ def test_the_header_of_a_schema_registry_is_passed_over(avro: Path, protobuf: Pa
             read(b"\x01\0\0\0\x2a")
 
 
+@pytest.mark.parametrize("indexes", [b"\x80" * 1_000_000, b"\xfe\xff\xff\xff\x0f\x02\x02", b"\x04\x02"])
+def test_indexes_that_do_not_end_are_told(protobuf: Path, indexes: bytes) -> None:
+    read = value_reader(None, protobuf, "shop.Order", registry_header=True)
+    assert read is not None
+    with pytest.raises(ValueError, match="does not begin as a schema registry's"):
+        read(HEADER + indexes)
+
+
+def test_numbers_of_avro_that_json_lacks_are_text(tmp_path: Path) -> None:
+    file = tmp_path / "numbers.avsc"
+    file.write_text('{"type": "array", "items": "double"}')
+    stream = io.BytesIO()
+    schemaless_writer(stream, json.loads(file.read_text()), [1.5, math.nan, math.inf, -math.inf])
+    read = value_reader(file, None, None, registry_header=False)
+    assert read is not None
+    assert read(stream.getvalue()) == [1.5, "NaN", "Infinity", "-Infinity"]
+
+
+@pytest.mark.parametrize("kind", ["through a union", "without an end"])
+def test_a_value_of_avro_that_is_nested_too_deeply_is_told(tmp_path: Path, kind: str) -> None:
+    inner: Any = ["null", "Node"] if kind == "through a union" else "Node"
+    file = tmp_path / "node.avsc"
+    file.write_text(json.dumps({"type": "record", "name": "Node", "fields": [{"name": "next", "type": inner}]}))
+    read = value_reader(file, None, None, registry_header=False)
+    assert read is not None
+    if kind == "through a union":
+        assert read(b"\x02\x00") == {"next": {"next": None}}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read(b"\x02" * 1_000_000)
+
+
+@pytest.fixture
+def envelope(tmp_path: Path) -> Path:
+    """A message with an ``Any`` and a ``Value`` beside another message of its file."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="envelope.proto",
+        package="shop",
+        syntax="proto3",
+        dependency=["google/protobuf/any.proto", "google/protobuf/struct.proto"],
+    )
+    file.message_type.add(name="Item").field.add(name="sku", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    message = file.message_type.add(name="Envelope")
+    for number, (name, kind) in enumerate((("item", "Any"), ("note", "Value")), 1):
+        type_name = f".google.protobuf.{kind}"
+        message.field.add(name=name, number=number, type="TYPE_MESSAGE", label="LABEL_OPTIONAL", type_name=type_name)
+    needed = [
+        descriptor_pb2.FileDescriptorProto.FromString(each.DESCRIPTOR.serialized_pb) for each in (any_pb2, struct_pb2)
+    ]
+    descriptors = tmp_path / "envelope.desc"
+    descriptors.write_bytes(descriptor_pb2.FileDescriptorSet(file=[*needed, file]).SerializeToString())
+    return descriptors
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field of a message whose value is text or a message itself."""
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def test_a_message_in_an_any_is_found_in_the_file(envelope: Path) -> None:
+    read = value_reader(None, envelope, "shop.Envelope", registry_header=False)
+    assert read is not None
+    item = field(1, b"type.googleapis.com/shop.Item") + field(2, field(1, b"x"))
+    assert read(field(1, item)) == {"item": {"@type": "type.googleapis.com/shop.Item", "sku": "x"}}
+
+
+@pytest.mark.parametrize(
+    "value", [field(1, field(1, b"type.googleapis.com/shop.Other")), field(2, b"\x11" + struct.pack("<d", math.nan))]
+)
+def test_a_message_without_a_form_in_json_is_told(envelope: Path, value: bytes) -> None:
+    read = value_reader(None, envelope, "shop.Envelope", registry_header=False)
+    assert read is not None
+    with pytest.raises(ValueError, match=r"the shop\.Envelope has no form in JSON"):
+        read(value)
+
+
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
 def test_a_file_that_is_no_schema_is_told(tmp_path: Path, kind: str) -> None:
     def read(file: Path) -> None:
@@ -152,6 +229,12 @@ def test_consume_prints_documents_and_names_what_is_none(cli: CommandLine, name:
     assert failed.returncode == 1
     assert len(failed.stdout.splitlines()) == 2
     assert failed.stderr.decode().startswith(f"pybroker: {name} 0 offset 2: the value is not of the schema {avro}")
+
+
+def test_a_registrys_header_without_a_schema_is_wrong_use(cli: CommandLine, name: str) -> None:
+    finished = cli.run("consume", name, "--registry-header")
+    assert finished.returncode == 2
+    assert "--registry-header needs --avro or --protobuf" in finished.stderr.decode()
 
 
 @pytest.mark.parametrize(
