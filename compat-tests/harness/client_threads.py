@@ -10,13 +10,13 @@ these at any time.
 from __future__ import annotations
 
 import gc
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _TASKS = Path("/proc/self/task")  # Linux's; elsewhere no client is found
 _MAIN = "rdk:main"
+_LIBRARY = {"cimpl", "confluent_kafka.admin"}
 REFERRERS_SHOWN = 6
 _OF_THE_SEARCH = {"frame", "list_iterator"}
 
@@ -45,17 +45,17 @@ def left_behind(before: set[str]) -> set[str]:
 
 def referred_to_by() -> list[str]:
     """The clients of this process that Python knows, each with the kinds of objects that keep it alive."""
-    library = sys.modules.get("confluent_kafka")
-    if library is None:
-        return []
-    kinds = (library.Consumer, library.Producer, library.admin.AdminClient)
-    return [_chain(each) for each in gc.get_objects() if isinstance(each, kinds)]
+    clients = [each for each in gc.get_objects() if str(type(each).__module__) in _LIBRARY and hasattr(each, "poll")]
+    return [_chain(each, {id(clients)}) for each in clients]
 
 
-def _chain(client: Any) -> str:
+def _chain(client: Any, ignored: set[int]) -> str:
+    """The names of what refers to a client, and to that, and so on; ``ignored`` are objects of the search itself."""
     names, target = [type(client).__name__], client
     for _ in range(REFERRERS_SHOWN):
-        referrers = [each for each in gc.get_referrers(target) if type(each).__name__ not in _OF_THE_SEARCH]
+        found = gc.get_referrers(target)
+        referrers = [each for each in found if id(each) not in ignored and type(each).__name__ not in _OF_THE_SEARCH]
+        ignored |= {id(found), id(referrers)}
         if not referrers:
             break
         target = referrers[0]
