@@ -39,6 +39,8 @@ RETRY_BACKOFF_S = 0.1
 _REQUEST_TIMEOUT_S: Final = 60.0
 _MARGIN_S: Final = 5.0  # for the way of an answer whose time the user has chosen
 _HEEDED: Final = HEEDED_OF_SECURITY | {"bootstrap.timeout.ms", "client.id", "request.timeout.ms"}
+# librdkafka's names of what is ``--bootstrap`` here.
+_ADDRESSES: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 class Passing(CommandFailed):
@@ -163,9 +165,11 @@ def heeded_settings(options: ClientOptions) -> tuple[ClientSettings, Access]:
 
 
 def _check_name(name: str) -> None:
-    """A usage error for a setting that is none, and for one of security that is not heeded here."""
+    """A usage error for a setting that is none, and for one of security or of addresses that is not heeded here."""
     if name in _HEEDED:
         return
+    if name in _ADDRESSES:
+        raise typer.BadParameter(f"-X {name}: --bootstrap names the brokers")
     from pybroker.cli.data_clients import is_known
 
     if not is_known(name):
