@@ -37,7 +37,10 @@ T = TypeVar("T")
 RETRY_TIMEOUT_S = 20.0
 RETRY_BACKOFF_S = 0.1
 _REQUEST_TIMEOUT_S: Final = 60.0
+_MARGIN_S: Final = 5.0  # for the way of an answer whose time the user has chosen
 _HEEDED: Final = HEEDED_OF_SECURITY | {"bootstrap.timeout.ms", "client.id", "request.timeout.ms"}
+# librdkafka's names of what is ``--bootstrap`` here.
+_ADDRESSES: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 class Passing(CommandFailed):
@@ -62,7 +65,6 @@ class AdminClient:
     def open(self, within_s: float = REACHED_WITHIN_S) -> None:
         """Have one broker let this client in; ``CommandFailed`` with a sentence for each that does not."""
         self._any = reached(self._addresses, self.access, within_s)
-        self._any.wait_for(self._timeout_s)
 
     def close(self) -> None:
         """Idempotent."""
@@ -73,10 +75,20 @@ class AdminClient:
         self._of_brokers.clear()
 
     def ask(
-        self, request: Request, node_id: int | None = None, *, min_version: int = 0, max_version: int | None = None
+        self,
+        request: Request,
+        node_id: int | None = None,
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+        takes_ms: int = 0,
     ) -> Any:
-        """One broker's response in the highest version that both sides know; any broker's without a node id."""
+        """One broker's response in the highest version that both sides know; any broker's without a node id.
+
+        ``takes_ms``: so long the broker may take by what the user has asked for, whatever the time-out.
+        """
         connection = self._connection(node_id)
+        connection.wait_for(max(self._timeout_s, takes_ms / 1_000 + _MARGIN_S) if takes_ms else self._timeout_s)
         try:
             return connection.ask(request, min_version, max_version)
         except NotReached as error:
@@ -121,7 +133,6 @@ class AdminClient:
                 except NotReached as error:
                     message = f"broker {node_id}: {error}"
                     raise (Passing(message) if error.passes else CommandFailed(message)) from error
-                connection.wait_for(self._timeout_s)
                 return connection
         raise UnknownBroker(f"no broker with the id {node_id} runs")
 
@@ -154,9 +165,11 @@ def heeded_settings(options: ClientOptions) -> tuple[ClientSettings, Access]:
 
 
 def _check_name(name: str) -> None:
-    """A usage error for a setting that is none, and for one of security that is not heeded here."""
+    """A usage error for a setting that is none, and for one of security or of addresses that is not heeded here."""
     if name in _HEEDED:
         return
+    if name in _ADDRESSES:
+        raise typer.BadParameter(f"-X {name}: --bootstrap names the brokers")
     from pybroker.cli.data_clients import is_known
 
     if not is_known(name):

@@ -13,7 +13,7 @@ from pybroker.cli import group_requests, log_requests
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.output import Output, Row, show_time
+from pybroker.cli.output import Output, Row, remark, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
 from pybroker_protocol.errors import ErrorCode
 
@@ -70,12 +70,18 @@ def show_once(client: Any, output: Output, names: Sequence[str]) -> None:
 
 
 def watch(client: Any, output: Output, names: Sequence[str], interval_s: float) -> None:
-    """A table in place of the last one, with what has changed since; in a pipe rows with their time; until Ctrl-C."""
+    """A table in place of the last one, with what has changed since; in a pipe rows with their time; until Ctrl-C.
+
+    Why there is none of a group is said once; ``CommandFailed`` where there is none of all that are named.
+    """
     before: dict[str, int] = {}
+    said: set[str] = set()
     is_first = True
     while True:
         now = show_time(int(time.time() * 1000))
-        documents, _ = lags(client, names)
+        documents, failures = lags(client, names)
+        if names and not documents:
+            fail_for(failures, output)
         for each in documents:
             each["change"] = None if each["lag"] is None else each["lag"] - before.get(each["group"], each["lag"])
         before = {each["group"]: each["lag"] for each in documents if each["lag"] is not None}
@@ -90,5 +96,9 @@ def watch(client: Any, output: Output, names: Sequence[str], interval_s: float) 
         else:
             output.rows([*([("TIME", *columns)] if is_first else []), *((now, *row) for row in rows)])
         output.flush()
+        for text in dict.fromkeys(str(each) for each in failures):
+            if text not in said:
+                remark(f"pybroker: {text}")
+                said.add(text)
         is_first = False
         time.sleep(interval_s)

@@ -86,7 +86,8 @@ def delete_records(
             )
             for topic, numbers in by_topic.items()
         ]
-        answers = ask(client, DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms), leader).topics
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+        answers = ask(client, request, leader, takes_ms=timeout_ms).topics
         found |= {
             Partition(topic.name, answer.partition_index): (int(answer.error_code), int(answer.low_watermark))
             for topic in answers

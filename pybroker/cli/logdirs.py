@@ -34,7 +34,8 @@ def describe(
         raise typer.BadParameter(f"--broker takes the id of a broker, not {strange[0]!r}")
     wanted = sorted(set(map(int, broker_ids)))
     with session.client() as client:
-        found, codes = retried(lambda: log_directories(client, wanted or brokers(client)), finds_brokers=True)
+        # A broker that the user names may be none at all, and is not waited for.
+        found, codes = retried(lambda: log_directories(client, wanted or brokers(client)), finds_brokers=not wanted)
     document = [_document(directory, set(topics)) for directory in found]
     if session.output.as_json:
         session.output.json(document)

@@ -41,13 +41,14 @@ def ask(
     *,
     min_version: int = 0,
     max_version: int | None = None,
+    takes_ms: int = 0,
 ) -> Any:
     """One broker's response to ``request``, in the highest version both sides know, or ``max_version``; any broker's
-    without a node id.
+    without a node id.  ``takes_ms``: so long the broker may take by what the user has asked for.
 
     Raises ``CommandFailed`` where a broker has no version from ``min_version`` on.
     """
-    return client.ask(request, node_id, min_version=min_version, max_version=max_version)
+    return client.ask(request, node_id, min_version=min_version, max_version=max_version, takes_ms=takes_ms)
 
 
 def is_served(client: AdminClient, request_class: type[Request], version: int = 0) -> bool:

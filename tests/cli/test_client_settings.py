@@ -42,7 +42,14 @@ def test_a_setting_without_name_or_value_is_wrong_use(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nonsense=1", "request.timeout.ms=soon", "ssl.cipher.suites=ROT13", "security.protocol=TLS", "sasl.pasword=x"],
+    [
+        "nonsense=1",
+        "request.timeout.ms=soon",
+        "ssl.cipher.suites=ROT13",
+        "security.protocol=TLS",
+        "sasl.pasword=x",
+        "bootstrap.servers=a",
+    ],
 )
 def test_a_setting_that_the_client_does_not_take_is_wrong_use(text: str) -> None:
     with (

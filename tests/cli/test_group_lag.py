@@ -79,6 +79,22 @@ def test_lag_of_a_group_that_has_committed_nothing_is_unknown(cli: CommandLine, 
     assert (silent["partitions"], silent["lag"], silent["most_behind"]) == (0, None, None)
 
 
+def test_watch_ends_where_there_is_no_group_of_those_named(cli: CommandLine) -> None:
+    done = cli.run("groups", "lag", "nobody", "--watch", "--interval", "0.1")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"pybroker: group nobody: GROUP_ID_NOT_FOUND: The group does not exist.\n"
+
+
+def test_watch_says_once_of_which_groups_there_are_none(cli: CommandLine) -> None:
+    with cli.start("groups", "lag", "abreast", "nobody", "--watch", "--interval", "0.1") as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said == b"pybroker: group nobody: GROUP_ID_NOT_FOUND: The group does not exist.\n"
+
+
 def test_watch_shows_what_changes_until_it_is_ended(cli: CommandLine) -> None:
     cli.ok("topics", "create", "watched")
     cli.ok("groups", "reset-offsets", "watcher", "-t", "watched", "--to-latest", "--execute")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.cli import group_lag, group_offsets, log_requests, topics
-from pybroker.cli.connection import Passing, UnknownBroker
+from pybroker.cli.client_settings import Access
+from pybroker.cli.connection import AdminClient, Passing, UnknownBroker
 from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.topics import ends_of_deletion, needs_care
 from pybroker_protocol.messages.delete_records import (
@@ -237,6 +238,31 @@ def test_a_leader_that_was_lost_is_not_asked_again(
     question: Callable[[MovedLeader, Partition], object], answer: object, lost: Exception
 ) -> None:
     assert question(MovedLeader(lost), Partition("t", 0)) == answer
+
+
+class Waits:
+    """A connection on which is noted how long an answer is waited for."""
+
+    is_usable = True
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+
+    def wait_for(self, timeout_s: float) -> None:
+        self.waits_s.append(timeout_s)
+
+    def ask(self, *_: object) -> DeleteRecordsResponse:
+        return DeleteRecordsResponse(throttle_time_ms=0, topics=[])
+
+
+def test_an_answer_is_waited_for_as_long_as_replicas_may_take() -> None:
+    client, connection = AdminClient([], Access(), 60.0), Waits()
+    client._of_brokers[1] = connection  # type: ignore[assignment]
+    partition = Partition("t", 0)
+    for timeout_ms in (1_000_000, 1_000):
+        log_requests.delete_records(client, {partition: 1}, {partition: 7}, timeout_ms)
+    assert connection.waits_s[0] > 1_000
+    assert connection.waits_s[1] == 60
 
 
 def test_nothing_is_deleted_without_exactly_one_bound_and_of_partitions_that_there_are_not(
