@@ -228,7 +228,7 @@ LATE_JOINS = {
     "with_groups": False,
     "active_ms": 40_000,
     "aim_share": 1.0,
-    "faults": frozenset({"power failure", "session lost", "broken connection"}),
+    "faults": frozenset({"power failure", "broken connection", "slow network"}),
 }
 SWINGS = {"with_groups": False, "active_ms": 40_000, "faults": frozenset({"swing of a leadership"})}
 LATE_MARKERS = {
@@ -241,7 +241,7 @@ LATE_MARKERS = {
 # was, and its state is what that log says.  Where the leader stays and only its epoch rises the same holds.
 PLANTED = [
     Planted(take_a_stale_partition_epoch, {observed.IN_SYNC}, LATE_CHANGES),
-    Planted(take_replicas_of_any_broker_epoch, LOST, LATE_JOINS, first_seed=30),
+    Planted(take_replicas_of_any_broker_epoch, LOST, LATE_JOINS, seeds_max=400),
     Planted(have_followers_join_behind_the_start_of_the_epoch, {SEEN, *LOST}, DEPOSED),
     Planted(keep_what_followers_had_in_an_earlier_term, LOST, SWINGS),
     Planted(lose_a_marker_s_epoch_on_followers, {producer_replay.PRODUCERS}),
