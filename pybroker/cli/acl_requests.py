@@ -12,7 +12,6 @@ from typing import Any
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import named_error
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import Acl, AclFilter
 
 _VERSION = 1  # the first with prefixed patterns
@@ -36,7 +35,7 @@ def create(client: Any, acls: Sequence[Acl]) -> list[str | None]:
             for acl in acls
         ]
     )
-    response = retried(lambda: ask(client, request, min_version=_VERSION))
+    response = retried(lambda: client.ask(request, min_version=_VERSION))
     return [_refusal(result) for result in response.results]
 
 
@@ -45,7 +44,7 @@ def delete(client: Any, filters: Iterable[AclFilter]) -> tuple[set[Acl], list[st
     from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
-    response = retried(lambda: ask(client, request, min_version=_VERSION))
+    response = retried(lambda: client.ask(request, min_version=_VERSION))
     failures = [refusal for result in response.filter_results if (refusal := _refusal(result)) is not None]
     return {_acl(each, each) for result in response.filter_results for each in result.matching_acls}, failures
 
@@ -54,7 +53,7 @@ def described(client: Any, wanted: AclFilter) -> list[Acl]:
     """The ACLs that a filter means; CommandFailed."""
     from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
 
-    response = retried(lambda: ask(client, DescribeAclsRequest(**_fields(wanted)), min_version=_VERSION))
+    response = retried(lambda: client.ask(DescribeAclsRequest(**_fields(wanted)), min_version=_VERSION))
     refusal = _refusal(response)
     if refusal is not None:
         raise CommandFailed(f"ACLs: {refusal}")

@@ -14,7 +14,6 @@ from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import Row
-from pybroker.cli.wire_requests import ask
 
 app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def described_cluster(client: Any) -> Any:
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
     )
-    cluster = ask(client, request)
+    cluster = client.ask(request)
     if cluster.error_code:
         raise refused("cluster", cluster.error_code, cluster.error_message)
     return cluster
@@ -81,7 +80,7 @@ def unregister_broker(
     from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
     with session.client() as client:
-        response = retried(lambda: ask(client, UnregisterBrokerRequest(broker_id=broker_id)))
+        response = retried(lambda: client.ask(UnregisterBrokerRequest(broker_id=broker_id)))
     if response.error_code:
         raise refused(f"broker {broker_id}", response.error_code, response.error_message)
     session.output.result(

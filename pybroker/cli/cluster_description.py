@@ -12,7 +12,6 @@ from pybroker.cli.admin_command import Session
 from pybroker.cli.brokers import BROKER_COLUMNS, broker_documents, broker_row, described_cluster
 from pybroker.cli.connection import retried
 from pybroker.cli.features import api_versions
-from pybroker.cli.wire_requests import ask, is_served
 from pybroker_protocol.errors import ErrorCode
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -61,11 +60,11 @@ def _quorum(client: Any) -> Any:
         DescribeQuorumRequestTopicData,
     )
 
-    if not is_served(client, DescribeQuorumRequest):
+    if not client.serves(DescribeQuorumRequest):
         return None
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     topic = DescribeQuorumRequestTopicData(topic_name=_METADATA_TOPIC, partitions=[partition])
-    reply = ask(client, DescribeQuorumRequest(topics=[topic]))
+    reply = client.ask(DescribeQuorumRequest(topics=[topic]))
     if reply.error_code != ErrorCode.NONE or not reply.topics:
         return None
     (told,) = reply.topics[0].partitions

@@ -14,7 +14,6 @@ import typer
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
-from pybroker.cli.wire_requests import ask
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
 TYPES: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
@@ -62,7 +61,7 @@ def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
 
     resource = DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=False)
-    (result,) = retried(lambda: ask(client, request, _node_id(kind, name), min_version=1)).results
+    (result,) = retried(lambda: client.ask(request, _node_id(kind, name), min_version=1)).results
     if result.error_code:
         raise refused(f"{kind} {name}", result.error_code, result.error_message)
     return [
@@ -90,7 +89,7 @@ def alter(client: Any, kind: str, name: str, changes: Changes, *, dry_run: bool)
     ]
     resource = AlterConfigsResource(resource_type=TYPES[kind], resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
-    (result,) = retried(lambda: ask(client, request, _node_id(kind, name))).responses
+    (result,) = retried(lambda: client.ask(request, _node_id(kind, name))).responses
     if result.error_code:
         raise refused(f"{kind} {name}", result.error_code, result.error_message)
 

@@ -14,7 +14,6 @@ from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
-from pybroker.cli.wire_requests import ask
 
 app = typer.Typer(help="Show the features of a cluster, raise and lower their levels.", no_args_is_help=True)
 
@@ -77,7 +76,7 @@ def set_levels(
     ]
     request = UpdateFeaturesRequest(timeout_ms=_TIMEOUT_MS, feature_updates=updates, validate_only=dry_run)
     with session.client() as client:
-        reply = retried(lambda: ask(client, request, min_version=_TYPES_SINCE))
+        reply = retried(lambda: client.ask(request, min_version=_TYPES_SINCE))
     if reply.error_code:
         raise refused("features", reply.error_code, reply.error_message)
     for result in reply.results or ():
@@ -100,7 +99,7 @@ def api_versions(client: Any, broker_id: int | None = None) -> Any:
     from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 
     request = ApiVersionsRequest(client_software_name="pybroker", client_software_version=__version__)
-    told = ask(client, request, broker_id, min_version=_FEATURES_SINCE)
+    told = client.ask(request, broker_id, min_version=_FEATURES_SINCE)
     if told.error_code:
         raise refused("features", told.error_code)
     return told

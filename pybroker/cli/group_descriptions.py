@@ -17,7 +17,7 @@ from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
 from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.wire_requests import CoordinatorType, ask, find_coordinators, is_served, raise_passing
+from pybroker.cli.wire_requests import CoordinatorType, find_coordinators, raise_passing
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 
@@ -65,11 +65,11 @@ def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, Descr
     from pybroker_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
     documents: dict[str, Description] = {}
-    if not is_served(client, ConsumerGroupDescribeRequest):
+    if not client.serves(ConsumerGroupDescribeRequest):
         return documents
     for node_id, keys in find_coordinators(client, groups, CoordinatorType.GROUP).items():
         request = ConsumerGroupDescribeRequest(group_ids=keys, include_authorized_operations=False)
-        for group in ask(client, request, node_id).groups:
+        for group in client.ask(request, node_id).groups:
             raise_passing([group.error_code])
             if not group.error_code:
                 documents[group.group_id] = _consumer_document(group)
@@ -120,7 +120,7 @@ def _describe_classic_groups(client: Any, groups: list[str]) -> dict[str, Descri
 
     documents: dict[str, Description] = {}
     for node_id, keys in find_coordinators(client, groups, CoordinatorType.GROUP).items():
-        for group in ask(client, DescribeGroupsRequest(groups=keys), node_id).groups:
+        for group in client.ask(DescribeGroupsRequest(groups=keys), node_id).groups:
             raise_passing([group.error_code])
             # A group that does not exist is Dead up to version 5, and an error from version 6.
             if group.error_code not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, ask, brokers, find_coordinators, raise_passing
+from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
 _MEMBERS_BY_LIST_SINCE: Final = 3
@@ -41,7 +41,7 @@ def listed(client: Any) -> list[Listed]:
 
     found: set[Listed] = set()
     for node_id in brokers(client):
-        response = ask(client, ListGroupsRequest(states_filter=[], types_filter=[]), node_id)
+        response = client.ask(ListGroupsRequest(states_filter=[], types_filter=[]), node_id)
         raise_passing([response.error_code])
         found |= {
             Listed(each.group_id, (each.group_type or "classic").lower(), each.group_state or None, each.protocol_type)
@@ -59,7 +59,7 @@ def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
     def delete_rest() -> None:
         rest = [group for group in groups if group not in codes or codes[group] in PASSING_ERRORS]
         for node_id, names in find_coordinators(client, rest, CoordinatorType.GROUP).items():
-            results = ask(client, DeleteGroupsRequest(groups_names=names), node_id).results
+            results = client.ask(DeleteGroupsRequest(groups_names=names), node_id).results
             codes.update((result.group_id, int(result.error_code)) for result in results)
         raise_passing(codes.values())
 
@@ -76,7 +76,7 @@ def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: 
     ]
     [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
     request = LeaveGroupRequest(group_id=group, members=identities)
-    response = ask(client, request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
+    response = client.ask(request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
     raise_passing([response.error_code])
     codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
     return int(response.error_code), codes
@@ -91,7 +91,7 @@ def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, i
         wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
         request = OffsetFetchRequest(groups=wanted, require_stable=False)
         # Later versions name topics by ids alone, which says nothing of one that was deleted.
-        response = ask(client, request, node_id, min_version=_GROUPS_BY_LIST, max_version=_TOPICS_BY_ID - 1)
+        response = client.ask(request, node_id, min_version=_GROUPS_BY_LIST, max_version=_TOPICS_BY_ID - 1)
         raise_passing(each.error_code for each in response.groups)
         for each in response.groups:
             found[each.group_id] = int(each.error_code) or {
@@ -123,7 +123,7 @@ def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Pa
     ]
     [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
     request = OffsetCommitRequest(group_id=group, member_id=UNKNOWN_MEMBER, topics=topics)
-    return _codes(ask(client, request, node_id, max_version=_COMMIT_BY_NAME).topics)
+    return _codes(client.ask(request, node_id, max_version=_COMMIT_BY_NAME).topics)
 
 
 def delete_offsets(client: Any, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -141,7 +141,7 @@ def delete_offsets(client: Any, group: str, partitions: Iterable[Partition]) -> 
         for topic, numbers in _by_topic(partitions).items()
     ]
     [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
-    response = ask(client, OffsetDeleteRequest(group_id=group, topics=topics), node_id)
+    response = client.ask(OffsetDeleteRequest(group_id=group, topics=topics), node_id)
     raise_passing([response.error_code])
     if response.error_code:
         raise refused(f"group {group}", response.error_code)

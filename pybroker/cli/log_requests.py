@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pybroker.cli.partition_leaders import NO_LEADER, Partition
-from pybroker.cli.wire_requests import ask, raise_passing
+from pybroker.cli.wire_requests import raise_passing
 from pybroker_protocol.errors import ErrorCode
 
 EARLIEST, LATEST = -2, -1  # in place of a timestamp
@@ -57,7 +57,7 @@ def offsets_at(client: Any, leaders: Mapping[Partition, int], timestamp: int) ->
         request = ListOffsetsRequest(replica_id=_CLIENT, isolation_level=0, topics=topics)
         found |= {
             Partition(topic.name, answer.partition_index): (int(answer.error_code), int(answer.offset))
-            for topic in ask(client, request, leader).topics
+            for topic in client.ask(request, leader).topics
             for answer in topic.partitions
         }
     raise_passing(code for code, _ in found.values())
@@ -87,7 +87,7 @@ def delete_records(
             for topic, numbers in by_topic.items()
         ]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
-        answers = ask(client, request, leader, takes_ms=timeout_ms).topics
+        answers = client.ask(request, leader, takes_ms=timeout_ms).topics
         found |= {
             Partition(topic.name, answer.partition_index): (int(answer.error_code), int(answer.low_watermark))
             for topic in answers
@@ -104,7 +104,7 @@ def log_directories(client: Any, broker_ids: Iterable[int]) -> tuple[list[LogDir
     found: list[LogDirectory] = []
     refused: dict[int, int] = {}
     for broker_id in broker_ids:
-        response = ask(client, DescribeLogDirsRequest(topics=None), broker_id)
+        response = client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         if response.error_code:
             refused[broker_id] = int(response.error_code)
         found += [_log_directory(broker_id, result) for result in response.results]

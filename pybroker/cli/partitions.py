@@ -27,7 +27,6 @@ from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
-from pybroker.cli.wire_requests import ask
 from pybroker.cli.wire_requests import brokers as running_brokers
 from pybroker_protocol.errors import ErrorCode
 
@@ -200,7 +199,7 @@ def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Par
         )
         for topic, each_of in by_topic(wanted).items()
     ]
-    response = retried(lambda: ask(client, AlterPartitionReassignmentsRequest(topics=topics)))
+    response = retried(lambda: client.ask(AlterPartitionReassignmentsRequest(topics=topics)))
     raise_whole(response.error_code, response.error_message)
     return {
         Partition(topic.name, each.partition_index): (each.error_code, each.error_message)
@@ -222,7 +221,7 @@ def listed(client: Any, partitions: Iterable[Partition] | None) -> dict[Partitio
             ListPartitionReassignmentsTopics(name=topic, partition_indexes=[each.number for each in each_of])
             for topic, each_of in by_topic(partitions).items()
         ]
-    response = retried(lambda: ask(client, ListPartitionReassignmentsRequest(topics=topics)))
+    response = retried(lambda: client.ask(ListPartitionReassignmentsRequest(topics=topics)))
     raise_whole(response.error_code, response.error_message)
     return {
         Partition(topic.name, each.partition_index): Reassignment(
@@ -309,7 +308,7 @@ def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Se
             ).items()
         ]
         with suppress(CommandFailed):
-            response = ask(client, DescribeLogDirsRequest(topics=topics), broker)
+            response = client.ask(DescribeLogDirsRequest(topics=topics), broker)
             of_partitions = (part for found in response.results for topic in found.topics for part in topic.partitions)
             sizes[broker] = sum(part.partition_size for part in of_partitions)
     return sizes
@@ -399,7 +398,7 @@ def elect(
                 for topic, each_of in by_topic(chosen).items()
             ],
         )
-        response = retried(lambda: ask(client, request, min_version=1))
+        response = retried(lambda: client.ask(request, min_version=1))
     raise_whole(response.error_code, None)
     answers = {
         Partition(topic.topic, each.partition_id): (each.error_code, each.error_message)

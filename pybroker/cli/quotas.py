@@ -14,7 +14,6 @@ import typer
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import refused
-from pybroker.cli.wire_requests import ask
 
 if TYPE_CHECKING:
     from pybroker_protocol.messages.alter_client_quotas import OpData
@@ -74,7 +73,7 @@ def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
         ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
         for kind, name in entity.items()
     ]
-    reply = retried(lambda: ask(client, DescribeClientQuotasRequest(components=components, strict=False)))
+    reply = retried(lambda: client.ask(DescribeClientQuotasRequest(components=components, strict=False)))
     if reply.error_code:
         raise refused("quotas", reply.error_code, reply.error_message)
     found = (
@@ -167,7 +166,7 @@ def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float |
         )
         for entity in entities
     ]
-    reply = retried(lambda: ask(client, AlterClientQuotasRequest(entries=entries, validate_only=False)))
+    reply = retried(lambda: client.ask(AlterClientQuotasRequest(entries=entries, validate_only=False)))
     for told in reply.entries:
         if told.error_code:
             of = entity_text({part.entity_type: part.entity_name for part in told.entity})

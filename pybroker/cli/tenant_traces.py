@@ -20,7 +20,6 @@ from pybroker.cli.admin_command import Session
 from pybroker.cli.connection import retried
 from pybroker.cli.error_names import named_error, refused
 from pybroker.cli.failure import is_expected
-from pybroker.cli.wire_requests import ask, is_served
 from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 
@@ -153,11 +152,11 @@ def _groups_with_settings(client: Any) -> list[str]:
     """Also of groups that are not there."""
     from pybroker_protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-    if not is_served(client, ListConfigResourcesRequest, _GROUPS_HAVE_SETTINGS_SINCE):
+    if not client.serves(ListConfigResourcesRequest, _GROUPS_HAVE_SETTINGS_SINCE):
         return []
     kind = config_requests.TYPES["group"]
     reply = retried(
-        lambda: ask(client, ListConfigResourcesRequest(resource_types=[kind]), min_version=_GROUPS_HAVE_SETTINGS_SINCE)
+        lambda: client.ask(ListConfigResourcesRequest(resource_types=[kind]), min_version=_GROUPS_HAVE_SETTINGS_SINCE)
     )
     if reply.error_code:
         raise refused("settings of groups", reply.error_code)

@@ -29,7 +29,6 @@ from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark
 from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
-from pybroker.cli.wire_requests import ask
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
 app = typer.Typer(help="Who shares a cluster: create, list and delete tenants.", no_args_is_help=True)
@@ -221,7 +220,7 @@ def _is_administrator(session: Session, client: Any, user: str) -> bool:
 
     try:
         with scram_users.acting_as(session, client, user) as own:
-            told = ask(own, DescribeClusterRequest(include_cluster_authorized_operations=True))
+            told = own.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
     except CommandFailed:
         return False
     operations: int = told.cluster_authorized_operations

@@ -19,7 +19,6 @@ from pybroker.cli.error_names import refused
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_time
 from pybroker.cli.transactions import duration_ms
-from pybroker.cli.wire_requests import ask, is_served
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Delegation tokens: create, describe, renew and expire.", no_args_is_help=True)
@@ -67,7 +66,7 @@ def create_token(
         max_lifetime_ms=_period(lifetime, "--lifetime"),
     )
     with session.client() as client:
-        created = ask(client, request, min_version=3 if owner else 1)
+        created = client.ask(request, min_version=3 if owner else 1)
     _raise(created.error_code)
     shown = {
         "id": created.token_id,
@@ -110,7 +109,7 @@ def renew_token(
     period_ms = _period(period, "--period")
     with session.client() as client:
         request = RenewDelegationTokenRequest(hmac=_hmac_of(client, token_id), renew_period_ms=period_ms)
-        _report(session, token_id, ask(client, request))
+        _report(session, token_id, client.ask(request))
 
 
 @admin_command(app, "expire")
@@ -128,16 +127,16 @@ def expire_token(
     period_ms = _AT_ONCE if period is None else _period(period, "--period")
     with session.client() as client:
         request = ExpireDelegationTokenRequest(hmac=_hmac_of(client, token_id), expiry_time_period_ms=period_ms)
-        _report(session, token_id, ask(client, request))
+        _report(session, token_id, client.ask(request))
 
 
 def all_tokens(client: Any) -> list[Any]:
     """The tokens that may be seen, none where the cluster has no tokens; whoever may not ask is told so."""
     from pybroker_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 
-    if not is_served(client, DescribeDelegationTokenRequest):
+    if not client.serves(DescribeDelegationTokenRequest):
         return []
-    described = retried(lambda: ask(client, DescribeDelegationTokenRequest(owners=None), min_version=1))
+    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=None), min_version=1))
     if described.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
         remark("Delegation tokens were not looked at: who asks about them has to log in.")
         return []
@@ -151,7 +150,7 @@ def end(client: Any, hmac: bytes) -> None:
     """Have a token expire at once; CommandFailed."""
     from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
-    _raise(ask(client, ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=_AT_ONCE)).error_code)
+    _raise(client.ask(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=_AT_ONCE)).error_code)
 
 
 def _described(client: Any, owners: list[str]) -> list[Any]:
@@ -162,7 +161,7 @@ def _described(client: Any, owners: list[str]) -> list[Any]:
     )
 
     named = [DescribeDelegationTokenOwner(principal_type=_USER, principal_name=_user(owner)) for owner in owners]
-    described = retried(lambda: ask(client, DescribeDelegationTokenRequest(owners=named or None), min_version=1))
+    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=named or None), min_version=1))
     _raise(described.error_code)
     return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import NO_LEADER, Partition
-from pybroker.cli.wire_requests import CoordinatorType, ask, brokers, find_coordinators, raise_passing
+from pybroker.cli.wire_requests import CoordinatorType, brokers, find_coordinators, raise_passing
 from pybroker_protocol.errors import ErrorCode
 
 # As Kafka's own tool does, a broker is asked for so many partitions at a time.
@@ -76,7 +76,7 @@ def list_transactions(
     found: list[Listing] = []
     unknown: set[str] = set()
     for node_id in brokers(client):
-        response = ask(client, request, node_id, min_version=min_version)
+        response = client.ask(request, node_id, min_version=min_version)
         raise_passing([response.error_code])
         if response.error_code:
             raise refused(f"transactions of broker {node_id}", response.error_code)
@@ -97,7 +97,7 @@ def describe_transactions(client: Any, transactional_ids: Iterable[str]) -> dict
     if not wanted:
         return found
     for node_id, ids in find_coordinators(client, wanted, CoordinatorType.TRANSACTION).items():
-        states = ask(client, DescribeTransactionsRequest(transactional_ids=ids), node_id).transaction_states
+        states = client.ask(DescribeTransactionsRequest(transactional_ids=ids), node_id).transaction_states
         raise_passing(state.error_code for state in states)
         for state in states:
             found[state.transactional_id] = state.error_code or Transaction(
@@ -136,7 +136,7 @@ def _describe_producers(client: Any, leader: int, partitions: list[Partition]) -
     topics = [TopicRequest(name=name, partition_indexes=wanted) for name, wanted in indexes.items()]
     answers = {
         Partition(topic.name, answer.partition_index): answer
-        for topic in ask(client, DescribeProducersRequest(topics=topics), leader).topics
+        for topic in client.ask(DescribeProducersRequest(topics=topics), leader).topics
         for answer in topic.partitions
     }
     raise_passing(answer.error_code for answer in answers.values())
@@ -177,7 +177,7 @@ def write_abort_marker(
         topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.number])],
         coordinator_epoch=max(0, coordinator_epoch),
     )
-    response = ask(client, WriteTxnMarkersRequest(markers=[marker]), leader)
+    response = client.ask(WriteTxnMarkersRequest(markers=[marker]), leader)
     code = int(response.markers[0].topics[0].partitions[0].error_code)
     raise_passing([code])
     return code
@@ -194,7 +194,7 @@ def fence_producer(client: Any, transaction: Transaction) -> tuple[int, int]:
         transactional_id=transaction.transactional_id, transaction_timeout_ms=transaction.timeout_ms
     )
     [node_id] = find_coordinators(client, [transaction.transactional_id], CoordinatorType.TRANSACTION)
-    response = ask(client, request, node_id)
+    response = client.ask(request, node_id)
     raise_passing([response.error_code])
     if response.error_code:
         raise refused(f"transaction {transaction.transactional_id}", response.error_code)

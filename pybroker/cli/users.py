@@ -22,7 +22,6 @@ from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
-from pybroker.cli.wire_requests import ask
 from pybroker.security.scram import (
     BY_TYPE,
     ITERATIONS_MAX,
@@ -127,7 +126,7 @@ def described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
     )
 
     users = [UserName(name=name) for name in dict.fromkeys(names)] or None
-    reply = retried(lambda: ask(client, DescribeUserScramCredentialsRequest(users=users)))
+    reply = retried(lambda: client.ask(DescribeUserScramCredentialsRequest(users=users)))
     _raise_error("users", reply)
     found: dict[str, dict[int, int]] = {}
     for result in reply.results:
@@ -212,7 +211,7 @@ def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions:
     from pybroker_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
     request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
-    reply = retried(lambda: ask(client, request))
+    reply = retried(lambda: client.ask(request))
     for result in reply.results:
         _raise_error(f"user {name}", result)
 

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
 
 from pybroker.cli.connection import AdminClient, Passing
 from pybroker.cli.error_names import named_error, refused
 from pybroker_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from pybroker_protocol.schema import Request
 
 # What passes by itself: a coordinator that loads or moves, a leader that moves, a transaction that is being ended.
 PASSING_ERRORS = {
@@ -32,28 +28,6 @@ class CoordinatorType(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
-
-
-def ask(
-    client: AdminClient,
-    request: Request,
-    node_id: int | None = None,
-    *,
-    min_version: int = 0,
-    max_version: int | None = None,
-    takes_ms: int = 0,
-) -> Any:
-    """One broker's response to ``request``, in the highest version both sides know, or ``max_version``; any broker's
-    without a node id.  ``takes_ms``: so long the broker may take by what the user has asked for.
-
-    Raises ``CommandFailed`` where a broker has no version from ``min_version`` on.
-    """
-    return client.ask(request, node_id, min_version=min_version, max_version=max_version, takes_ms=takes_ms)
-
-
-def is_served(client: AdminClient, request_class: type[Request], version: int = 0) -> bool:
-    """Whether the brokers know the API, in this version or a later one."""
-    return client.serves(request_class, version)
 
 
 def raise_passing(codes: Iterable[int]) -> None:
@@ -79,7 +53,7 @@ def find_coordinators(client: AdminClient, keys: Iterable[str], kind: Coordinato
 
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=sorted(set(keys)))
     found: dict[int, list[str]] = {}
-    for coordinator in ask(client, request, min_version=4).coordinators:
+    for coordinator in client.ask(request, min_version=4).coordinators:
         raise_passing([coordinator.error_code])
         if coordinator.error_code:
             raise refused(f"coordinator of {coordinator.key}", coordinator.error_code, coordinator.error_message)
