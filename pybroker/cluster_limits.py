@@ -66,7 +66,7 @@ BALANCING_ELECTIONS_MAX = 1_000
 
 # Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
 STORE_RETRY_MS = 200
-# What the controller has been told of log dirs, and the image does not show, is told again after twice the time before,
+# A broker repeats to the controller what the image does not show of its log dirs after twice the time before,
 # up to this: a controller of an older version will never show it.
 LOG_DIRS_TOLD_AGAIN_MAX_MS = 10_000
 

@@ -106,14 +106,14 @@ class ClientFolder:
     name: str
     version: str
     language: str
-    toolchains: tuple[str, ...]
-    build_commands: tuple[tuple[str, ...], ...]
-    run_command: tuple[str, ...]
-    sources: tuple[str, ...]
-    codecs: tuple[str, ...]
-    partitioners: tuple[str, ...]
-    assignors: tuple[str, ...]
-    murmur2_partitioner: str | None
+    toolchains: tuple[str, ...] = ()
+    build_commands: tuple[tuple[str, ...], ...] = ()
+    run_command: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    codecs: tuple[str, ...] = ()
+    partitioners: tuple[str, ...] = ()
+    assignors: tuple[str, ...] = ()
+    murmur2_partitioner: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -85,14 +85,7 @@ def test_folder_that_several_want_at_once_is_built_once(tmp_path: Path, monkeypa
         name="sample",
         version="1.0",
         language="Python",
-        toolchains=(),
         build_commands=(("{python}", "build.py"),),
-        run_command=(),
-        sources=(),
-        codecs=(),
-        partitioners=(),
-        assignors=(),
-        murmur2_partitioner=None,
     )
     with ThreadPoolExecutor() as threads:
         for built in [threads.submit(folder.build) for _ in range(4)]:

@@ -25,14 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
         name="sample",
         version="2.0",
         language="Python",
-        toolchains=(),
-        build_commands=(),
         run_command=("{python}", "program.py"),
-        sources=(),
-        codecs=(),
-        partitioners=(),
-        assignors=(),
-        murmur2_partitioner=None,
     )
     made.cache.mkdir(parents=True)
     (made.cache / "program.py").write_text(TELLS_ITS_PID + request.param)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pybroker.cli.connection import retried
-from pybroker.cli.error_names import named_error
-from pybroker.cli.failure import CommandFailed
+from pybroker.cli.failure import CommandFailed, named_error
 from pybroker.security.acls import Acl, AclFilter
 
 _VERSION = 1  # the first with prefixed patterns

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker import __version__
-from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
+from pybroker.cli.standard_streams import log_to_stderr, say
 from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
@@ -107,7 +107,7 @@ async def _serve(config: BrokerConfig, first_users: Users) -> int:
             ", ".join(f"{each.name}://{_address(each)}" for each in server.endpoints),
             ", ".join(os.path.abspath(directory) for directory in config.log_dirs),
         )
-        _say(f"pybroker ready on {_address(server.endpoints[0])}")
+        say(f"pybroker ready on {_address(server.endpoints[0])}")
         await stopping.wait()
     finally:
         await server.stop()
@@ -117,14 +117,6 @@ async def _serve(config: BrokerConfig, first_users: Users) -> int:
 def _address(listener: AdvertisedListener) -> str:
     host = f"[{listener.host}]" if ":" in listener.host else listener.host
     return f"{host}:{listener.port}"
-
-
-def _say(line: str) -> None:
-    """Print a line; the broker serves as well where nobody reads it."""
-    try:
-        print(line, flush=True)
-    except OSError:
-        silence_stdout()
 
 
 def _keep_what_was_imported() -> None:

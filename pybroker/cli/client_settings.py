@@ -58,7 +58,7 @@ HEEDED_OF_SECURITY: Final = frozenset(
 
 
 class ClientOptions(NamedTuple):
-    """What every command is told of its client: addresses, ``-X KEY=VALUE``, and a file, over which
+    """What a user gives every command for its client: addresses, ``-X KEY=VALUE``, and a file, over which
     those and the command's own options win."""
 
     bootstrap: str
@@ -211,7 +211,7 @@ def tls_context(texts: Mapping[str, str]) -> ssl.SSLContext:
             context.load_default_certs()
         if certificate is not None:
             setting, path = "ssl.certificate.location", certificate
-            # Without a password OpenSSL would ask whoever sits at the terminal.
+            # Without a password OpenSSL would ask at the terminal.
             context.load_cert_chain(certificate, key, password=lambda: password)
     except ssl.SSLError as error:
         reason = (error.reason or "is ssl.key.password right?").replace("_", " ").lower()

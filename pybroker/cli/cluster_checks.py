@@ -17,15 +17,11 @@ from typing import Any, Final
 
 from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
 from pybroker.cli.client_settings import Access, Address
+from pybroker.cli.cluster_description import quorum_request
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.findings import Finding, Status
 from pybroker.security.acls import AclOperation
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
-from pybroker_protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-)
 from pybroker_protocol.messages.metadata import MetadataRequest
 
 REACHED: Final = ("name", "tcp", "tls", "protocol", "login")
@@ -41,13 +37,6 @@ _ADVICE: Final = {
     Step.PROTOCOL: "check that the address and port are a Kafka listener's",
     Step.LOGIN: "check sasl.mechanism, sasl.username and sasl.password; pybroker users list shows who there is",
 }
-_QUORUM: Final = DescribeQuorumRequest(
-    topics=[
-        DescribeQuorumRequestTopicData(
-            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
-        )
-    ]
-)
 # The partitions in which a transaction hangs, and how many could not be looked at.
 HangingSearch = Callable[[], tuple[list[str], int]]
 
@@ -174,7 +163,7 @@ def _advertised(
 def _clock(connection: BrokerConnection) -> Finding:
     try:
         before_ms = time.time() * 1_000
-        answer = connection.ask(_QUORUM)
+        answer = connection.ask(quorum_request())
         after_ms = time.time() * 1_000
     except CommandFailed as error:
         return Finding("clock", Status.SKIPPED, str(error))

@@ -52,19 +52,25 @@ def _known(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _quorum(client: Any) -> Any:
-    """The partition of the metadata as its leader describes it; ``None`` where the cluster does not tell."""
+def quorum_request() -> Any:
+    """The question for the partition of the metadata: who leads it, and when its voters were heard."""
     from pybroker_protocol.messages.describe_quorum import (
         DescribeQuorumRequest,
         DescribeQuorumRequestPartitionData,
         DescribeQuorumRequestTopicData,
     )
 
-    if not client.serves(DescribeQuorumRequest):
-        return None
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     topic = DescribeQuorumRequestTopicData(topic_name=_METADATA_TOPIC, partitions=[partition])
-    reply = client.ask(DescribeQuorumRequest(topics=[topic]))
+    return DescribeQuorumRequest(topics=[topic])
+
+
+def _quorum(client: Any) -> Any:
+    """The partition of the metadata as its leader describes it; ``None`` where the cluster does not tell."""
+    request = quorum_request()
+    if not client.serves(type(request)):
+        return None
+    reply = client.ask(request)
     if reply.error_code != ErrorCode.NONE or not reply.topics:
         return None
     (told,) = reply.topics[0].partitions

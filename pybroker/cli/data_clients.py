@@ -241,7 +241,7 @@ def consumer(options: ClientOptions, own: Mapping[str, str]) -> Iterator[tuple[A
 
 
 class ConsumedRecord(NamedTuple):
-    """What is told of a record; see ``record_format.Record``."""
+    """What is known of a record; see ``record_format.Record``."""
 
     topic: str
     partition: int

@@ -66,7 +66,7 @@ def doctor(
 
 
 def _of_cluster(options: ClientOptions) -> Iterator[Finding]:
-    """Wrong use is told at once, all else by findings."""
+    """Wrong use ends the command at once; all else becomes findings."""
     (first, *_) = parse_addresses(options.bootstrap)
     try:
         _, access = heeded_settings(options)

@@ -1,24 +1,15 @@
-"""How the commands spell what a broker refuses: Kafka's name of the error, then what there is to say about it.
+"""What a broker refuses of several things that a command has asked for.
 
-Owns: that one spelling, for lines on stderr, and how several failures of one command are said.  Tables have the name in
-STATUS and the broker's message in a column of its own.
+Owns: how one refusal, and several of one command, are said on stderr, in the spelling of ``failure``.  Tables have the
+name in STATUS and the broker's message in a column of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.failure import CommandFailed, named_error
 from pybroker.cli.output import Output, remark
-from pybroker_protocol.errors import ErrorCode
-
-_MEANINGS = {int(error): error.message for error in ErrorCode}
-
-
-def named_error(code: int, message: str | None = None) -> str:
-    """``NAME_OF_ERROR: message``: the broker's own message, or what the error means."""
-    told = message or _MEANINGS.get(code)
-    return f"{describe_error_code(code)}: {told}" if told else describe_error_code(code)
 
 
 def refused(what: object, code: int, message: str | None = None) -> CommandFailed:

@@ -57,13 +57,17 @@ def describe_error(error: Exception) -> str:
 def describe_kafka_error(error: Any) -> str:
     """What librdkafka tells, as a ``KafkaError``: by Kafka's name where a broker said it."""
     if error.code() > 0:
-        from pybroker_protocol.errors import ErrorCode
-
-        meaning = next((each.message for each in ErrorCode if each == error.code()), None)
-        name = describe_error_code(error.code())
-        return f"{name}: {meaning}" if meaning else name
+        return named_error(error.code())
     # Its own codes have an underscore in front, and stand for what Kafka's clients have by exceptions.
     return str(error.str()).removeprefix("Local: ").strip()
+
+
+def named_error(code: int, message: str | None = None) -> str:
+    """``NAME_OF_ERROR: message``: the broker's own message, or what the error means."""
+    from pybroker_protocol.errors import ErrorCode
+
+    told = message or next((each.message for each in ErrorCode if each == code), None)
+    return f"{describe_error_code(code)}: {told}" if told else describe_error_code(code)
 
 
 def describe_error_code(code: int) -> str:

@@ -104,7 +104,7 @@ def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, i
 
 
 def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """OffsetCommit in the name of nobody, for a group without members: the error code of each partition."""
+    """OffsetCommit without a member, for a group that has none: the error code of each partition."""
     from pybroker_protocol.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,

@@ -194,9 +194,9 @@ def remark(text: str) -> None:
 
 @contextmanager
 def progress(description: str, total: int | None, *, prints: bool = True) -> Iterator[Progress | None]:
-    """A progress bar with one task (id 0) on stderr, or ``None`` where nobody looks at one.
+    """A progress bar with one task (id 0) on stderr, or ``None`` where it would not be seen.
 
-    Nobody does when stderr is no terminal, and when results (``prints``) scroll over the same terminal.
+    That is so where stderr is no terminal, and where results (``prints``) scroll over the same terminal.
     """
     if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield None

@@ -18,8 +18,8 @@ import typer
 from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import retried
-from pybroker.cli.error_names import named_error, refused
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import refused
+from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark

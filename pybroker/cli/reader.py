@@ -135,7 +135,7 @@ class Reader:
                     return
 
     def _look_for_brokers(self) -> None:
-        """Who reads to an end does not wait for ever for brokers that are gone; who follows is told, and waits."""
+        """A reader to an end does not wait for ever for brokers that are gone; one that follows says so, and waits."""
         if (found := self._watch.outage()) is None:
             return
         since_s, why = found

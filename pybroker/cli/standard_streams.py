@@ -36,6 +36,14 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
 
 
+def say(line: str) -> None:
+    """Print a line at once; a broker serves as well where its reader has gone."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        silence_stdout()
+
+
 def silence_stdout() -> None:
     """Point stdout at nothing, so that the interpreter's last flush cannot raise after the reader has gone."""
     null = os.open(os.devnull, os.O_WRONLY)

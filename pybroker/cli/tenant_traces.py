@@ -18,8 +18,8 @@ from pybroker.cli import acl_requests, config_requests, group_requests, quotas, 
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session
 from pybroker.cli.connection import retried
-from pybroker.cli.error_names import named_error, refused
-from pybroker.cli.failure import is_expected
+from pybroker.cli.error_names import refused
+from pybroker.cli.failure import is_expected, named_error
 from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from pybroker.cli.connection import AdminClient, Passing
-from pybroker.cli.error_names import named_error, refused
+from pybroker.cli.error_names import refused
+from pybroker.cli.failure import named_error
 from pybroker_protocol.errors import ErrorCode
 
 # What passes by itself: a coordinator that loads or moves, a leader that moves, a transaction that is being ended.

@@ -17,7 +17,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from pybroker.cli.standard_streams import log_to_stderr, silence_stdout
+from pybroker.cli.standard_streams import log_to_stderr, say
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.listeners import listeners_of
@@ -75,7 +75,7 @@ def run_workers(
 
     async def serve() -> int:
         supervisor = Supervisor(members, url, config.get_int("pybroker.metadata.session.timeout.ms"), restarts=True)
-        return await supervisor.run(lambda: _say(f"pybroker ready on {members[0].address}"))
+        return await supervisor.run(lambda: say(f"pybroker ready on {members[0].address}"))
 
     return asyncio.run(serve())
 
@@ -174,11 +174,3 @@ def _addresses(host: str) -> set[str]:
         return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return set()
-
-
-def _say(line: str) -> None:
-    """Print a line; the brokers serve as well where nobody reads it."""
-    try:
-        print(line, flush=True)
-    except OSError:
-        silence_stdout()

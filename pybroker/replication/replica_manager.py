@@ -212,7 +212,7 @@ class ReplicaManager:
             return None  # opening it showed that it cannot be read: it must not look empty
         leads_alone = self._leads_alone(state)
         if leads_alone or len(state.replicas) > 1:
-            self._cut_at_hole(log, state)
+            self._cut_at_hole(log, leads_alone, self._may_have_all(state))
         if leads_alone:
             advance_high_watermark(log)
         if log.committed_end < log.log_end_offset:
@@ -220,20 +220,18 @@ class ReplicaManager:
             log.flushes.flush(lambda: self._on_synced(log))
         return partition_log
 
-    def _cut_at_hole(self, log: Log, state: PartitionImage) -> None:
+    def _cut_at_hole(self, log: Log, leads_alone: bool, may_have_all: bool) -> None:
         """A log that lacks something in its middle must not pass for a whole one: the leader has what is cut.
 
-        Where nobody else may have it only that is cut which was acknowledged to nobody, because the run that wrote it
+        Where no other replica may have it the cut takes only what was never acknowledged, because the run that wrote it
         synced first: a producer that repeats what was lost would be refused, and write what it had in flight behind
         that twice.  A leader that is alone has to be certain of that.
         """
         hole = self._logs.take_hole(log.topic, log.partition)
         if hole is None:
             return
-        leads_alone = self._leads_alone(state)
-        may_have_all = leads_alone or self._may_have_all(state)
         was_not_acknowledged = hole.is_certain or not (log.config.compact or leads_alone)
-        if not may_have_all or (log.acks_wait_for_syncs and was_not_acknowledged):
+        if not (leads_alone or may_have_all) or (log.acks_wait_for_syncs and was_not_acknowledged):
             logger.warning("%s-%d is cut at offset %d, where it lacks records", log.topic, log.partition, hole.offset)
             log.truncate_to(hole.offset)
 

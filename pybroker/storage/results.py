@@ -76,7 +76,7 @@ class AbortedTransaction(NamedTuple):
 class Hole(NamedTuple):
     """Where a recovery found that a log has lost something, and has what came behind it.
 
-    ``is_certain``: what is missing was not cleaned away, and what came behind it was acknowledged to nobody.  Else
+    ``is_certain``: what is missing was not cleaned away, and what came behind it was never acknowledged.  Else
     Kafka, or an older version, may have cleaned it, or a run may have acknowledged before it synced.
     """
 

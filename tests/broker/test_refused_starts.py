@@ -19,7 +19,7 @@ from tests.broker.test_serve_command import refusal, serve_on
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port that somebody listens at, and nobody at the one before it."""
+    """A port with a listener, behind one that has none."""
     with ExitStack() as sockets:
         while True:
             port = sockets.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]

@@ -292,7 +292,7 @@ def tell(line):
     print(gc.isenabled(), gc.get_threshold() == broker_process.GC_THRESHOLDS, gc.get_freeze_count() > 10_000)
     os.kill(os.getpid(), signal.SIGTERM)
 
-broker_process._say = tell
+broker_process.say = tell
 sys.exit(serve.run_serve(sys.argv[1:]))
 """
     command = [sys.executable, "-c", program, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]

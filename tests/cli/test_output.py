@@ -9,8 +9,14 @@ import re
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pybroker.cli.error_names import named_error
-from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_error_code, is_expected
+from pybroker.cli.failure import (
+    CommandFailed,
+    OutputClosed,
+    describe_error,
+    describe_error_code,
+    is_expected,
+    named_error,
+)
 from pybroker.cli.output import Output, plain_cell, remark, show_duration, show_size, show_time
 
 

@@ -16,7 +16,7 @@ from pybroker.cli.record_format import NewRecord
 
 
 class Message:
-    """What is told of a record that was sent."""
+    """What the client reports of a record that was sent."""
 
     def __init__(self, offset: int, value: bytes) -> None:
         self._offset = offset

@@ -44,6 +44,13 @@ def lose_power(cluster: Cluster, broker_id: int) -> int:
     return lost
 
 
+def offsets_after_start(cluster: Cluster) -> list[int]:
+    """Where the batches lie that a leader has that is alone."""
+    broker = cluster.start(1)
+    broker.partition()
+    return [base_offset for base_offset, _, _ in broker.contents()]
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_leader_that_is_alone_cuts_at_a_hole_where_acknowledgements_wait_for_syncs(
     make_cluster: MakeCluster, policy: str
@@ -70,9 +77,7 @@ def test_a_leader_that_is_alone_keeps_what_follows_a_hole_where_acknowledgements
     fill(cluster, cleanup_policy=policy)
     lost = lose_power(cluster, 1)
     cluster.storage_settings = UNCLEANED | since
-    broker = cluster.start(1)
-    broker.partition()
-    assert [base_offset for base_offset, _, _ in broker.contents()] == [i for i in range(BATCHES) if i != lost]
+    assert offsets_after_start(cluster) == [i for i in range(BATCHES) if i != lost]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
@@ -84,9 +89,7 @@ def test_what_another_broker_may_have_acknowledged_or_cleaned_is_not_cut(
     fill(cluster, cleanup_policy=policy)
     lost = lose_power(cluster, 1)
     (cluster.brokers[1].storage.path / SYNCED_FIRST_FILE).unlink()
-    broker = cluster.start(1)
-    broker.partition()
-    assert [base_offset for base_offset, _, _ in broker.contents()] == [i for i in range(BATCHES) if i != lost]
+    assert offsets_after_start(cluster) == [i for i in range(BATCHES) if i != lost]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

@@ -204,7 +204,7 @@ class ClusterObserver:
         self._partitions: dict[str, tuple[bytes, Partition]] = {}  # topic id and name, by the key as well
         # The epochs of a producer's last batch and of the coordinator of its last marker, in what is committed.
         self._producers: dict[tuple[Partition, int], tuple[int, int]] = {}
-        self._is_whole = True  # the event that is looked at came to its end
+        self._is_cut_short = False  # the process died inside of the event that is looked at
         self._gone: set[int] = set()  # machines that lost power, and are not registered again
         self.on_election: Callable[[int, int], None] = lambda leader, former: None  # told of each by the store
         self.promise_ended = ""  # of which partition all replicas that had everything have lost something
@@ -214,7 +214,7 @@ class ClusterObserver:
 
     def look(self, process: Process, *, is_dead: bool = False) -> None:
         """Whatever the event may have changed; ``is_dead``: the process ended in the middle of it."""
-        self._is_whole = not is_dead
+        self._is_cut_short = is_dead
         server: Any = process.server
         if server is None or server._logs is None:
             return
@@ -330,11 +330,11 @@ class ClusterObserver:
             REACHED["a log is cut"] += 1
             REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
             replica.was_read = True
-            if self._is_whole:  # else the next start finishes what was begun
+            if not self._is_cut_short:  # else the next start finishes what was begun
                 check_snapshots(where, log.path, end)
         # The cleaner keeps a producer's last batch: where that is cut away, what came before it may be gone already.
         is_whole = log.topic not in self._model.compacted_topics and end == log.next_offset
-        if self._is_whole and is_whole and (is_new or end < end_before or epoch > epoch_before):
+        if is_whole and not self._is_cut_short and (is_new or end < end_before or epoch > epoch_before):
             self._check_producers(where, log, model, replica.was_read)
 
     def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:

@@ -237,7 +237,7 @@ LATE_MARKERS = {
 }
 
 # Not here, because no run can show it: a coordinator that goes on with what it knew where it hears in one turn that it
-# was deposed and is elected anew.  A broker that heard of nothing in between has followed nobody: its log is what it
+# was deposed and is elected anew.  A broker that heard of nothing in between has followed no leader: its log is what it
 # was, and its state is what that log says.  Where the leader stays and only its epoch rises the same holds.
 PLANTED = [
     Planted(take_a_stale_partition_epoch, {observed.IN_SYNC}, LATE_CHANGES),

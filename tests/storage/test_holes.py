@@ -1,4 +1,4 @@
-"""After a crash: what a log lost in its middle is told from what the cleaner took away there."""
+"""After a crash: what a log lost in its middle is kept apart from what the cleaner took away there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lose_end_of(path: Path) -> int:
 
 
 def write(log: Log, count: int) -> None:
-    """Batches whose acknowledgements nobody waits for."""
+    """Batches whose acknowledgements the test does not wait for."""
     client = Client(log)
     for i in range(count):
         client.send(values=[b"%06d" % i + bytes(100)])

@@ -283,7 +283,7 @@ class LogDir:
     def refused_for_room(self, error: BaseException, size: int = 0) -> None:
         """A write of ``size`` bytes, as far as that is known, found no room or no descriptor.
 
-        That is told when it begins and, with the number of refusals, when it has ended.
+        The log says when that begins and, with the number of refusals, when it has ended.
         """
         self._refusals += 1
         self._refused_bytes = max(self._refused_bytes, size)

@@ -308,7 +308,7 @@ class LogManager:
         return None if self.open_unused is None else self.open_unused(*key)
 
     def take_hole(self, topic: str, partition: int) -> Hole | None:
-        """Where a log that was opened after a crash lacks something in its middle; it is told once."""
+        """Where a log that was opened after a crash lacks something in its middle; only the first call says it."""
         key = (topic, partition)
         return self._places[key].holes.pop(key, None) if key in self._places else None
 
