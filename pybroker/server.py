@@ -3,10 +3,10 @@
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
 around a broker (``cli/broker_process``, ``testing/broker``).
 
-Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, register the
-broker with the addresses to advertise (from then on connections wait), have the log dirs say whose they are, wire the
-services, accept.  Stop is the reverse; the logs are closed last and leave the clean-shutdown mark, or, where the broker
-was never registered, leave their directories as they were found.
+Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, have the log
+dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise
+(from then on connections wait), wire the services, accept.  Stop is the reverse; the logs are closed last and leave the
+clean-shutdown mark, or, where the id was never the broker's, leave their directories as they were found.
 Services that not every broker needs are built, and their modules imported, when somebody asks for them.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
@@ -45,6 +45,7 @@ from pybroker.net.socket_server import SocketServer
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
+from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
     from pybroker.cluster.cluster_member import ClusterMember, Hearing
@@ -160,16 +161,16 @@ class BrokerServer:
         if membership.is_alone:
             cordoned = logs.cordon(config.cordoned_log_dirs)
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
+            logs.set_cluster(membership.cluster_id, membership.node_id)
         else:
             hearing = await self._hearing(listener_of_brokers)
-            await self._join(membership, endpoints, rack, log_dirs, clean_epoch, hearing, found, sockets.queue)
+            await self._join(membership, endpoints, rack, logs, clean_epoch, hearing, found, sockets.queue)
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
             if why := lacks_brokers(config, metadata.image):
                 log.warning(why)
             self._tell_of_full_dirs(logs, membership)
-        logs.set_cluster(membership.cluster_id, membership.node_id)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
@@ -325,16 +326,24 @@ class BrokerServer:
         member: ClusterMember,
         endpoints: dict[str, Endpoint],
         rack: str | None,
-        log_dirs: list[bytes],
+        logs: LogManager,
         previous_broker_epoch: int,
         hearing: Hearing | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
     ) -> None:
         member.on_superseded = self._on_failure
+        log_dirs = logs.directory_ids()
+
+        def claim() -> str | None:
+            try:
+                logs.set_cluster(member.cluster_id, member.node_id)
+            except (OSError, StorageError) as error:
+                return f"the log directories cannot be this broker's: {error}"
+            return None
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered, claim)
 
         why = await outcome_of(begin)
         if why is not None:

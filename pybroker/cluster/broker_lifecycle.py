@@ -14,9 +14,11 @@ The states::
 Whenever the image has another process's registration under this broker's id, which came after this process's own, that
 is its successor: this one registers no more, and has to end.
 
-Invariants: a registration follows the live key of the same process; the first image is published only once it has this
-broker's own registration, because a broker that acted on an earlier one would lead what it led before it died, and has
-each replica in the log dir in which it was found (KIP-858), because another one would be made elsewhere.
+Invariants: a registration follows the live key of the same process, and the log dirs saying on the disk that they are
+this broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs;
+the first image is published only once it has this broker's own registration, because a broker that acted on an earlier
+one would lead what it led before it died, and has each replica in the log dir in which it was found (KIP-858), because
+another one would be made elsewhere.
 
 Counterpart in Kafka: ``BrokerLifecycleManager``.
 """
@@ -57,6 +59,7 @@ _FATAL: Final = {
 class BrokerLifecycle:
     """See the module's docstring.
 
+    ``claim()`` has the log dirs say whose they are, once the id is this process's, or tells why it cannot.
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
     registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
     broker, after the start.
@@ -72,6 +75,7 @@ class BrokerLifecycle:
         cluster_id: str,
         previous_broker_epoch: int,
         found: FoundReplicas,
+        claim: Callable[[], str | None],
         on_entered: Callable[[], None],
         on_registered: Callable[[], None],
         on_superseded: Callable[[], None],
@@ -86,6 +90,7 @@ class BrokerLifecycle:
         self._previous_broker_epoch = previous_broker_epoch
         self._found = found  # not told yet
         self._assigning = False
+        self._claim = claim
         self._on_entered = on_entered
         self._tell_registered = on_registered
         self._tell_superseded = on_superseded
@@ -191,7 +196,9 @@ class BrokerLifecycle:
     def _on_live(self, turn: int, why: str | None) -> None:
         if turn != self._turn:
             return
-        if why is None:
+        if why is None and self._started is not None and (failure := self._claim()) is not None:
+            self._finish_start(failure)
+        elif why is None:
             self._entered = True
             self._on_entered()
             self._register()

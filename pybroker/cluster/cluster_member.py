@@ -169,6 +169,7 @@ class ClusterMember:
         hearing: Hearing | None = None,
         found: FoundReplicas = MappingProxyType({}),
         on_registered: Callable[[], None] = lambda: None,
+        claim: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
@@ -176,6 +177,7 @@ class ClusterMember:
         the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
         replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
         controller has registered this broker, so that others may know of it, which is a moment before ``done``.
+        ``claim()`` has the log dirs say that they are this broker's, before it registers, or tells why they cannot.
         """
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
         incarnation_id = self._env.new_uuid()
@@ -197,6 +199,7 @@ class ClusterMember:
             self.cluster_id,
             previous_broker_epoch,
             found,
+            claim,
             election.start,
             on_registered,
             self._tell_superseded,

@@ -25,12 +25,14 @@ from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
+from pybroker.cluster.controller_channel import ControllerChannel
 from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker.config.schema import ConfigError
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server import BrokerServer
 from pybroker.storage.files import os_file
+from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker.testing import broker as in_process
@@ -470,3 +472,20 @@ def test_settings_of_all_brokers_count_before_partitions_hear_of_the_image_that_
     with Broker() as broker, WireClient((broker.host, broker.port)) as client:
         assert client.ask(request, 1).responses[0].error_code == 0
     assert heard[:1] == [3]
+
+
+def test_log_dirs_say_on_the_disk_whose_they_are_before_the_broker_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[dict[str, str] | None] = []
+    register = ControllerChannel.register
+
+    def registering(channel: ControllerChannel, *args: Any) -> None:
+        registered.append(read_meta_properties(tmp_path / "data"))
+        register(channel, *args)
+
+    monkeypatch.setattr(ControllerChannel, "register", registering)
+    with Broker({"pybroker.metadata": f"sqlite://{tmp_path}/metadata.db"}, data_dir=tmp_path / "data"):
+        assert registered
+    assert registered[0] is not None, "with a crash now, the broker would come back with other log dirs"
+    assert registered[0] == read_meta_properties(tmp_path / "data")

@@ -124,7 +124,13 @@ class Members:
         self.air: Any = None  # what carries datagrams, where there are any
 
     def join(
-        self, broker_id: int, *, directory: int = 0, epoch: int = -1, found: FoundReplicas | None = None
+        self,
+        broker_id: int,
+        *,
+        directory: int = 0,
+        epoch: int = -1,
+        found: FoundReplicas | None = None,
+        claim: Callable[[], str | None] = lambda: None,
     ) -> list[str | None]:
         """Start a broker; what the result has in the end says how that went.
 
@@ -140,7 +146,7 @@ class Members:
         if self.air is not None:
             hearing = Hearing(self.air.antenna(broker_id), self.air.knocker(self.loop), LISTENER)
         log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
-        member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {})
+        member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {}, claim=claim)
         return ended
 
     def member(self, broker_id: int, store: MemoryStore) -> ClusterMember:

@@ -89,6 +89,33 @@ def test_an_id_that_a_living_broker_has_is_refused_to_another(members: Members) 
     assert members.image(1).brokers[2].epoch == first.broker_epoch
 
 
+def test_log_dirs_are_a_brokers_own_once_nobody_else_has_its_id_and_before_others_may_know_of_it(
+    members: Members,
+) -> None:
+    members.start(1)
+    claimed: list[bool] = []
+    members.cut_off.add(2)  # no controller answers yet
+    ended = members.join(2, claim=lambda: claimed.append(2 in members.image(1).brokers))
+    members.settle()
+    assert claimed == [False], "a process that is killed now would come back with other log dirs"
+    members.cut_off.clear()
+    members.settle()
+    assert (ended, claimed) == ([None], [False])
+    members.vanish(2)
+    members.join(2, claim=lambda: claimed.append(True))
+    members.join(2, directory=1, claim=lambda: pytest.fail("these log dirs are another's, whose id is taken"))
+    members.settle(SESSION_TIMEOUT_MS + 3_000)
+    assert claimed == [False, True]
+
+
+def test_a_broker_whose_log_dirs_cannot_be_its_own_is_not_registered(members: Members) -> None:
+    members.start(1)
+    ended = members.join(2, claim=lambda: "no room")
+    members.settle()
+    assert ended == ["no room"]
+    assert 2 not in members.image(1).brokers
+
+
 def test_a_process_that_finds_its_log_dirs_unlocked_takes_over_from_its_dead_predecessor(members: Members) -> None:
     members.start(1, 2)
     before = members.image(1).brokers[2]

@@ -132,7 +132,7 @@ class Faults:
                 raise
             self.died(f"could not start: {type(error).__name__}", power_failed=False)
             return
-        lost = simulation.observer.restarted(simulation.power_failed)
+        lost = simulation.observer.restarted(simulation.power_failed, self.cuts())
         simulation.power_failed = False
         simulation.trace("BROKER", f"life {simulation.process.lives} begins; lost: {lost or 'nothing'}")
 
@@ -146,6 +146,16 @@ class Faults:
             if any(state.directory.path.glob("*/*.swap")):
                 with process.scheduler.within(process.life):
                     state.finish_recovery()
+
+    def cuts(self) -> dict[tuple[str, int], int]:
+        """Where the broker is about to cut logs: what a compacted one lost looks to the model like what was cleaned."""
+        server = self._simulation.process.server
+        assert server is not None
+        assert server._logs is not None
+        if not self._simulation.fsync_before_ack:
+            return {}
+        holes = [(key, hole) for state in server._logs._states for key, hole in state.holes.items()]
+        return {key: hole.offset for key, hole in holes if hole.is_certain}
 
     def _clean_restart(self) -> bool:
         process = self._simulation.process

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,17 +115,23 @@ class Observer:
                     if batch.base_offset >= model.end_offset:
                         model.append(batch)
 
-    def restarted(self, power_failed: bool) -> str:
-        """A new process has recovered the directory: what must be there is there.  Says what is not."""
+    def restarted(self, power_failed: bool, cuts: Mapping[tuple[str, int], int]) -> str:
+        """A new process has recovered the directory: what must be there is there.  Says what is not.
+
+        ``cuts``: logs that are cut when they are opened, and where, because something in their middle was lost.
+        """
         self._places.clear()
         self._seen.clear()
         lost = []
         for (topic, partition), model in self._model.logs.items():
             directory = self._directory_of(topic, partition)
             found = read_directory(directory)
+            cut = cuts.get((topic, partition))
+            if cut is not None:
+                found = [batch for batch in found if batch.last_offset < cut]
             must_keep = model.acknowledged_end if power_failed else model.end_offset
             count = model.recovered(found, must_keep)
-            if power_failed:
+            if power_failed and cut is None:
                 model.skip_to(empty_end(directory))
             if count:
                 lost.append(f"{count} offsets of {model.name}")

@@ -200,5 +200,5 @@ class Simulation(Run):
                 break
         check(bool(stopped), "everything comes to rest", "the broker does not stop")
         self.process.start()
-        lost = self.observer.restarted(power_failed=False)
+        lost = self.observer.restarted(power_failed=False, cuts=self.faults.cuts())
         check(not lost, "a clean stop keeps everything", lost)

@@ -140,7 +140,7 @@ class LogDir:
         self.writers = Writers(env.clock, self._make_writer)
         # The searches by timestamp that the reader goes on with.
         self.lookups = LookupTurns()
-        self.belongs_to_broker = False  # it says so, which it does from the broker's first registration on
+        self.belongs_to_broker = False  # it says so, which it does before the broker's first registration
         self._traces: StartTraces | None = None  # this and the next two: from the lock on
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None

@@ -184,7 +184,7 @@ class LogManager:
             )
 
     def set_cluster(self, cluster_id: str, node_id: int) -> None:
-        """Write ``meta.properties`` where it is missing, once the broker is registered; StorageError and OSError."""
+        """Write ``meta.properties`` where it is missing, once the id is this broker's; StorageError and OSError."""
         self.check_cluster(cluster_id, node_id)
         for state in online(self._states):
             directory = state.directory
