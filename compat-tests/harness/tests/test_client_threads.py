@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import pytest
 from confluent_kafka import Producer
 
-from harness.client_threads import client_threads, left_behind, referred_to_by
-from harness.waiting import PATIENCE_S
+from harness.client_threads import client_threads, hanging_calls, left_behind, referred_to_by
+from harness.waiting import PATIENCE_S, wait_until
+from pybroker.pipeline.topics.client_calls import NoAnswer, answered
 from pybroker.testing import Broker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux names the threads of a process")
@@ -56,3 +58,16 @@ def test_who_keeps_a_client_is_named() -> None:
     (chain,) = (each for each in referred_to_by() if "Keeper" in each)
     assert chain.startswith("Producer <- ")
     assert "list" not in chain, keeper
+
+
+def test_a_call_that_does_not_come_back_is_named_for_as_long_as_it_hangs() -> None:
+    let_go = threading.Event()
+
+    def call() -> None:
+        let_go.wait(PATIENCE_S)
+
+    with pytest.raises(NoAnswer):
+        answered(call, within_s=0.01)
+    assert hanging_calls() == ["librdkafka call"]
+    let_go.set()
+    wait_until(lambda: not hanging_calls(), "it comes back")

@@ -60,7 +60,7 @@ def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_AN
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name=call.__name__, daemon=True)
+    thread = threading.Thread(target=run, name=f"librdkafka {call.__name__}", daemon=True)
     thread.start()
     thread.join(within_s)
     if thread.is_alive():
