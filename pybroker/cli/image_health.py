@@ -26,7 +26,7 @@ _WILDCARDS: Final = ("", "0.0.0.0", "[::]")
 
 
 def is_healthy(host: str, port: int, *, has_tls: bool = False) -> bool:
-    """Whether ApiVersions version 0 is answered with error code 0; over TLS, whoever the broker says that it is."""
+    """Whether ApiVersions version 0 is answered with error code 0; of TLS, the handshake alone."""
     request = struct.pack(">hhih", API_VERSIONS, 0, 1, NULL_CLIENT_ID)
     try:
         with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
@@ -42,7 +42,7 @@ def is_healthy(host: str, port: int, *, has_tls: bool = False) -> bool:
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
-    """Whether a handshake begins: it goes no further where the broker asks for a certificate."""
+    """Whether there is a handshake, whoever the broker says that it is; OSError for none."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

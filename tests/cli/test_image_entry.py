@@ -19,6 +19,7 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.cli import image_entry, image_health
 from pybroker.storage.files.checkpoints import read_meta_properties
+from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
@@ -87,7 +88,7 @@ def test_clients_of_each_listener_are_given_the_address_of_that_listener(
     with started(tmp_path, two_listeners):
         for host, port in zip(("localhost", "127.0.0.1"), ports(two_listeners), strict=True):
             with WireClient(("127.0.0.1", port)) as client:
-                (broker,) = client.call(MetadataRequest(topics=[])).brokers
+                (broker,) = client.ask(MetadataRequest(topics=[]), 9).brokers
                 assert (broker.host, broker.port) == (host, port)
 
 
@@ -96,7 +97,7 @@ def test_variables_are_settings_and_arguments_win_over_them(tmp_path: Path, two_
     with started(tmp_path, variables, "--set", "num.partitions=4") as served:
         with WireClient((served.host, served.port)) as client:
             wanted = [DescribeConfigsResource(resource_type=BROKER, resource_name="7", configuration_keys=None)]
-            (result,) = client.call(DescribeConfigsRequest(resources=wanted)).results
+            (result,) = client.ask(DescribeConfigsRequest(resources=wanted), 4).results
         values = {each.name: each.value for each in result.configs}
     assert (values["num.partitions"], values["log.retention.hours"]) == ("4", "2")
 
@@ -124,7 +125,9 @@ def test_compose_file_of_the_stock_image_is_served_with_a_line_for_what_has_no_e
     said = (tmp_path / "stderr.log").read_text()
     assert "pybroker: KAFKA_HEAP_OPTS: no effect" in said
     assert "controller.quorum.voters has no effect" in said
-    assert [line for line in said.splitlines() if " WARNING " in line and "nobody has to say who it is" not in line] == []
+    assert [
+        line for line in said.splitlines() if " WARNING " in line and "nobody has to say who it is" not in line
+    ] == []
     assert (read_meta_properties(tmp_path / "data") or {})["cluster.id"] == CLUSTER_ID
 
 
@@ -158,6 +161,13 @@ def test_health_follows_the_broker(tmp_path: Path, two_listeners: dict[str, str]
         assert health(**two_listeners) == 0
         served.stop()
         assert health(**two_listeners) == 1
+
+
+def test_health_of_a_listener_with_tls_is_its_handshake() -> None:
+    with Broker(security="SSL") as secured, Broker() as plain:
+        assert image_health.is_healthy(secured.host, secured.port, has_tls=True)
+        assert not image_health.is_healthy(plain.host, plain.port, has_tls=True)
+        assert not image_health.is_healthy(secured.host, secured.port)
 
 
 def test_health_is_asked_of_the_listener_for_the_host_where_none_is_given() -> None:
