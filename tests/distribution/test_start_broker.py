@@ -21,6 +21,9 @@ from tests.source_tree import ROOT
 
 SCRIPT = ROOT / "scripts" / "start-broker"
 ACTION = (ROOT / "action.yml").read_text()
+PAGE = (ROOT / "docs" / "github-actions.md").read_text()
+# An input or an output.
+NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
 INSTALLED_WITHIN_S = 300
 
 
@@ -102,14 +105,23 @@ def test_topic_that_is_refused_is_an_error_of_the_step(tmp_path: Path) -> None:
 def test_each_input_of_the_action_reaches_the_script_and_each_output_leaves_it() -> None:
     inputs, _, rest = ACTION.partition("\noutputs:\n")
     outputs, _, steps = rest.partition("\nruns:\n")
-    names = re.findall(r"^  (\w+):$", inputs.partition("\ninputs:\n")[2], re.MULTILINE)
+    names = NAME.findall(inputs)
     assert re.findall(r"(\w+): \$\{\{ inputs\.(\w+) \}\}", steps) == [
         (f"PYBROKER_{name.upper()}", name) for name in names
     ]
     script = SCRIPT.read_text()
     assert [name for name in names if f"PYBROKER_{name.upper()}" not in script] == []
-    assert re.findall(r"printf '(\w+)=%s", script) == re.findall(r"^  (\w+):$", outputs, re.MULTILINE)
+    assert re.findall(r"printf '(\w+)=%s", script) == NAME.findall(outputs)
     assert "run: '\"$GITHUB_ACTION_PATH/scripts/start-broker\"'" in steps
+
+
+def test_page_has_the_inputs_and_outputs_of_the_action() -> None:
+    inputs, _, outputs = PAGE.partition("\n| output | what |\n")
+    action_inputs, _, rest = ACTION.partition("\noutputs:\n")
+    assert re.findall(r"^\| `(\w+)` \|", inputs, re.MULTILINE) == NAME.findall(action_inputs)
+    assert re.findall(r"^\| `(\w+)` \|", outputs, re.MULTILINE) == NAME.findall(rest.partition("\nruns:\n")[0])
+    used = re.findall(r"^          (\w+): ", inputs.partition("with:\n")[2].partition("- run")[0], re.MULTILINE)
+    assert set(used) <= set(NAME.findall(action_inputs))
 
 
 @pytest.mark.slow
