@@ -39,12 +39,13 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def heed_early_stops() -> None:
-    """End at SIGTERM before the broker heeds it: the kernel spares a container's first process the default of it."""
+    """End at a signal before the broker heeds it: of SIGTERM a container's first process has no default."""
 
     def end(number: int, _frame: object) -> NoReturn:
         sys.exit(_ENDED_BY + number)
 
-    signal.signal(signal.SIGTERM, end)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def serve_arguments(arguments: Sequence[str], options: Namespace, environment: Mapping[str, str]) -> list[str]:

@@ -42,7 +42,7 @@ def is_healthy(host: str, port: int, *, has_tls: bool = False) -> bool:
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
-    """Whether there is a handshake, whoever the broker says that it is; OSError for none."""
+    """Whether there is a handshake; the certificate may be any; OSError for none."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -77,8 +77,8 @@ def listener_settings(given: Mapping[str, str], host_name: str) -> dict[str, str
     """The settings of listeners that complete ``given``, the settings of variables, file and arguments.
 
     Where listeners are given, none.  Where advertised ones alone are, listeners on all addresses with their ports, as
-    in the stock image.  Else two: HOST_PORT is told as localhost's, for clients on the host, and CONTAINER_PORT as
-    ``host_name``'s, for those in other containers and for the brokers of a cluster.
+    in the stock image.  Else two: HOST_PORT is advertised as localhost's, for clients on the host; CONTAINER_PORT as
+    that of ``host_name``, for those in other containers and for the brokers of a cluster.
     """
     if given.get("listeners"):
         return {}

@@ -137,7 +137,8 @@ def test_sigterm_ends_it_cleanly(tmp_path: Path, two_listeners: dict[str, str]) 
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_sigterm_before_the_broker_heeds_it_ends_the_process() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_before_the_broker_heeds_it_ends_the_process(number: signal.Signals) -> None:
     """The kernel gives a container's first process no default: without a handler a stop would wait for its kill."""
     program = (
         "import signal\n"
@@ -150,8 +151,8 @@ def test_sigterm_before_the_broker_heeds_it_ends_the_process() -> None:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "heeds\n"
-            process.terminate()
-            assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+            process.send_signal(number)
+            assert process.wait(PATIENCE_S) == 128 + number
         finally:
             process.kill()
 
@@ -161,6 +162,16 @@ def test_health_follows_the_broker(tmp_path: Path, two_listeners: dict[str, str]
         assert health(**two_listeners) == 0
         served.stop()
         assert health(**two_listeners) == 1
+
+
+def test_check_of_health_imports_no_part_of_the_broker() -> None:
+    program = "import sys, pybroker.cli.image_health; print(*(name for name in sys.modules if 'pybroker' in name))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert set(done.stdout.split()) == {
+        *("pybroker", "pybroker.cli", "pybroker.cli.image_health", "pybroker.cli.image_settings"),
+    }
 
 
 def test_health_of_a_listener_with_tls_is_its_handshake() -> None:
