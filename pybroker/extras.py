@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-DISTRIBUTION: Final = "pybroker"
+DISTRIBUTION: Final = "pybroker-kafka"
+# What lib-pybroker has in its own package `pybroker`, in every version, and this one never has.
+OTHERS_FILE: Final = "strategy.py"
+SHARED_PACKAGE: Final = (
+    f"{DISTRIBUTION} and lib-pybroker both bring the package pybroker, and both are installed here: "
+    f"`pip uninstall {DISTRIBUTION} lib-pybroker`, then install the one that is wanted"
+)
 
 
 def how_to_install(extra: str) -> str:

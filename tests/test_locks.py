@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pybroker.extras import DISTRIBUTION
 from tests.source_tree import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -29,7 +30,7 @@ def needed(extra: str) -> Iterator[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for text in (*project["dependencies"], *project["optional-dependencies"][extra]):
         requirement = Requirement(text)
-        if requirement.name == "pybroker":
+        if requirement.name == DISTRIBUTION:
             for inner in requirement.extras:
                 yield from needed(inner)
         else:

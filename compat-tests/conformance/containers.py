@@ -66,7 +66,15 @@ def _pybroker() -> Iterator[str]:
         port = free_port()
         container = DockerContainer(str(image)).with_bind_ports(CONTAINER_PORT, port)
         host = container.get_container_host_ip()
-        container.with_command(["--dev", "--set", f"advertised.listeners=PLAINTEXT://{host}:{port}"])
+        container.with_command(
+            [
+                "--dev",
+                "--listen",
+                f"0.0.0.0:{CONTAINER_PORT}",
+                "--set",
+                f"advertised.listeners=PLAINTEXT://{host}:{port}",
+            ]
+        )
         ready = LogMessageWaitStrategy("pybroker ready on").with_startup_timeout(int(READY_TIMEOUT_S))
         with container.waiting_for(ready):
             yield f"{host}:{port}"

@@ -21,6 +21,7 @@ from harness.waiting import PATIENCE_S
 from conformance.all_clients import chosen
 from conformance.broker_under_test import MAKE, running_broker
 from conformance.client_folder import ClientFolder, all_applications, all_folders
+from pybroker.extras import DISTRIBUTION
 from pybroker.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +96,7 @@ def broker_facts() -> dict[str, Any]:
 
 def describe_broker(make: str, address: tuple[str, int]) -> dict[str, Any]:
     """Make, version, served keys, features and cluster of the broker that listens there."""
-    versions = {"pybroker": version("pybroker"), "apache": KAFKA_VERSION}
+    versions = {"pybroker": version(DISTRIBUTION), "apache": KAFKA_VERSION}
     connection = Connection(address)
     try:
         connection.send("ApiVersions", 0, {})

@@ -56,12 +56,12 @@ def open_membership(
     from pybroker.cluster.cluster_member import ClusterMember
 
     meta = read_meta_properties(Path(metadata_dir)) or {}
-    node_id = _node_id(meta, config)
+    node_id, cluster_id = _node_id(meta, config), _cluster_id(meta, config)
 
     def found() -> Founding:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_left_behind(config, metadata_dir, url, partition_count)
-        return _found(env, metadata_dir, meta, node_id, first_users)
+        return _found(env, metadata_dir, meta, node_id, first_users, cluster_id)
 
     return ClusterMember(
         env,
@@ -72,7 +72,7 @@ def open_membership(
         found,
         lambda follower, secret: connect(follower, node_id, secret),
         config.get_int("pybroker.metadata.session.timeout.ms"),
-        meta.get("cluster.id"),
+        cluster_id,
     )
 
 
@@ -118,14 +118,14 @@ def open_standalone(
     Nothing is opened yet: ``load`` and ``register`` do that.
     """
     meta = read_meta_properties(Path(metadata_dir)) or {}
-    node_id = _node_id(meta, config)
+    node_id, cluster_id = _node_id(meta, config), _cluster_id(meta, config)
     path = str(Path(metadata_dir) / sqlite_store.FILE_NAME)
     store = sqlite_store.SqliteStore(path, env, fsync=config.get_bool("pybroker.fsync.enable"))
 
     def found() -> Founding:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_forgotten(config, metadata_dir, partition_count)
-        return _found(env, metadata_dir, meta, node_id, first_users)
+        return _found(env, metadata_dir, meta, node_id, first_users, cluster_id)
 
     return Standalone(env, config, cache, store, node_id, found)
 
@@ -160,6 +160,14 @@ def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
     return int(stored)
 
 
+def _cluster_id(meta: Mapping[str, str], config: BrokerConfig) -> str | None:
+    """The cluster id: the directory's, which ``pybroker.cluster.id`` must not contradict; None for any."""
+    stored, wanted = meta.get("cluster.id"), config["pybroker.cluster.id"]
+    if stored is not None and wanted not in (None, stored):
+        raise StoreError(f"pybroker.cluster.id is {wanted}, but the data directory belongs to the cluster {stored}")
+    return stored or wanted
+
+
 def _check_nothing_is_forgotten(config: BrokerConfig, metadata_dir: str, partition_count: int) -> None:
     """A new cluster knows no topics: beside partitions of an old one it would take them for strays."""
     for log_dir in config.log_dirs:
@@ -185,12 +193,13 @@ def _check_nothing_is_left_behind(config: BrokerConfig, metadata_dir: str, url: 
     )
 
 
-def _found(env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int, first_users: Users) -> Founding:
-    cluster_id = meta.get("cluster.id")
+def _found(
+    env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int, first_users: Users, cluster_id: str | None
+) -> Founding:
     kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
     if not kraft_log_dir.is_dir():
         return new_cluster(cluster_id or new_cluster_id(env.new_uuid), first_users)
-    if cluster_id is None:
+    if cluster_id is None or "cluster.id" not in meta:
         raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
     from pybroker.cluster.kraft_takeover import read_kraft_metadata
 

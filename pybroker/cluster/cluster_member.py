@@ -65,7 +65,8 @@ class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
     ``found()`` gives the first contents of a new store; ``connect(follower, secret)`` makes the way to the other
-    brokers, whose addresses are in the follower's image; ``known_cluster_id`` is the data directory's, if it has one.
+    brokers, whose addresses are in the follower's image; ``known_cluster_id`` is that of the data directory or of the
+    settings, if any.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ClusterMember:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
         if self._known_cluster_id not in (None, image.cluster_id):
             raise StoreError(
-                f"the data directory belongs to the cluster {self._known_cluster_id}, "
+                f"the data directory or pybroker.cluster.id says cluster {self._known_cluster_id}, "
                 f"and the metadata store is that of the cluster {image.cluster_id}"
             )
         if why := unsupported_level(image.features):

@@ -77,6 +77,7 @@ QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entr
 OVERRIDES: Final = OverridesForm()
 _METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
 METADATA_URL: Final = Matching(r"sqlite:///.+|zookeeper://[^/]+(?:/.*)?", _METADATA_FORMS, f"must be {_METADATA_FORMS}")
+CLUSTER_UUID: Final = Matching("[A-Za-z0-9_-]{22}", "a uuid as kafka-storage random-uuid prints it", "must be a uuid")
 HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entries have the form {host}:{port}")
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
@@ -424,6 +425,7 @@ _DYNAMIC_ONLY_ROWS: Final = (
 _OWN_ROWS: Final = (
     ("pybroker.accept.lost.metadata", BOOLEAN, False, None, LOW, FIXED, USED),
     ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
+    ("pybroker.cluster.id",       STRING,  None,  CLUSTER_UUID, LOW, FIXED, USED),
     ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
     ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
     ("pybroker.liveness.timeout.ms", INT, 500, Range(0), MEDIUM, FIXED, USED),

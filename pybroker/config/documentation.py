@@ -353,6 +353,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
         "How many microseconds to look for the next small request of a lone client before sleeping; 0 for never, -1 for"
         " 200 where the broker has a process of its own and more than one processor."
     ),
+    "pybroker.cluster.id": "The id of a cluster that is new; an older one must have it. Unset, a random one.",
     "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
     "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
     "pybroker.liveness.timeout.ms": (

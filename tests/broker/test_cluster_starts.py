@@ -61,7 +61,9 @@ def test_a_data_directory_of_another_cluster_is_refused(tmp_path: Path, stores: 
     member(tmp_path, 1, "one.db", stores=stores).start().stop()
     member(tmp_path, 2, "another.db", stores=stores).start().stop()
     stranger = member(tmp_path, 1, "another.db", stores=stores)
-    with pytest.raises(StoreError, match=r"the data directory belongs to the cluster .*, and the metadata"):
+    with pytest.raises(
+        StoreError, match=r"the data directory or pybroker\.cluster\.id says cluster .*, and the metadata"
+    ):
         stranger.start()
 
 

@@ -176,3 +176,29 @@ def test_metadata_of_several_brokers_lies_where_the_setting_says(tmp_path: Path)
 def test_metadata_that_is_no_url_of_a_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"pybroker\.metadata"):
         BrokerConfig({"pybroker.metadata": url})
+
+
+def test_new_cluster_has_the_id_that_is_set(tmp_path: Path) -> None:
+    with started(tmp_path, pybroker_cluster_id=CLUSTER_ID) as (controller, image):
+        assert controller.cluster_id == image.cluster_id == CLUSTER_ID
+
+
+def test_cluster_id_that_contradicts_the_directory_is_refused(tmp_path: Path) -> None:
+    format_directory(tmp_path)
+    other = CLUSTER_ID[::-1]
+    with pytest.raises(StoreError, match=f"belongs to the cluster {CLUSTER_ID}"):
+        started(tmp_path, pybroker_cluster_id=other).__enter__()
+    with started(tmp_path, pybroker_cluster_id=CLUSTER_ID):
+        pass
+
+
+def test_cluster_id_that_is_no_uuid_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"pybroker\.cluster\.id"):
+        BrokerConfig({"pybroker.cluster.id": "mine"})
+
+
+def test_set_cluster_id_makes_up_for_no_lost_meta_properties_of_kafka(tmp_path: Path) -> None:
+    kafka_directory(tmp_path)
+    (tmp_path / "meta.properties").unlink()
+    with pytest.raises(StoreError, match=r"no meta\.properties"):
+        started(tmp_path, pybroker_cluster_id=CLUSTER_ID).__enter__()

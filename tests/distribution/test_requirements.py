@@ -77,7 +77,7 @@ def test_no_extra_but_its_own_brings_spark() -> None:
     def all_of(extra: str) -> set[str]:
         found: set[str] = set()
         for entry in EXTRAS[extra]:
-            nested = re.fullmatch(r"pybroker\[(\w+)\]", entry)
+            nested = re.fullmatch(rf"{DISTRIBUTION}\[(\w+)\]", entry)
             found |= all_of(nested[1]) if nested else names([entry])
         return found
 

@@ -85,4 +85,4 @@ def test_the_page_starts_nothing_on_a_directory_that_the_guide_has_filled() -> N
 def test_the_image_has_what_a_broker_of_several_machines_needs() -> None:
     image = (ROOT / "Dockerfile").read_text()
     assert 'pip install --no-cache-dir ".[cli,zookeeper]"' in image
-    assert {"EXPOSE 9092", "EXPOSE 9092/udp"} <= set(image.splitlines())
+    assert {"EXPOSE 9092 29092", "EXPOSE 9092/udp 29092/udp"} <= set(image.splitlines())

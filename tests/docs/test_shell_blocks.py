@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 from harness.apache_kafka import CONSUMER_GROUP_COMMAND, run_kafka_tool
 
+from pybroker.extras import DISTRIBUTION
 from tests.docs.pages import PAGES, examples
 from tests.source_tree import ROOT
 
@@ -119,7 +120,7 @@ def test_what_pip_is_to_install_can_be_asked_for(command: Command) -> None:
         matched = re.fullmatch(r"([\w./-]+)(?:\[([\w,]+)\])?(==[\w.]+)?", wanted)
         assert matched is not None, wanted
         named = set((matched[2] or "").split(",")) - {""}
-        assert not named or matched[1] in ("/path/to/checkout", "pybroker")
+        assert not named or matched[1] in ("/path/to/checkout", DISTRIBUTION)
         assert named <= extras.keys()
 
 
