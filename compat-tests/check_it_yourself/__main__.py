@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,13 +82,14 @@ def prepared(check: Check, finding: Finding) -> bool:
 
 
 @contextmanager
-def started(broker: str, directory: Path) -> Iterator[str]:
+def started(broker: str, directory: Path, properties: Mapping[str, str]) -> Iterator[str]:
     """The address of a broker on a fresh directory, which is killed at the end."""
-    contestant = make(broker, directory / broker)
+    contestant = make(broker, directory / broker, properties)
     try:
         yield contestant.start(START_TIMEOUT_S).bootstrap
     except Exception:
-        print_log_tail(contestant)
+        if contestant.log_path.exists():
+            print_log_tail(contestant)
         raise
     finally:
         contestant.kill()
@@ -97,11 +98,13 @@ def started(broker: str, directory: Path) -> Iterator[str]:
 def measure(check: Check, broker: str, size: Size, directory: Path, finding: Finding) -> None:
     """Start a broker, run the tool, and stop the broker; what went wrong is noted, and nothing is raised."""
     try:
-        with tempfile.TemporaryDirectory(dir=directory) as scratch, started(broker, Path(scratch)) as bootstrap:
-            subject = Subject(bootstrap, size, Path(scratch))
-            if size.warm:
-                check.run(subject)
-            finding.add(broker, check.run(subject))
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            place = Path(scratch)
+            with started(broker, place, check.properties) as bootstrap:
+                subject = Subject(bootstrap, size, place)
+                if size.warm:
+                    check.run(subject)
+                finding.add(broker, check.run(subject))
     # Whatever it was, the other tools are still to be asked.
     except Exception as error:
         finding.failed.setdefault(broker, f"{type(error).__name__}: {error}")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -98,6 +99,8 @@ class Check(ABC):
 
     name: ClassVar[str]
     tool: str
+    # Settings that both brokers have for it, besides their defaults.
+    properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def prepare(self) -> None:  # noqa: B027 - most tools come with Kafka
         """Get or build the tool.  Raises ``ToolchainMissing``, and ``RuntimeError`` for a failed build."""

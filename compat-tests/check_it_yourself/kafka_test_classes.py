@@ -7,12 +7,21 @@ another broker.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from harness.apache_kafka import VERIFIABLE_CONSUMER
 
 from check_it_yourself.check import Better, CheckFailed, Figure, Subject, found
-from check_it_yourself.kafka_tools import VERIFIABLE_PRODUCER, KafkaCheck, check_all_values, events, tool_output
+from check_it_yourself.kafka_tools import (
+    JVM_OPTIONS,
+    VERIFIABLE_PRODUCER,
+    KafkaCheck,
+    check_all_values,
+    events,
+    tool_output,
+)
 
 PACKAGE = "org.apache.kafka.tools"
 COMPATIBILITY_TEST = f"{PACKAGE}.ClientCompatibilityTest"
@@ -25,9 +34,12 @@ FEATURES = (
     "idempotent-producer-supported",
 )
 VALIDATED = re.compile(r"^Validated (?P<values>\d+) values, (?P<mismatches>\d+) mismatches\.$", re.MULTILINE)
+REDUCED = re.compile(r"rows of data consumed \((?P<percent>-?[\d.]+)% reduction\)")
 COPIED = re.compile(r'"stage":"ShutdownComplete".*?"totalProcessed":(?P<records>\d+).*?"remaining":(?P<left>\d+)')
 TRANSACTIONS = 6
-SLEEP_S = 2
+# Some MB, of which the cleaner has its share within seconds.
+COMPACTED_RECORDS = 100_000
+SLEEP_S = 15
 
 
 class TestClass(KafkaCheck):
@@ -51,15 +63,25 @@ class ClientCompatibility(TestClass):
 
 
 class LogCompaction(TestClass):
-    """Updates and deletions of few keys, read back and compared with what was sent last."""
+    """Updates and deletions of keys, read back after the cleaner and compared with what was sent last."""
 
     tool = "Kafka's LogCompactionTester"
+    # Segments that are sealed at once, and a cleaner that looks for them at once.
+    properties: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "log.segment.bytes": str(1 << 20),
+            "log.cleaner.backoff.ms": "100",
+            "log.cleaner.min.cleanable.ratio": "0.01",
+        }
+    )
 
     def run(self, subject: Subject) -> list[Figure]:
         output = tool_output(
             COMPACTION_TESTER,
-            *("--bootstrap-server", subject.bootstrap, "--messages", str(10 * subject.size.verified_records)),
+            *("--bootstrap-server", subject.bootstrap, "--messages", str(COMPACTED_RECORDS)),
             *("--topics", "1", "--percent-deletes", "10", "--sleep", str(SLEEP_S)),
+            # It leaves a list of what it sent, and one of what it got.
+            jvm_options=(*JVM_OPTIONS, f"-Djava.io.tmpdir={subject.directory}"),
         )
         return [Figure("values after compaction", "", validated(output), Better.PASSED)]
 
@@ -94,7 +116,10 @@ class TransactionalCopy(TestClass):
 
 def validated(output: str) -> int:
     """How many values LogCompactionTester compared; raises ``CheckFailed`` where one was another, or none was there."""
+    reduction = float(found(REDUCED, output, "LogCompactionTester")["percent"])
     last = found(VALIDATED, output, "LogCompactionTester")
+    if reduction <= 0:
+        raise CheckFailed(f"LogCompactionTester: nothing was compacted within {SLEEP_S} s")
     if int(last["mismatches"]) or not int(last["values"]):
         raise CheckFailed(f"LogCompactionTester: {last[0]}")
     return int(last["values"])

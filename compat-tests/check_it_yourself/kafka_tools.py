@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from conformance.client_folder import ToolchainMissing
@@ -128,9 +129,9 @@ def produce(subject: Subject, topic: str) -> Produced:
     return produced_of(output, records)
 
 
-def tool_output(main_class: str, *arguments: str) -> str:
+def tool_output(main_class: str, *arguments: str, jvm_options: Sequence[str] = JVM_OPTIONS) -> str:
     """What one of Kafka's tools printed; raises ``CheckFailed`` where it failed, and ``TimeoutExpired``."""
-    done = run_kafka_tool(main_class, *arguments, timeout_s=TIMEOUT_S, check=False, jvm_options=JVM_OPTIONS)
+    done = run_kafka_tool(main_class, *arguments, timeout_s=TIMEOUT_S, check=False, jvm_options=jvm_options)
     if done.returncode:
         said = (done.stdout.strip() or done.stderr.strip())[-500:]
         raise CheckFailed(f"{main_class.rpartition('.')[2]} exited with {done.returncode}: {said}")
