@@ -23,6 +23,8 @@ from harness import process_tree
 RECORD_BYTES = 1000
 ADMIN_TIMEOUT_S = 60.0
 TIMEOUT_S = 300
+# Of librdkafka, which tells of its own end on a lower level.
+LOG_WARNINGS = 4
 
 
 class Better(StrEnum):
@@ -87,7 +89,7 @@ class Subject:
         """As ``new_topic``, so many."""
         prefix = f"check-{uuid.uuid4().hex[:8]}"
         names = [f"{prefix}-{number}" for number in range(count)]
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": LOG_WARNINGS})
         wanted = [NewTopic(name, partitions, 1, config=dict(configs or {})) for name in names]
         for created in admin.create_topics(wanted).values():
             created.result(ADMIN_TIMEOUT_S)
