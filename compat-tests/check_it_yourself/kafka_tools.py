@@ -163,7 +163,7 @@ def latencies(output: str) -> list[Figure]:
     p99 = float(found(PERCENTILES, output, "kafka-e2e-latency")["ms"])
     return [
         Figure("one record at a time, average", "ms", average, Better.LOWER),
-        Figure("one record at a time, p99, whole ms", "ms", p99, Better.LOWER),
+        Figure("one record at a time, p99 (whole)", "ms", p99, Better.LOWER),
     ]
 
 

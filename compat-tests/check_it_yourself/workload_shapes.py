@@ -19,15 +19,11 @@ class WorkloadShape(Check):
     """One shape: latencies at a rate that both brokers keep, and all records arrive."""
 
     name: ClassVar[str] = "openmessaging-shapes"
-    tool = "OpenMessaging's shapes"
 
     def __init__(self, topics: int, partitions: int) -> None:
         self._topics, self._partitions = topics, partitions
-
-    @property
-    def _shape(self) -> str:
-        topics = "1 topic" if self._topics == 1 else f"{self._topics} topics"
-        return f"{topics} × {self._partitions}"
+        counted = "1 topic" if topics == 1 else f"{topics} topics"
+        self.tool = f"OpenMessaging's shape {counted} × {partitions}"
 
     def run(self, subject: Subject) -> list[Figure]:
         job = Job(
@@ -44,6 +40,6 @@ class WorkloadShape(Check):
         """What ``shape_load`` printed."""
         told = json.loads(outcome)
         return [
-            Figure(f"shape {self._shape}, publish p99", "ms", told["publish_p99_ms"], Better.LOWER),
-            Figure(f"shape {self._shape}, end to end p99", "ms", told["end_to_end_p99_ms"], Better.LOWER),
+            Figure("1 kB at a steady rate, publish p99", "ms", told["publish_p99_ms"], Better.LOWER),
+            Figure("1 kB at a steady rate, end to end p99", "ms", told["end_to_end_p99_ms"], Better.LOWER),
         ]

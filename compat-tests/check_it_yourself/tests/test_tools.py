@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from conformance.client_folder import ToolchainMissing
 from check_it_yourself import c_tools, franz_go_bench, kafka_test_classes, kafka_tools
 from check_it_yourself.check import CheckFailed
 from check_it_yourself.franz_go_bench import seconds_of
-from check_it_yourself.shape_load import p99_ms
+from check_it_yourself.shape_load import MOMENT, NOT_COUNTED, Job, Latencies, p99_ms, run
 from check_it_yourself.workload_shapes import WorkloadShape
+from pybroker.testing import Broker
 
 OUTPUTS = Path(__file__).resolve().parent / "outputs"
 
@@ -125,15 +128,32 @@ def test_a_copy_in_transactions_is_whole() -> None:
         kafka_test_classes.check_copied(output("transactional-copier"), 301)
 
 
-def test_shape_is_named_with_its_figures() -> None:
-    publish, end_to_end = WorkloadShape(100, 1).figures('{"publish_p99_ms": 2.5, "end_to_end_p99_ms": 3.5}')
-    assert publish.what == "shape 100 topics × 1, publish p99"
+def test_shape_is_named_by_its_topics_and_partitions() -> None:
+    shape = WorkloadShape(100, 1)
+    publish, end_to_end = shape.figures('{"publish_p99_ms": 2.5, "end_to_end_p99_ms": 3.5}')
+    assert shape.tool == "OpenMessaging's shape 100 topics × 1"
     assert (publish.value, end_to_end.value) == (2.5, 3.5)
 
 
 def test_p99_is_the_nearest_rank() -> None:
     assert p99_ms([number / 1000 for number in range(100)]) == 99
     assert p99_ms([0.004]) == 4
+
+
+def test_the_first_record_of_a_topic_is_not_counted_and_every_other_one_is() -> None:
+    latencies = Latencies()
+    latencies.note(MOMENT.pack(NOT_COUNTED))
+    latencies.note(MOMENT.pack(time.perf_counter()))
+    assert len(latencies.seconds) == 1
+
+
+def test_a_load_of_several_topics_counts_every_record(kafka_broker: Broker) -> None:
+    topics = [f"shape-{number}-{uuid.uuid4().hex[:8]}" for number in range(3)]
+    for topic in topics:
+        kafka_broker.create_topic(topic, partitions=2)
+    outcome = run(Job(kafka_broker.bootstrap, topics, records=60, rate=600, record_bytes=100))
+    assert outcome.publish_p99_ms > 0
+    assert outcome.end_to_end_p99_ms > 0
 
 
 def test_source_that_is_out_of_reach_is_told_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
