@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import IO, ClassVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import process_tree
@@ -112,15 +112,24 @@ class Check(ABC):
         """Run the tool to its end and read it.  Raises ``CheckFailed``, ``RuntimeError`` or ``TimeoutExpired``."""
 
 
-def output_of(command: Sequence[str]) -> str:
-    """What a command printed; raises ``CheckFailed`` for another exit code than 0, and ``TimeoutExpired``."""
+def output_of(command: Sequence[str], into: IO[bytes] | None = None) -> str:
+    """What a command printed, unless that goes ``into`` a file.
+
+    Raises ``CheckFailed`` for another exit code than 0, and ``TimeoutExpired``.
+    """
     done = process_tree.run(
-        command, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        timeout=TIMEOUT_S,
+        stdin=subprocess.DEVNULL,
+        stdout=into or subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    printed: str = done.stdout or ""
     if done.returncode:
-        said = (done.stderr + done.stdout).strip()[-500:]
+        said = (done.stderr + printed).strip()[-500:]
         raise CheckFailed(f"{Path(command[0]).name} exited with {done.returncode}: {said}")
-    return str(done.stdout)
+    return printed
 
 
 def found(pattern: re.Pattern[str], output: str, tool: str) -> re.Match[str]:

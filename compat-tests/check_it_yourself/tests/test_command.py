@@ -19,7 +19,7 @@ from harness.waiting import PATIENCE_S
 from bench.contestants import KAFKA, PYBROKER
 from check_it_yourself import __main__ as command
 from check_it_yourself.all_checks import CHECKS, NAMES
-from check_it_yourself.check import QUICK, Better, Check, CheckFailed, Figure, Subject
+from check_it_yourself.check import FULL, QUICK, Better, Check, CheckFailed, Figure, Subject
 from check_it_yourself.table import Finding, remarks, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +62,13 @@ def test_brokers_take_turns_at_being_first(tmp_path: Path) -> None:
     check = Scripted(kafka=1, pybroker=2)
     command.run_check(check, BOTH, QUICK, 3, tmp_path)
     assert check.asked == [KAFKA, PYBROKER, PYBROKER, KAFKA, KAFKA, PYBROKER]
+
+
+def test_warm_run_measures_the_second_time(tmp_path: Path) -> None:
+    check = Scripted(kafka=1000, pybroker=2500)
+    finding = command.run_check(check, BOTH, FULL, 1, tmp_path)
+    assert check.asked == [KAFKA, KAFKA, PYBROKER, PYBROKER]
+    assert finding.rows["produce"].values == {KAFKA: [1000], PYBROKER: [2500]}
 
 
 def test_row_has_both_medians_and_pybrokers_share_of_kafkas(tmp_path: Path) -> None:
