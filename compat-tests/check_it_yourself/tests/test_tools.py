@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conformance.client_folder import ToolchainMissing
+from harness.pybroker_process import PybrokerProcess
 
 from check_it_yourself import c_tools, franz_go_bench, kafka_test_classes, kafka_tools
-from check_it_yourself.check import CheckFailed
+from check_it_yourself.check import QUICK, CheckFailed, Subject
 from check_it_yourself.franz_go_bench import seconds_of
 from check_it_yourself.shape_load import MOMENT, NOT_COUNTED, Job, Latencies, p99_ms, run
 from check_it_yourself.workload_shapes import WorkloadShape
-from pybroker.testing import Broker
 
 OUTPUTS = Path(__file__).resolve().parent / "outputs"
 
@@ -147,11 +146,10 @@ def test_the_first_record_of_a_topic_is_not_counted_and_every_other_one_is() -> 
     assert len(latencies.seconds) == 1
 
 
-def test_a_load_of_several_topics_counts_every_record(kafka_broker: Broker) -> None:
-    topics = [f"shape-{number}-{uuid.uuid4().hex[:8]}" for number in range(3)]
-    for topic in topics:
-        kafka_broker.create_topic(topic, partitions=2)
-    outcome = run(Job(kafka_broker.bootstrap, topics, records=60, rate=600, record_bytes=100))
+def test_a_load_of_several_topics_counts_every_record(tmp_path: Path) -> None:
+    with PybrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+        topics = Subject(broker.bootstrap, QUICK, tmp_path).new_topics(3, partitions=2)
+        outcome = run(Job(broker.bootstrap, topics, records=60, rate=600, record_bytes=100))
     assert outcome.publish_p99_ms > 0
     assert outcome.end_to_end_p99_ms > 0
 
