@@ -142,14 +142,7 @@ class LibrdkafkaSecurity(Suite):
 
     def build(self, environment: Mapping[str, str]) -> None:
         check_headers(self.cache, environment)
-        crate = self.cache / "crate"
-        crate.mkdir()
-        for pins in ("Cargo.toml", "Cargo.lock"):
-            shutil.copy(self.folder / pins, crate)
-        (crate / "lib.rs").touch()
-        run_build_step(["cargo", "vendor", "--quiet", "--locked"], crate, environment)
-        shutil.move(crate / "vendor" / CRATE / "librdkafka", self._sources)
-        shutil.rmtree(crate)
+        vendor_sources(self.folder, self.cache, self._sources, environment)
         run_build_step(["./configure", *CONFIGURATION], self._sources, environment)
         make = ["make", f"-j{os.cpu_count() or 1}"]
         run_build_step([*make, "libs"], self._sources, environment)
@@ -246,6 +239,21 @@ class Scene:
                 "ssl.key.password": self._password,
             }
         return settings
+
+
+def vendor_sources(pins: Path, scratch: Path, sources: Path, environment: Mapping[str, str]) -> None:
+    """Fetch librdkafka's sources into ``sources``, by the crate's pins in the folder ``pins``; ``scratch`` has room.
+
+    Raises ``RuntimeError`` where cargo cannot fetch them.
+    """
+    crate = scratch / "crate"
+    crate.mkdir()
+    for name in ("Cargo.toml", "Cargo.lock"):
+        shutil.copy(pins / name, crate)
+    (crate / "lib.rs").touch()
+    run_build_step(["cargo", "vendor", "--quiet", "--locked"], crate, environment)
+    shutil.move(crate / "vendor" / CRATE / "librdkafka", sources)
+    shutil.rmtree(crate)
 
 
 def arguments_of_make(directory: Path) -> list[str]:

@@ -11,20 +11,23 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from harness.apache_kafka import KAFKA_VERSION
 from harness.pybroker_process import serving
 from harness.waiting import PATIENCE_S
 
+import pybroker
 from tests.cli.command import CommandLine
 from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples, pasted, without_echo
 from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
-README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
+README, GUIDE, QUICK_START = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "quick-start.md"
 
 
 def docs_script() -> ModuleType:
@@ -93,12 +96,27 @@ class Typist:
         assert re.split(r"--- \d+\n", done.stdout)[:-1] == [prints for _, prints in commands]
 
 
-def test_the_readme_prints_what_it_says_from_its_top_to_its_end(address: str) -> None:
+def test_the_readme_prints_what_it_says(address: str) -> None:
+    (console,) = examples("console", README)
+    Typist(address).type(console)
+
+
+def test_the_quick_start_prints_what_it_says_from_its_top_to_its_end(address: str) -> None:
     typist = Typist(address)
-    (python,) = (example for example in examples("python", README) if ADDRESS in example.code)
-    (console,) = (example for example in examples("console", README) if "pybroker" in example.code)
+    (python,) = (example for example in examples("python", QUICK_START) if ADDRESS in example.code)
+    (console,) = examples("console", QUICK_START)
     typist.paste(python)
     typist.type(console)
+
+
+def test_the_readme_says_what_the_project_is_today() -> None:
+    """Its version, licence, Pythons and Kafka are those of the project."""
+    rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", README.read_text(), re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert rows["version"].split(",")[0] == pybroker.__version__
+    assert rows["licence"] == project["license"]
+    assert rows["Python"] == f"{project['requires-python'].removeprefix('>=')} or newer"
+    assert f"Apache Kafka {KAFKA_VERSION}" in rows["protocol"]
 
 
 @pytest.mark.parametrize("example", examples("python", GUIDE), ids=str)
