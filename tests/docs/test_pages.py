@@ -107,7 +107,7 @@ def test_the_guide_prints_what_it_says(example: Example, address: str) -> None:
 
 
 def test_the_fixtures_example_passes(tmp_path: Path) -> None:
-    (example,) = (example for example in examples("python", README) if "kafka_broker" in example.code)
+    (example,) = (example for example in examples("python", README) if "pybroker_topic" in example.code)
     (tmp_path / "test_events.py").write_text(example.code)
     command = [str(BIN / "pytest"), "-p", "no:cacheprovider", "test_events.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
