@@ -77,15 +77,23 @@ def pybroker_cluster_settings(request: pytest.FixtureRequest) -> Mapping[str, Se
     return settings
 
 
+@pytest.fixture(scope="session")
+def pybroker_cluster_security() -> Security | str | None:
+    """What ``pybroker_cluster`` asks of its clients; override it in a conftest, with ``scope="session"``."""
+    return None
+
+
 @pytest.fixture
-def pybroker_cluster(pybroker_cluster_settings: Mapping[str, Setting]) -> Iterator[Cluster]:
+def pybroker_cluster(
+    pybroker_cluster_settings: Mapping[str, Setting], pybroker_cluster_security: Security | str | None
+) -> Iterator[Cluster]:
     """A ``Cluster`` of three in-process brokers, anew for each test, because tests kill them.
 
     ``pybroker_cluster.bootstrap`` has all their addresses.
     """
     from pybroker.testing.cluster import Cluster
 
-    with Cluster(3, pybroker_cluster_settings) as cluster:
+    with Cluster(3, pybroker_cluster_settings, security=pybroker_cluster_security) as cluster:
         yield cluster
 
 

@@ -84,11 +84,15 @@ class Security(NamedTuple):
             raise ModuleNotFoundError(f"TLS in a test needs the extra: {how_to_install('tls')}") from None
         clients = self.users if self.client_auth else ()
         write_certificates(directory, servers={_BROKER: _HOSTS}, clients=clients, days=1, for_java=False)
-        settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(directory / f"{_BROKER}.pem")}
+        settings = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(directory / f"{_BROKER}.pem"),
+            # Of clients with certificates, and of the other brokers of a cluster.
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(directory / CA_FILE),
+        }
         if self.client_auth:
             settings |= {
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(directory / CA_FILE),
                 f"listener.name.{self.protocol.lower()}.ssl.client.auth": "required",
                 "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             }
