@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ class Belongings:
         self.listen = listen
         self.are_kept = False
         self.settings: dict[str, str] = {}  # of the keys
-        self.address: tuple[str, int] | None = None  # where clients connect, once it has served
+        self.address: tuple[str, int] | None = None  # where clients connect, of a broker that has ended
         self._has_own_dir = given_dir is None
         self._has_own_keys = given_keys is None
         self._process = os.getpid()
@@ -42,18 +43,19 @@ class Belongings:
             self.keys_dir = Path(tempfile.mkdtemp(prefix="pybroker-keys-"))
             self.settings = security.prepare(self.keys_dir)
 
-    def hold_port(self) -> None:
+    def hold_port(self, host: str, number: int) -> None:
         """Keep the port of a broker that has ended: nothing else gets it, and connections are refused."""
-        if self._port is None and self.address is not None:
-            host, number = self.address
+        if self._port is None:
+            self.address = host, number
             before, _, _ = self.listen.rpartition(":")
             self.listen = f"{before}:{number}"
-            family, *_, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-            self._port = socket.socket(family)
-            self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._port.bind(place)
+            with suppress(OSError):  # it is advertised by a name that is not this machine's: nothing holds the port
+                family, *_, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+                self._port = socket.socket(family)
+                self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._port.bind(place)
 
-    def end(self, _: float | None = None) -> None:
+    def end(self) -> None:
         """Remove what was made; in a fork of the process nothing."""
         if self._process != os.getpid():
             return

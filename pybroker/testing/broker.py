@@ -53,15 +53,20 @@ _GIVE_UP_TIMEOUT_S = 10
 
 
 class Broker:
-    """A broker for a test: ``with Broker() as broker: KafkaProducer(bootstrap_servers=broker.bootstrap)``.
+    """A broker in this process: ``with Broker() as broker: KafkaProducer(bootstrap_servers=broker.bootstrap)``.
 
-    ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``.  Without ``data_dir`` the data
-    lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.  Settings are
-    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  ``data_dir`` may name several
-    directories with commas, as ``--data-dir`` does.
+    ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``: text, numbers or bools.
+    Without ``data_dir`` the data lives in a temporary directory that ``stop`` removes; it may name several directories
+    with commas, as ``--data-dir`` does.  ``listen`` is an address as ``--listen`` takes it; port 0 picks a free one.
+    ``loop_factory`` makes the broker's event loop, uvloop's where that is installed.  ``async with`` works too, and
+    blocks no loop.
 
     ``security`` has clients speak TLS, log in, or both: ``Broker(security=Security("SASL_SSL"))``, or only the
     protocol's name, with keys and users that end with the broker.  ``client_settings`` is what clients need then.
+
+    The broker's log, topics and groups outlive ``kill`` and ``restart``, and so do its port, its keys and its users.
+
+    TypeError for a setting that is neither text nor number nor bool, ValueError for a security that cannot be.
     """
 
     def __init__(
@@ -89,8 +94,10 @@ class Broker:
     def start(self) -> Broker:
         """Start the broker; returns when it serves.
 
-        Raises what the broker's start raised, and ``TimeoutError`` when it takes longer than 30 s.  A start that was
-        given up, for that or by Ctrl-C, is undone; what cannot be interrupted is undone by its thread when it is over.
+        Raises what the broker's start raised (``ConfigError``, a ValueError, for a setting that cannot be; OSError for
+        a port that is taken), ModuleNotFoundError for TLS without the extra ``tls``, and TimeoutError when it takes
+        longer than 30 s.  A start that was given up, for that or by Ctrl-C, is undone; what cannot be interrupted is
+        undone by its thread when it is over.
         """
         return self._start(Future())
 
@@ -237,7 +244,10 @@ class Broker:
         return self._security.access(self.bootstrap, self._keys_dir(), user, mechanism).settings(library)
 
     def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, Setting] | None = None) -> None:
-        """Create a topic without a client.  Raises ValueError with Kafka's reason when the broker refuses."""
+        """Create a topic without a client.
+
+        ValueError with Kafka's reason where the broker refuses; TypeError for what is no name and no number.
+        """
         from pybroker.cluster.operations import NewTopic
 
         if not isinstance(name, str) or not isinstance(partitions, int):
@@ -262,8 +272,7 @@ class Broker:
             self._belongings.are_kept = False
             self._life = life = _Life(self._settings, self._belongings, self._loop_factory, started, self._security)
             life.begin()
-            self._server = server = started.result(_START_TIMEOUT_S)
-            self._belongings.address = server.endpoints[0].host, server.endpoints[0].port
+            self._server = started.result(_START_TIMEOUT_S)
             return self
         except BaseException:
             self._end(_GIVE_UP_TIMEOUT_S)
@@ -271,9 +280,10 @@ class Broker:
             raise
 
     def _address(self) -> tuple[str, int]:
-        assert self._belongings is not None, "the broker is not running"
-        assert self._belongings.address is not None, "the broker is not running"
-        return self._belongings.address
+        if self._server is None and self._belongings is not None and self._belongings.address is not None:
+            return self._belongings.address
+        endpoint = self._running().endpoints[0]
+        return endpoint.host, endpoint.port
 
     def _alive(self) -> _Life:
         assert self._life is not None, "the broker is not running"
@@ -420,7 +430,7 @@ class _Life:
             else:
                 await server.stop()
             if self.belongings.are_kept:
-                self.belongings.hold_port()
+                self.belongings.hold_port(server.endpoints[0].host, server.endpoints[0].port)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
@@ -460,4 +470,7 @@ _unended: set[_Life | Belongings] = set()
 def _end_the_rest() -> None:
     """What nobody stopped ends with the interpreter, so that no temporary directory outlives it."""
     for each in list(_unended):
-        each.end(_GIVE_UP_TIMEOUT_S)
+        if isinstance(each, _Life):
+            each.end(_GIVE_UP_TIMEOUT_S)
+        else:
+            each.end()

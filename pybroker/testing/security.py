@@ -28,10 +28,13 @@ _CERTIFICATES: Final = "certificates"
 
 
 class Security(NamedTuple):
-    """What a broker asks of its clients.
+    """What a broker, or each of a cluster, asks of its clients; ``security`` of ``Broker`` and ``Cluster`` takes it.
 
     ``protocol`` is Kafka's ``security.protocol``.  ``users`` are passwords by name; they log in by PLAIN, SCRAM-SHA-256
     or SCRAM-SHA-512.  With ``client_auth`` clients show certificates: each user has one, and is its principal.
+
+    ``Broker`` and ``Cluster`` raise ValueError for a protocol that there is not, for ``client_auth`` without TLS, and
+    where there are no users.
     """
 
     protocol: str = "SASL_SSL"

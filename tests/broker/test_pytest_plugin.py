@@ -123,6 +123,17 @@ def test_settings_of_a_cluster_count_by_both_names(tmp_path: Path, name: str) ->
     assert "1 passed" in run(tmp_path, tests, conftest=conftest)
 
 
+def test_a_cluster_takes_security(tmp_path: Path) -> None:
+    name = "pybroker_cluster_security"
+    conftest = f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return 'SASL_PLAINTEXT'\n"
+    tests = (
+        "def test_it(pybroker_cluster):\n"
+        "    told = pybroker_cluster.client_settings('kafka-python')\n"
+        "    assert told['security_protocol'] == 'SASL_PLAINTEXT'\n"
+    )
+    assert "1 passed" in run(tmp_path, tests, conftest=conftest)
+
+
 def test_pytests_list_of_fixtures_describes_each(tmp_path: Path) -> None:
     printed = run(tmp_path, "", "--fixtures", "-v")
     for names in (*pytest_plugin._FORMER_NAMES.values(), ("pybroker", "pybroker_topic", "pybroker_cluster")):

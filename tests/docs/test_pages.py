@@ -24,7 +24,7 @@ from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples, pasted,
 from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
-README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
+README, GUIDE, TESTING = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "testing-api.md"
 
 
 def docs_script() -> ModuleType:
@@ -36,7 +36,7 @@ def docs_script() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference.md"])
+@pytest.mark.parametrize("page", docs_script().PAGES)
 def test_generated_tables_are_up_to_date(page: str) -> None:
     text = (ROOT / page).read_text()
     assert docs_script().filled(page, text) == text, "run .venv/bin/python scripts/docs.py"
@@ -101,7 +101,7 @@ def test_the_readme_prints_what_it_says_from_its_top_to_its_end(address: str) ->
     typist.type(console)
 
 
-@pytest.mark.parametrize("example", examples("python", GUIDE), ids=str)
+@pytest.mark.parametrize("example", [*examples("python", GUIDE), *examples("python", TESTING)], ids=str)
 def test_the_guide_prints_what_it_says(example: Example, address: str) -> None:
     Typist(address).paste(example)
 
