@@ -164,12 +164,12 @@ class Cluster:
 
     @property
     def controller_id(self) -> int | None:
-        """The broker that is the active controller; None while nobody who runs is."""
+        """The id of the active controller; None while it is none of the brokers that run."""
         node = self._controller_among(self._awake())
         return None if node is None else node.broker_id
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads the partition; None while nobody does, as while none is running that is not paused.
+        """The id of the partition's leader; None while it has none, and while no broker runs that is not paused.
 
         KeyError where there is no such partition.
         """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ClusterNode(Broker):
-    """See the module's docstring.  Made, started and stopped by its ``Cluster``."""
+    """A broker of a ``Cluster``, which makes, starts and stops it."""
 
     def __init__(
         self,

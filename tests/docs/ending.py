@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-_POLL_MS = 200
+_POLL_MS = 2_000  # joining a group takes a while, which a shorter poll gives up
 
 
 def until_the_end(consumer: Any) -> Iterator[Any]:

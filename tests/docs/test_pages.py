@@ -53,6 +53,16 @@ def test_every_link_leads_somewhere() -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=lambda page: page.stem)
+def test_headings_are_what_people_search_for(page: Path) -> None:
+    """The thing or the task ("Remove a broker"), and no half sentence ("One less", "In a test", "What is told")."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    assert headings
+    vague = re.compile(r"(A|An|The|One|In|By|As|With|From|On|When|While|What|Who|Which|How|Can|Is|Around|Behind)\b")
+    assert not [heading for heading in headings if vague.match(heading)]
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of the broker that ``scripts/run`` starts, with another port and directory for the test's sake."""
@@ -104,6 +114,26 @@ def test_the_readme_prints_what_it_says_from_its_top_to_its_end(address: str) ->
 @pytest.mark.parametrize("example", [*examples("python", GUIDE), *examples("python", TESTING)], ids=str)
 def test_the_guide_prints_what_it_says(example: Example, address: str) -> None:
     Typist(address).paste(example)
+
+
+def test_records_that_a_page_does_not_show_are_noticed(address: str) -> None:
+    """Also where the page's consumer ends by itself, and a test ends it sooner."""
+    code = """\
+from kafka import KafkaConsumer, KafkaProducer
+
+producer = KafkaProducer(bootstrap_servers="127.0.0.1:9092")
+for value in (b"shown", b"hidden"):
+    producer.send("shown", value).get(10)
+
+producer.close()
+consumer = KafkaConsumer(
+    "shown", bootstrap_servers="127.0.0.1:9092", auto_offset_reset="earliest", consumer_timeout_ms=2000
+)
+print([message.value for message in consumer])
+consumer.close()
+"""
+    with pytest.raises(AssertionError, match="hidden"):
+        Typist(address).paste(Example(README, "python", code, "[b'shown']\n"))
 
 
 def test_the_fixtures_example_passes(tmp_path: Path) -> None:
