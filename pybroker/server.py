@@ -461,10 +461,15 @@ class BrokerServer:
         if self._peers is not None:
             await self._peers.wait_closed()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other broker shares its metadata; once it has started."""
+        return self._membership is None or self._membership.is_alone
+
     def stall(self, wait: Callable[[], None]) -> None:
         """Do nothing until ``wait()`` returns, which blocks: as a process that was stopped by a signal.  For tests."""
         if self._membership is not None and not self._membership.is_alone:
-            self._membership.stall(wait)
+            self._membership.stall(wait)  # the metadata store's thread
         wait()
 
     def _on_all_dirs_failed(self) -> None:

@@ -1,18 +1,25 @@
-"""Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, the benchmark's table.
+"""Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, the benchmark's table, and
+what ``pybroker.testing`` has.
 
 Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when a page is not what it would write.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pybroker.apis import APIS
 from pybroker.config.broker import OVERRIDDEN_DEFAULTS
+from pybroker.testing import Broker, Cluster, Security
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH_RESULTS = ROOT / "bench" / "RESULTS.md"
+PLUGIN = ROOT / "pybroker" / "testing" / "pytest_plugin.py"
 PICTURE = "![How many times better than Apache Kafka each load is](bench/comparison.svg)"
 
 
@@ -47,10 +54,72 @@ def bench_table() -> str:
     return f"{PICTURE}\n\n{table}\n\n{measured}{where}"
 
 
+def testing_classes() -> str:
+    """The classes of ``pybroker.testing``: how they are made, and their public members, from their docstrings."""
+    parts = []
+    for kind, has_members in ((Broker, True), (Cluster, True), (Security, False)):
+        parts += [f"## {kind.__name__}", f"```text\n{_called(kind.__name__, kind)}\n```", _prose(kind)]
+        for name, member in vars(kind).items() if has_members else ():
+            if isinstance(member, property):
+                parts += [f"### {kind.__name__}.{name}", _prose(member)]
+            elif inspect.isfunction(member) and not name.startswith("_"):
+                parts += [f"### {kind.__name__}.{name}()", f"```text\n{_called(name, member)}\n```", _prose(member)]
+    return "\n\n".join(parts)
+
+
+def testing_fixtures() -> str:
+    """The fixtures of the pytest plugin, which is read and not imported: pytest hides their functions."""
+    rows = ["| fixture | scope | what |", "|---|---|---|"]
+    for node in ast.parse(PLUGIN.read_text()).body:
+        decorators = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.FunctionDef) else []
+        found = next((each for each in decorators if each.startswith("pytest.fixture")), None)
+        if isinstance(node, ast.FunctionDef) and found is not None:
+            scope = "test run" if "session" in found else "test"
+            told = _markdown(ast.get_docstring(node) or "").replace("\n\n", " ").replace("|", "\\|")
+            rows.append(f"| `{node.name}` | {scope} | {told} |")
+    return "\n".join(rows)
+
+
+def _called(name: str, function: Callable[..., Any]) -> str:
+    """How it is called, a line for each parameter where there are several."""
+    signature = inspect.signature(function)
+    words: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
+            words.append("*")
+        default = parameter.default
+        shown = dict(default) if isinstance(default, Mapping) else default
+        given = "" if default is parameter.empty else f" = {shown!r}"
+        words.append(f"{parameter.name}: {_annotation(parameter.annotation)}{given}")
+    returned = None if inspect.isclass(function) else signature.return_annotation
+    gives = "" if returned in {None, "None"} else f" -> {returned}"
+    if len(words) <= 1:
+        return f"{name}({', '.join(words)}){gives}"
+    lines = "".join(f"    {word},\n" for word in words)
+    return f"{name}(\n{lines}){gives}"
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else str(annotation.__forward_arg__)  # a NamedTuple's
+
+
+def _prose(documented: object) -> str:
+    return _markdown(inspect.getdoc(documented) or "")
+
+
+def _markdown(docstring: str) -> str:
+    """A docstring's paragraphs, each on a line."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in docstring.split("\n\n")]
+    return "\n\n".join(paragraphs).replace("``", "`")
+
+
 # Which page has which generated parts.
 PAGES = {
     "README.md": {"bench": bench_table},
     "docs/reference.md": {"apis": api_table, "defaults": defaults_table},
+    "docs/testing-api.md": {"fixtures": testing_fixtures, "classes": testing_classes},
 }
 
 

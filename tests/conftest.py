@@ -44,7 +44,13 @@ def freed_memory_is_given_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kafka_broker(kafka_broker_settings: Mapping[str, Setting]) -> Iterator[Broker]:
+def pybroker(pybroker_settings: Mapping[str, Setting]) -> Iterator[Broker]:
     """The plugin's broker, which ends with the module: tests elsewhere fail the process's disk, and count its calls."""
-    with Broker(kafka_broker_settings) as broker:
+    with Broker(pybroker_settings) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka_broker(pybroker: Broker) -> Broker:
+    """The plugin's former name, of the module's broker."""
+    return pybroker

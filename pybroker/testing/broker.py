@@ -10,9 +10,12 @@ broker, because the broker does not run there.  A broker whose last log dir fail
 A broker belongs to the process that started it: a fork of it can only forget it.  One that was never stopped is stopped
 at the interpreter's exit.
 
-The thread is itself started from another thread, because of Ctrl-C.  ``async with`` starts and stops on a worker with
-one thread, so that the stop of a cancelled entry comes behind its start; cancelling the ``started`` future gives the
-start up.
+The thread is itself started from another thread, because of Ctrl-C.  Cancelling the ``started`` future gives the start
+up.
+
+``kill``, ``pause`` and ``resume`` are what ``kill -9``, SIGSTOP and SIGCONT are to a process, whose part the broker
+plays: a killed broker finishes and marks nothing, and what was written is there, synced or not.  It keeps its
+directories, and its port by a socket that never listens, until ``stop``.
 """
 
 from __future__ import annotations
@@ -21,27 +24,26 @@ import _thread
 import asyncio
 import atexit
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.founding import NO_USERS
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
 from pybroker.server import BrokerServer
+from pybroker.testing.belongings import Belongings
+from pybroker.testing.mortal_env import Mortality
+from pybroker.testing.off_loop import start_on_worker, stop_on_worker
 
 if TYPE_CHECKING:
-    from pybroker.testing.mortal_env import Mortality
     from pybroker.testing.security import Security
 
-T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 # What a Python program writes for a setting; bool is an int.
 Setting = str | int | float
@@ -51,15 +53,20 @@ _GIVE_UP_TIMEOUT_S = 10
 
 
 class Broker:
-    """A broker for a test: ``with Broker() as broker: KafkaProducer(bootstrap_servers=broker.bootstrap)``.
+    """A broker in this process: ``with Broker() as broker: KafkaProducer(bootstrap_servers=broker.bootstrap)``.
 
-    ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``.  Without ``data_dir`` the data
-    lives in a temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.  Settings are
-    Kafka's text, or numbers and bools; anything else is a ``TypeError``.  ``data_dir`` may name several
-    directories with commas, as ``--data-dir`` does.
+    ``settings`` are Kafka's broker settings on top of those of ``pybroker serve --dev``: text, numbers or bools.
+    Without ``data_dir`` the data lives in a temporary directory that ``stop`` removes; it may name several directories
+    with commas, as ``--data-dir`` does.  ``listen`` is an address as ``--listen`` takes it; port 0 picks a free one.
+    ``loop_factory`` makes the broker's event loop, uvloop's where that is installed.  ``async with`` works too, and
+    blocks no loop.
 
     ``security`` has clients speak TLS, log in, or both: ``Broker(security=Security("SASL_SSL"))``, or only the
     protocol's name, with keys and users that end with the broker.  ``client_settings`` is what clients need then.
+
+    The broker's log, topics and groups outlive ``kill`` and ``restart``, and so do its port, its keys and its users.
+
+    TypeError for a setting that is neither text nor number nor bool, ValueError for a security that cannot be.
     """
 
     def __init__(
@@ -72,11 +79,13 @@ class Broker:
         security: Security | str | None = None,
     ) -> None:
         self._settings = texts(settings)
-        self._security = security = _security(security)
+        self._security = security = checked(security)
+        self._given_keys: Path | None = None  # those of a cluster (``ClusterNode``)
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._listen = listen if security is None or "://" in listen else f"{security.protocol}://{listen}"
         self._loop_factory = loop_factory or _fast_loop
-        self._mortality: Mortality | None = None  # of a broker that can be killed (``ClusterNode``)
+        self._belongings: Belongings | None = None
+        self._is_paused = False
         self._life: _Life | None = None
         self._server: BrokerServer | None = None
 
@@ -85,17 +94,26 @@ class Broker:
     def start(self) -> Broker:
         """Start the broker; returns when it serves.
 
-        Raises what the broker's start raised, and ``TimeoutError`` when it takes longer than 30 s.  A start that was
-        given up, for that or by Ctrl-C, is undone; what cannot be interrupted is undone by its thread when it is over.
+        Raises what the broker's start raised (``ConfigError``, a ValueError, for a setting that cannot be; OSError for
+        a port that is taken), ModuleNotFoundError for TLS without the extra ``tls``, and TimeoutError when it takes
+        longer than 30 s.  A start that was given up, for that or by Ctrl-C, is undone; what cannot be interrupted is
+        undone by its thread when it is over.
         """
         return self._start(Future())
 
     def stop(self) -> None:
         """Stop the broker and remove what it made; a second call does nothing.
 
-        In a fork of the process that started it, it only forgets: the broker is the parent's.
+        One that is paused is killed.  In a fork of the process that started it, it only forgets: the broker is the
+        parent's.
         """
+        if self._is_paused:
+            self.kill()
         self._end()
+        if self._belongings is not None:
+            self._belongings.end()
+            _unended.discard(self._belongings)
+            self._belongings = None
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -114,17 +132,86 @@ class Broker:
     ) -> None:
         await stop_on_worker(self.stop)
 
+    # --- faults ----------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End the broker as ``kill -9`` would: connections break, nothing is finished.  ``restart`` starts it again.
+
+        Its port refuses connections meanwhile.  AssertionError where it does not run.
+        """
+        server, life = self._running(), self._alive()
+        life.belongings.are_kept = True
+        if self._is_paused:
+            life.mortality.die()
+        life.call_soon(lambda: life.mortality.kill(server))
+        self._is_paused = False
+        self._end()
+
+    def restart(self) -> None:
+        """Stop the broker cleanly if it runs, and start it again on its data and its port; returns when it serves.
+
+        One that is paused is killed.  Raises what ``start`` raises, and AssertionError where it was never started, or
+        has been stopped since.
+        """
+        assert self._belongings is not None, "the broker has not been started"
+        self._belongings.are_kept = True
+        if self._is_paused:
+            self.kill()
+        self._end()
+        self._start(Future())
+
+    def pause(self) -> None:
+        """Have the broker do nothing until ``resume``, as SIGSTOP would; its connections stay open.
+
+        AssertionError where it does not run, or is paused already; TimeoutError where it does not come to a stop.
+        """
+        server, life = self._running(), self._alive()
+        assert not self._is_paused, "the broker is paused already"
+        arrivals = threading.Semaphore(0)
+
+        def wait() -> None:
+            arrivals.release()
+            life.mortality.wait()
+
+        def stall() -> None:
+            server.stall(wait)
+            if life.mortality.is_dead:
+                life.mortality.kill(server)
+
+        self._is_paused = True
+        life.mortality.stand_still()
+        life.call_soon(stall)
+        for _ in ("the loop",) if server.is_alone else ("the loop", "the metadata store's thread"):
+            if not arrivals.acquire(timeout=_START_TIMEOUT_S):
+                raise TimeoutError("the broker does not come to a stop")
+
+    def resume(self) -> None:
+        """Have the broker go on after ``pause``, as SIGCONT would; AssertionError where it is not paused."""
+        assert self._is_paused, "the broker is not paused"
+        self._is_paused = False
+        self._alive().mortality.go_on()
+
     # --- use -------------------------------------------------------------------------------------------------------
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and neither stopped nor killed since; it may be paused."""
+        return self._server is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still."""
+        return self._is_paused
+
+    @property
     def host(self) -> str:
-        """The host that clients connect to."""
-        return self._running().endpoints[0].host
+        """The host that clients connect to; also while it is killed."""
+        return self._address()[0]
 
     @property
     def port(self) -> int:
-        """The port that clients connect to."""
-        return self._running().endpoints[0].port
+        """The port that clients connect to; also while it is killed."""
+        return self._address()[1]
 
     @property
     def bootstrap(self) -> str:
@@ -134,7 +221,7 @@ class Broker:
     @property
     def data_dir(self) -> Path:
         """Where the broker's log lies."""
-        directory = self._given_dir or (self._life.data_dir if self._life is not None else None)
+        directory = self._given_dir or (self._belongings.data_dir if self._belongings is not None else None)
         assert directory is not None, "the broker is not running"
         return directory
 
@@ -157,7 +244,10 @@ class Broker:
         return self._security.access(self.bootstrap, self._keys_dir(), user, mechanism).settings(library)
 
     def create_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, Setting] | None = None) -> None:
-        """Create a topic without a client.  Raises ValueError with Kafka's reason when the broker refuses."""
+        """Create a topic without a client.
+
+        ValueError with Kafka's reason where the broker refuses; TypeError for what is no name and no number.
+        """
         from pybroker.cluster.operations import NewTopic
 
         if not isinstance(name, str) or not isinstance(partitions, int):
@@ -177,35 +267,40 @@ class Broker:
         """``start``; cancelling ``started`` gives it up, as Ctrl-C does."""
         assert self._life is None, "the broker has been started already"
         try:
-            self._life = life = _Life(
-                self._settings,
-                self._given_dir,
-                self._listen,
-                self._loop_factory,
-                started,
-                self._mortality,
-                self._security,
-            )
+            if self._belongings is None:
+                self._belongings = Belongings(self._given_dir, self._given_keys, self._listen)
+            self._belongings.are_kept = False
+            self._life = life = _Life(self._settings, self._belongings, self._loop_factory, started, self._security)
             life.begin()
             self._server = started.result(_START_TIMEOUT_S)
             return self
         except BaseException:
             self._end(_GIVE_UP_TIMEOUT_S)
+            self._belongings = None
             raise
+
+    def _address(self) -> tuple[str, int]:
+        if self._server is None and self._belongings is not None and self._belongings.address is not None:
+            return self._belongings.address
+        endpoint = self._running().endpoints[0]
+        return endpoint.host, endpoint.port
+
+    def _alive(self) -> _Life:
+        assert self._life is not None, "the broker is not running"
+        return self._life
 
     def _running(self) -> BrokerServer:
         assert self._server is not None, "the broker is not running"
         return self._server
 
     def _keys_dir(self) -> Path:
-        assert self._life is not None, "the broker is not running"
-        assert self._life.keys_dir is not None
-        return self._life.keys_dir
+        assert self._belongings is not None, "the broker is not running"
+        assert self._belongings.keys_dir is not None
+        return self._belongings.keys_dir
 
     def _call(self, operation: Callable[[BrokerServer, Callable[[Any], None]], None]) -> Any:
         """Run an operation with a ``done`` callback on the broker's loop and wait for its result."""
-        server, life = self._running(), self._life
-        assert life is not None
+        server, life = self._running(), self._alive()
         outcome: Future[Any] = Future()
 
         def run() -> None:
@@ -231,20 +326,15 @@ class _Life:
     def __init__(
         self,
         settings: Mapping[str, str],
-        given_dir: Path | None,
-        listen: str,
+        belongings: Belongings,
         loop_factory: LoopFactory,
         started: Future[BrokerServer],
-        mortality: Mortality | None,
         security: Security | None,
     ) -> None:
-        self._mortality = mortality
+        self.mortality = Mortality()
+        self.belongings = belongings
         self._security = security
-        self.keys_dir: Path | None = None
-        self.data_dir = given_dir
-        self._is_temporary = given_dir is None
         self._settings = settings
-        self._listen = listen
         self._loop_factory = loop_factory
         self._started = started
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -294,36 +384,33 @@ class _Life:
                 self._started.set_exception(error)
 
     def _serve_in_place(self) -> None:
-        """Make the loop and the temporary directory, and remove them."""
+        """Make the loop and the belongings, and remove them."""
         try:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
-                if self._is_temporary:
-                    self.data_dir = Path(tempfile.mkdtemp(prefix="pybroker-"))
-                if self._security is not None:
-                    self.keys_dir = Path(tempfile.mkdtemp(prefix="pybroker-keys-"))
+                self.belongings.make(self._security)
                 self._loop = runner.get_loop()
                 if self._is_over:  # said so before there was a loop to say it to
                     self._stopping.set()
                 runner.run(self._serve())
         finally:
-            if self._is_temporary and self.data_dir is not None:
-                shutil.rmtree(self.data_dir, ignore_errors=True)
-            if self.keys_dir is not None:
-                shutil.rmtree(self.keys_dir, ignore_errors=True)
+            if self.belongings.are_kept:
+                _unended.add(self.belongings)
+            else:
+                self.belongings.end()
+                _unended.discard(self.belongings)
             _unended.discard(self)
 
     async def _serve(self) -> None:
         """One broker until ``_stopping`` is set: by whoever started it, or because its last log dir has failed."""
-        started, stopping = self._started, self._stopping
-        settings, first_users = self._settings, NO_USERS
-        if self._security is not None and self.keys_dir is not None:
-            settings = {**self._security.prepare(self.keys_dir), **settings}
-            first_users = self._security.first_users()
+        started, stopping, mortality = self._started, self._stopping, self.mortality
+        first_users = NO_USERS if self._security is None else self._security.first_users()
         config = BrokerConfig.load(
-            listen=[self._listen], data_dir=str(self.data_dir), settings=list(settings.items()), dev=True
+            listen=[self.belongings.listen],
+            data_dir=str(self.belongings.data_dir),
+            settings=list({**self.belongings.settings, **self._settings}.items()),
+            dev=True,
         )
-        mortality = self._mortality
-        env = None if mortality is None else mortality.env(loop_env())
+        env = mortality.env(loop_env())
         server = BrokerServer(config, on_failure=stopping.set, env=env, first_users=first_users)
         start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
         try:
@@ -338,40 +425,12 @@ class _Life:
             start.cancel()
             stop.cancel()
             await asyncio.gather(start, stop, return_exceptions=True)
-            if mortality is not None and mortality.is_dead:
+            if mortality.is_dead:
                 await mortality.bury(server)
             else:
                 await server.stop()
-
-
-async def start_on_worker(start: Callable[[], T], stop: Callable[[], None], give_up: Callable[[], object]) -> T:
-    """What ``start`` gives, off the caller's loop; cancelled, ``give_up`` hastens its end, and ``stop`` undoes it."""
-    # One thread, so that the stop of a start that was cancelled comes behind it, whenever that is.
-    worker = ThreadPoolExecutor(1, "pybroker-start")
-    try:
-        return await _result_of(worker, start)
-    except asyncio.CancelledError:
-        give_up()
-        await _result_of(worker, stop)
-        raise
-    finally:
-        worker.shutdown(wait=False)
-
-
-async def stop_on_worker(stop: Callable[[], None]) -> None:
-    """Stop off the caller's loop."""
-    worker = ThreadPoolExecutor(1, "pybroker-stop")
-    try:
-        await _result_of(worker, stop)
-    finally:
-        worker.shutdown(wait=False)
-
-
-async def _result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """What the work comes to on the worker's thread; whoever is cancelled meanwhile does not hear of it any more."""
-    future = asyncio.wrap_future(worker.submit(work))
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains of that
-    return await asyncio.shield(future)
+            if self.belongings.are_kept:
+                self.belongings.hold_port(server.endpoints[0].host, server.endpoints[0].port)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
@@ -383,7 +442,7 @@ def _fast_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _security(security: Security | str | None) -> Security | None:
+def checked(security: Security | str | None) -> Security | None:
     """What is asked of clients, also by its protocol's name alone; ValueError for what cannot be."""
     if security is None:
         return None
@@ -404,11 +463,14 @@ def texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:
     return texts
 
 
-_unended: set[_Life] = set()
+_unended: set[_Life | Belongings] = set()
 
 
 @atexit.register
 def _end_the_rest() -> None:
     """What nobody stopped ends with the interpreter, so that no temporary directory outlives it."""
-    for life in list(_unended):
-        life.end(_GIVE_UP_TIMEOUT_S)
+    for each in list(_unended):
+        if isinstance(each, _Life):
+            each.end(_GIVE_UP_TIMEOUT_S)
+        else:
+            each.end()

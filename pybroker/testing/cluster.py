@@ -23,12 +23,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pybroker.testing.broker import LoopFactory, Setting, start_on_worker, stop_on_worker, texts
+from pybroker.testing.broker import LoopFactory, Setting, checked, texts
 from pybroker.testing.cluster_node import ClusterNode
+from pybroker.testing.off_loop import start_on_worker, stop_on_worker
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
     from pybroker.cluster.operations import NewTopic, TopicCreation, TopicDeletion
+    from pybroker.testing.security import Security
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 30
@@ -39,13 +41,17 @@ _SESSION_TIMEOUT_MS = 1_000
 
 
 class Cluster:
-    """Brokers for a test: ``with Cluster(brokers=3) as cluster: KafkaProducer(bootstrap_servers=cluster.bootstrap)``.
+    """Brokers of one cluster: ``with Cluster(3) as cluster: KafkaProducer(bootstrap_servers=cluster.bootstrap)``.
 
     ``settings`` are Kafka's broker settings for each of them, on top of those of ``pybroker serve --dev``; the brokers'
-    ids are 1 and up.  A broker that dies is replaced at once, one that is paused after
-    ``pybroker.metadata.session.timeout.ms``, here a second.
-    Topics of coordinators have three replicas if there are as many brokers.  Without ``data_dir`` the data lives in a
-    temporary directory that ``stop`` removes.  ``async with`` works too, and blocks no loop.
+    ids are 1 and up, and ``cluster.brokers[1]`` is the first one, a ``Broker``.  A broker that dies is replaced at
+    once, one that is paused after ``pybroker.metadata.session.timeout.ms``, here a second.  Topics of coordinators have
+    three replicas if there are as many brokers.  Without ``data_dir`` the data lives in a temporary directory that
+    ``stop`` removes.  ``async with`` works too, and blocks no loop.
+
+    ``security`` is as of ``Broker``: clients of every broker speak TLS, log in, or both, and so do the brokers among
+    each other, who know each other by the cluster's secret.  ValueError where there are no brokers, and for a security
+    that cannot be; TypeError for settings that are neither text nor numbers nor bools.
     """
 
     def __init__(
@@ -55,9 +61,13 @@ class Cluster:
         *,
         data_dir: str | Path | None = None,
         loop_factory: LoopFactory | None = None,
+        security: Security | str | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has brokers, not {brokers}")
+        self._security = checked(security)
+        self._keys_dir: Path | None = None
+        self._security_settings: dict[str, str] = {}
         self.brokers: dict[int, ClusterNode] = {}  # by id, running or not, once it is started
         self._ids = range(1, brokers + 1)
         self._settings = {**_defaults(brokers), **texts(settings)}
@@ -77,6 +87,9 @@ class Cluster:
         try:
             self._data_dir = directory = self._given_dir or Path(tempfile.mkdtemp(prefix="pybroker-cluster-"))
             directory.mkdir(parents=True, exist_ok=True)
+            if self._security is not None:
+                self._keys_dir = Path(tempfile.mkdtemp(prefix="pybroker-keys-"))
+                self._security_settings = self._security.prepare(self._keys_dir)
             self.brokers = {broker_id: self._make_node(directory, broker_id) for broker_id in self._ids}
             _at_once(ClusterNode.start, self.brokers.values())
             self._wait_for_members()
@@ -99,9 +112,10 @@ class Cluster:
         for port in self._ports:
             port.close()
         self._ports.clear()
-        if self._data_dir is not None and self._given_dir is None and self._process == os.getpid():
-            shutil.rmtree(self._data_dir, ignore_errors=True)
-        self._data_dir = None
+        for directory in (self._keys_dir, self._data_dir if self._given_dir is None else None):
+            if directory is not None and self._process == os.getpid():
+                shutil.rmtree(directory, ignore_errors=True)
+        self._data_dir = self._keys_dir = None
         _unended.discard(self)
 
     def __enter__(self) -> Cluster:
@@ -135,13 +149,27 @@ class Cluster:
         return self._data_dir
 
     @property
+    def certificates(self) -> Path:
+        """Where ``ca.pem`` lies, whom to trust, and with ``client_auth`` ``<user>.pem``: key and certificate."""
+        assert self._security is not None, "the cluster has no security of its own"
+        return self._security.certificates_in(self._keys())
+
+    def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
+        """What a client needs to reach the cluster: as ``Broker.client_settings``, with all addresses."""
+        from pybroker.security.client_access import ClientAccess
+
+        if self._security is None:
+            return ClientAccess(self.bootstrap).settings(library)
+        return self._security.access(self.bootstrap, self._keys(), user, mechanism).settings(library)
+
+    @property
     def controller_id(self) -> int | None:
-        """The broker that is the active controller; None while nobody who runs is."""
+        """The id of the active controller; None while it is none of the brokers that run."""
         node = self._controller_among(self._awake())
         return None if node is None else node.broker_id
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads the partition; None while nobody does, as while none is running that is not paused.
+        """The id of the partition's leader; None while it has none, and while no broker runs that is not paused.
 
         KeyError where there is no such partition.
         """
@@ -230,18 +258,32 @@ class Cluster:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _keys(self) -> Path:
+        assert self._keys_dir is not None, "the cluster is not running"
+        return self._keys_dir
+
     def _make_node(self, directory: Path, broker_id: int) -> ClusterNode:
         port = socket.socket()
         self._ports.append(port)
         port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port.bind((_HOST, 0))
         settings: dict[str, Setting] = {
+            **self._security_settings,
             **self._settings,
             "node.id": broker_id,
             "pybroker.metadata": f"sqlite://{directory.absolute() / _METADATA_FILE}",
         }
         _, number = port.getsockname()
-        return ClusterNode(broker_id, settings, directory / f"broker-{broker_id}", _HOST, number, self._loop_factory)
+        return ClusterNode(
+            broker_id,
+            settings,
+            directory / f"broker-{broker_id}",
+            _HOST,
+            number,
+            self._loop_factory,
+            self._security,
+            self._keys_dir,
+        )
 
     def _awake(self) -> list[ClusterNode]:
         return [node for node in self.brokers.values() if node.is_running and not node.is_paused]

@@ -1,7 +1,6 @@
-"""One broker of a ``Cluster``: a ``Broker`` that can be killed, and that can stand still.
+"""One broker of a ``Cluster``: a ``Broker`` that tells what it knows of the others.
 
-Owns: what ``kill -9``, SIGSTOP and SIGCONT mean for a broker that is a thread.  Owns no process, and no machine: what
-was written is there after a kill, synced or not.
+Owns: what the cluster asks of each.  Does not own its address, which is the cluster's.
 
 Invariants: a killed broker says nothing to anybody: not to the metadata store, whose session expires, nor to its log
 dirs, which have no mark of a clean stop, nor to its peers, whose connections break.  While it is paused neither its
@@ -10,24 +9,21 @@ loop nor its threads begin anything; its sockets are open, as a stopped process'
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.testing.broker import Broker, LoopFactory, Setting
-from pybroker.testing.mortal_env import Mortality
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage
     from pybroker.cluster.operations import NewTopic, TopicCreation, TopicDeletion
     from pybroker.server import BrokerServer
-
-_PATIENCE_S = 30
+    from pybroker.testing.security import Security
 
 
 class ClusterNode(Broker):
-    """See the module's docstring.  Made, started and stopped by its ``Cluster``."""
+    """A broker of a ``Cluster``, which makes, starts and stops it."""
 
     def __init__(
         self,
@@ -37,86 +33,29 @@ class ClusterNode(Broker):
         host: str,
         port: int,
         loop_factory: LoopFactory | None,
+        security: Security | None,
+        keys_dir: Path | None,
     ) -> None:
         self.broker_id = broker_id
-        self._address = (host, port)
-        self._is_paused = False
-        super().__init__(settings, data_dir=data_dir, listen=f"{host}:{port}", loop_factory=loop_factory)
+        self._at = (host, port)
+        listen = f"{host}:{port}"
+        super().__init__(settings, data_dir=data_dir, listen=listen, loop_factory=loop_factory, security=security)
+        self._given_keys = keys_dir
 
     @property
     def host(self) -> str:
         """The host that clients connect to, whether or not it runs."""
-        return self._address[0]
+        return self._at[0]
 
     @property
     def port(self) -> int:
         """The port that clients connect to, whether or not it runs."""
-        return self._address[1]
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has been started, and neither stopped nor killed since; it may be paused."""
-        return self._server is not None
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it stands still."""
-        return self._is_paused
+        return self._at[1]
 
     def start(self) -> ClusterNode:
         """Start it, on the data that its last life left; returns when it serves."""
-        self._mortality = Mortality()
         super().start()
         return self
-
-    def stop(self) -> None:
-        """Stop it cleanly; one that stands still is killed.  Does nothing when it does not run."""
-        if self._is_paused:
-            self.kill()
-        else:
-            super().stop()
-
-    def kill(self) -> None:
-        """End it as ``kill -9`` would."""
-        server, mortality, life = self._running(), self._mortality, self._life
-        assert mortality is not None
-        assert life is not None
-        if self._is_paused:
-            mortality.die()
-        life.call_soon(lambda: mortality.kill(server))
-        self._is_paused = False
-        self._end()
-
-    def pause(self) -> None:
-        """Have it do nothing until ``resume``, as SIGSTOP would."""
-        server, mortality, life = self._running(), self._mortality, self._life
-        assert mortality is not None
-        assert life is not None
-        assert not self._is_paused, f"broker {self.broker_id} is paused already"
-        arrivals = threading.Semaphore(0)
-
-        def wait() -> None:
-            arrivals.release()
-            mortality.wait()
-
-        def stall() -> None:
-            server.stall(wait)
-            if mortality.is_dead:
-                mortality.kill(server)
-
-        self._is_paused = True
-        mortality.stand_still()
-        life.call_soon(stall)
-        for _ in ("the loop", "the metadata store's thread"):
-            if not arrivals.acquire(timeout=_PATIENCE_S):
-                raise TimeoutError(f"broker {self.broker_id} does not come to a stop")
-
-    def resume(self) -> None:
-        """Have it go on after ``pause``, as SIGCONT would."""
-        assert self._is_paused, f"broker {self.broker_id} is not paused"
-        assert self._mortality is not None
-        self._is_paused = False
-        self._mortality.go_on()
 
     # --- for the cluster ---------------------------------------------------------------------------------------------
 

@@ -28,10 +28,13 @@ _CERTIFICATES: Final = "certificates"
 
 
 class Security(NamedTuple):
-    """What a broker asks of its clients.
+    """What a broker, or each of a cluster, asks of its clients; ``security`` of ``Broker`` and ``Cluster`` takes it.
 
     ``protocol`` is Kafka's ``security.protocol``.  ``users`` are passwords by name; they log in by PLAIN, SCRAM-SHA-256
     or SCRAM-SHA-512.  With ``client_auth`` clients show certificates: each user has one, and is its principal.
+
+    ``Broker`` and ``Cluster`` raise ValueError for a protocol that there is not, for ``client_auth`` without TLS, and
+    where there are no users.
     """
 
     protocol: str = "SASL_SSL"
@@ -84,11 +87,15 @@ class Security(NamedTuple):
             raise ModuleNotFoundError(f"TLS in a test needs the extra: {how_to_install('tls')}") from None
         clients = self.users if self.client_auth else ()
         write_certificates(directory, servers={_BROKER: _HOSTS}, clients=clients, days=1, for_java=False)
-        settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(directory / f"{_BROKER}.pem")}
+        settings = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(directory / f"{_BROKER}.pem"),
+            # Of clients with certificates, and of the other brokers of a cluster.
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(directory / CA_FILE),
+        }
         if self.client_auth:
             settings |= {
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(directory / CA_FILE),
                 f"listener.name.{self.protocol.lower()}.ssl.client.auth": "required",
                 "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             }

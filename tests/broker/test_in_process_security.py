@@ -18,10 +18,13 @@ from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.testing import Broker, Security
+from pybroker.testing import Broker, Cluster, Security
 from pybroker.testing.security import MECHANISMS
 
 USERS = {"alice": 'alice\'s "secret" \\ one', "bob@example": "bob, secret=;"}
+
+
+SECURED = [Security("SASL_SSL"), Security("SASL_PLAINTEXT"), Security("SSL", {"shop": ""}, client_auth=True)]
 
 
 @pytest.fixture(scope="module", params=["SSL", "SASL_PLAINTEXT", "SASL_SSL", "SSL with certificates"])
@@ -99,6 +102,38 @@ def test_what_was_made_ends_with_the_broker() -> None:
         certificates = broker.certificates
         assert {each.name for each in certificates.iterdir()} == {"ca.pem", "ca.key", "broker.pem", "alice.pem"}
     assert not certificates.parent.exists()
+
+
+@pytest.mark.parametrize("security", SECURED, ids=["SASL_SSL", "SASL_PLAINTEXT", "certificates"])
+def test_brokers_of_a_cluster_ask_their_clients_and_each_other(security: Security) -> None:
+    """All three have to have a record before it is acknowledged, and none has another listener than the secured one."""
+    with Cluster(3, security=security) as cluster:
+        for node in cluster.brokers.values():
+            assert [endpoint.name for endpoint in node._running().endpoints] == [security.protocol]
+        cluster.create_topic("t", replication_factor=3, configs={"min.insync.replicas": 3})
+        with KafkaProducer(acks="all", **cluster.client_settings("kafka-python")) as producer:
+            assert producer.send("t", b"one").get(PATIENCE_S).offset == 0
+            victim = next(iter(cluster.brokers))
+            cluster.kill(victim)
+            cluster.restart(victim)
+            assert producer.send("t", b"two").get(PATIENCE_S).offset == 1
+        topics = AdminClient(cluster.client_settings("confluent-kafka")).list_topics(timeout=PATIENCE_S).topics
+        assert "t" in topics
+        certificates = cluster.certificates
+    assert not certificates.exists()
+
+
+def test_a_stranger_gets_into_no_broker_of_a_cluster() -> None:
+    with Cluster(2, security="SASL_SSL") as cluster:
+        wrong = cluster.client_settings("confluent-kafka") | {"sasl.password": "wrong", "log_level": 0}
+        for node in cluster.brokers.values():
+            for stranger in (wrong, {"log_level": 0}):
+                with pytest.raises(KafkaException):
+                    AdminClient({**stranger, "bootstrap.servers": node.bootstrap}).list_topics(timeout=2)
+
+
+def test_a_cluster_without_security_gives_settings_too(kafka_cluster: Cluster) -> None:
+    assert kafka_cluster.client_settings("kafka-python")["bootstrap_servers"] == kafka_cluster.bootstrap
 
 
 def test_a_broker_without_security_gives_settings_too(kafka_broker: Broker) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.waiting import PATIENCE_S
 
 from tests.cli.command import forked_commands
-from tests.docs.pages import examples
+from tests.docs.pages import Example, examples
 
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _BIN = Path(sys.executable).parent
@@ -20,7 +20,12 @@ _BIN = Path(sys.executable).parent
 
 def check_console(page: Path, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
     """Run a page's commands, in their order, against a broker; each must print what the page says.  How many ran."""
-    commands = _COMMAND.findall("".join(example.code for example in examples("console", page)))
+    return sum(check_block(block, bootstrap, environment) for block in examples("console", page))
+
+
+def check_block(block: Example, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
+    """As ``check_console``, of one block of a page."""
+    commands = _COMMAND.findall(block.code)
     path = f"{forked_commands().bin}:{_BIN}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYBROKER_BOOTSTRAP": bootstrap, **(environment or {})}
     for command, prints in commands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from harness.waiting import PATIENCE_S
 
+from tests.docs import ending
 from tests.source_tree import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -44,23 +46,33 @@ def examples(language: str, page: Path | None = None) -> list[Example]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link to a heading of the page may name behind its `#`."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """What a link to the page may name behind its `#`: its headings, and former ones that it keeps as ids."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    kept = set(re.findall(r'^<a id="([\w-]+)"></a>$', text, re.MULTILINE))
+    return kept | {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def pasted(example: Example, code: str) -> str:
     """What an interactive Python prints when the code is pasted into it, and Enter pressed once more.
 
-    A consumer that ends when nothing has come for a while ends here with the last line that the page shows: a while on
-    the page is seconds, and a busy machine needs more of them.
+    A consumer that ends when nothing has come for a while ends here at the end of its topics: a while on the page is
+    seconds, and a busy machine needs more of them.
     """
-    lines = (example.prints or "").count("\n")
     code, ends_by_itself = _CONSUMER_TIMEOUT.subn(f"consumer_timeout_ms={1000 * PATIENCE_S:.0f}", code)
     if ends_by_itself:
-        code = re.sub(r"\bin consumer\b", f"in __import__('itertools').islice(consumer, {lines})", code)
+        code, loops = re.subn(
+            r"\bin consumer\b", f"in __import__('{ending.__name__}').docs.ending.until_the_end(consumer)", code
+        )
+        assert loops, "the consumer ends by itself, and nothing reads it"
     done = subprocess.run(
-        [sys.executable, "-i", "-q"], input=f"{code}\n", capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-i", "-q"],
+        input=f"{code}\n",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert "Error" not in done.stderr, done.stderr
     return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,13 +16,16 @@ from harness.pybroker_process import COMMAND, serving
 from harness.waiting import PATIENCE_S
 from kafka import KafkaConsumer, KafkaProducer
 
-from tests.docs.consoles import check_console
+from tests.docs.consoles import check_block
 from tests.docs.pages import Example, examples
 from tests.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "cluster.md"
 BIN = Path(sys.executable).parent
 DATA_DIR = re.compile(r"--data-dir (\S+)")
+# What starts a cluster, and what joins the one that runs.
+JOINING = [example for example in examples("sh", PAGE) if "pybroker-cluster/metadata.db" in example.code]
+STARTING = [example for example in examples("sh", PAGE) if example not in JOINING]
 
 
 def test_the_pages_test_passes(tmp_path: Path) -> None:
@@ -34,27 +38,49 @@ def test_the_pages_test_passes(tmp_path: Path) -> None:
 
 
 def test_the_pages_commands_print_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its top to its end: what it tells to start in between runs from there on."""
     monkeypatch.chdir(tmp_path)
-    with serving([COMMAND, "cluster", "up", "--brokers", "3", "--dev", "--port", "0"]) as served:
-        assert check_console(PAGE, served.bootstrap) > 10
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    text = PAGE.read_text()
+    blocks = sorted([*JOINING, *examples("console", PAGE)], key=lambda block: text.index(block.code))
+    ran = 0
+    with ExitStack() as stack:
+        served = stack.enter_context(serving([COMMAND, "cluster", "up", "--brokers", "3", "--dev", "--port", "0"]))
+        for block in blocks:
+            if block in JOINING:
+                joined = stack.enter_context(serving(["bash", "-c", f"exec {started_by(block)}"]))
+                stack.callback(joined.stop)
+            else:
+                ran += check_block(block, addresses_of_those_that_run())
+        assert ran > 20
         assert served.stop(signal.SIGINT) == 0
 
 
-@pytest.mark.parametrize("example", examples("sh", PAGE), ids=str)
+@pytest.mark.parametrize("example", STARTING, ids=str)
 def test_what_the_page_tells_to_start_serves_groups(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a shell, as the page has it but for ports, which are free ones; the lines of one block run at a time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
-    code = re.sub(r"--listen 127.0.0.1:\d+", "--listen 127.0.0.1:0", example.code)
-    code = code.replace("cluster up", "cluster up --port 0")
     with ExitStack() as stack:
-        for line in code.splitlines():
+        for line in started_by(example).splitlines():
             assert line.startswith("pybroker ")
             served = stack.enter_context(serving(["bash", "-c", f"exec {line}"]))
             stack.callback(served.stop)
         assert greeted(served.bootstrap) == b"hello"
+
+
+def addresses_of_those_that_run() -> str:
+    """The brokers of ``cluster up``: here one that is restarted has another port, on the page its own."""
+    brokers = json.loads(Path("pybroker-cluster", "cluster.json").read_text())["brokers"]
+    return ",".join(broker["address"] for broker in brokers if broker["serves"])
+
+
+def started_by(example: Example) -> str:
+    """The commands of a block, on free ports."""
+    code = re.sub(r"--listen 127.0.0.1:\d+", "--listen 127.0.0.1:0", example.code)
+    return code.replace("cluster up", "cluster up --port 0")
 
 
 def greeted(bootstrap: str) -> bytes:

@@ -28,6 +28,7 @@ from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
 README, GUIDE, QUICK_START = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "quick-start.md"
+TESTING = ROOT / "docs" / "testing-api.md"
 
 
 def docs_script() -> ModuleType:
@@ -39,7 +40,7 @@ def docs_script() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference.md"])
+@pytest.mark.parametrize("page", docs_script().PAGES)
 def test_generated_tables_are_up_to_date(page: str) -> None:
     text = (ROOT / page).read_text()
     assert docs_script().filled(page, text) == text, "run .venv/bin/python scripts/docs.py"
@@ -54,6 +55,16 @@ def test_every_link_leads_somewhere() -> None:
             if "://" not in target and (not path.exists() or (anchor and anchor not in anchors(path))):
                 broken.append(f"{page.name}: {target}")
     assert not broken
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=lambda page: page.stem)
+def test_headings_are_what_people_search_for(page: Path) -> None:
+    """The thing or the task ("Remove a broker"), and no half sentence ("One less", "In a test", "What is told")."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    assert headings
+    vague = re.compile(r"(A|An|The|One|In|By|As|With|From|On|When|While|What|Who|Which|How|Can|Is|Around|Behind)\b")
+    assert not [heading for heading in headings if vague.match(heading)]
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +130,33 @@ def test_the_readme_says_what_the_project_is_today() -> None:
     assert f"Apache Kafka {KAFKA_VERSION}" in rows["protocol"]
 
 
-@pytest.mark.parametrize("example", examples("python", GUIDE), ids=str)
+@pytest.mark.parametrize("example", [*examples("python", GUIDE), *examples("python", TESTING)], ids=str)
 def test_the_guide_prints_what_it_says(example: Example, address: str) -> None:
     Typist(address).paste(example)
 
 
+def test_records_that_a_page_does_not_show_are_noticed(address: str) -> None:
+    """Also where the page's consumer ends by itself, and a test ends it sooner."""
+    code = """\
+from kafka import KafkaConsumer, KafkaProducer
+
+producer = KafkaProducer(bootstrap_servers="127.0.0.1:9092")
+for value in (b"shown", b"hidden"):
+    producer.send("shown", value).get(10)
+
+producer.close()
+consumer = KafkaConsumer(
+    "shown", bootstrap_servers="127.0.0.1:9092", auto_offset_reset="earliest", consumer_timeout_ms=2000
+)
+print([message.value for message in consumer])
+consumer.close()
+"""
+    with pytest.raises(AssertionError, match="hidden"):
+        Typist(address).paste(Example(README, "python", code, "[b'shown']\n"))
+
+
 def test_the_fixtures_example_passes(tmp_path: Path) -> None:
-    (example,) = (example for example in examples("python", README) if "kafka_broker" in example.code)
+    (example,) = (example for example in examples("python", README) if "pybroker_topic" in example.code)
     (tmp_path / "test_events.py").write_text(example.code)
     command = [str(BIN / "pytest"), "-p", "no:cacheprovider", "test_events.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
