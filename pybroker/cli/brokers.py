@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import Row
@@ -23,7 +23,7 @@ _BROKERS = 1  # the endpoint type of DescribeCluster
 BROKER_COLUMNS = ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER")
 
 
-def described_cluster(client: Any) -> Any:
+def described_cluster(client: AdminClient) -> Any:
     """DescribeCluster, fenced brokers included; CommandFailed."""
     from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pybroker.cli.admin_command import Session
 from pybroker.cli.brokers import BROKER_COLUMNS, broker_documents, broker_row, described_cluster
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.features import api_versions
 from pybroker_protocol.errors import ErrorCode
 
@@ -65,7 +65,7 @@ def quorum_request() -> Any:
     return DescribeQuorumRequest(topics=[topic])
 
 
-def _quorum(client: Any) -> Any:
+def _quorum(client: AdminClient) -> Any:
     """The partition of the metadata as its leader describes it; ``None`` where the cluster does not tell."""
     request = quorum_request()
     if not client.serves(type(request)):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
@@ -55,7 +55,7 @@ def changes_of(
     return changes
 
 
-def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
+def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]:
     """All settings of a resource, by name: ``name``, ``value`` (None if it is a secret), ``source``, ``read_only``."""
     from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -75,7 +75,7 @@ def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def alter(client: Any, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:
+def alter(client: AdminClient, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:
     """IncrementalAlterConfigs of one resource: all of ``changes`` or none; CommandFailed, in the broker's words."""
     from pybroker_protocol.messages.incremental_alter_configs import (
         AlterableConfig,

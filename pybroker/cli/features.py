@@ -11,7 +11,7 @@ import typer
 
 from pybroker import __version__
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 
@@ -94,7 +94,7 @@ def _parse_level(text: str) -> tuple[str, int]:
     return name, int(level)
 
 
-def api_versions(client: Any, broker_id: int | None = None) -> Any:
+def api_versions(client: AdminClient, broker_id: int | None = None) -> Any:
     """A broker's ApiVersions, or any broker's; CommandFailed."""
     from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, brokers, find_coordinators, raise_passing
@@ -35,7 +35,7 @@ class Leaving(NamedTuple):
     instance_id: str | None
 
 
-def listed(client: Any) -> list[Listed]:
+def listed(client: AdminClient) -> list[Listed]:
     """All groups of the cluster, by name."""
     from pybroker_protocol.messages.list_groups import ListGroupsRequest
 
@@ -50,7 +50,7 @@ def listed(client: Any) -> list[Listed]:
     return sorted(found)
 
 
-def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
+def delete(client: AdminClient, groups: Sequence[str]) -> dict[str, int]:
     """DeleteGroups: the error code of each group, 0 where it is deleted."""
     from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -67,7 +67,9 @@ def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
     return codes
 
 
-def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: str) -> tuple[int, dict[Leaving, int]]:
+def remove_members(
+    client: AdminClient, group: str, members: Sequence[Leaving], reason: str
+) -> tuple[int, dict[Leaving, int]]:
     """LeaveGroup in place of members: the error code of the whole, and that of each member."""
     from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -82,7 +84,7 @@ def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: 
     return int(response.error_code), codes
 
 
-def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
+def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
     """OffsetFetch: what each group has committed, by partition, or the error code in its place."""
     from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
@@ -103,7 +105,7 @@ def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, i
     return found
 
 
-def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+def commit(client: AdminClient, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
     """OffsetCommit without a member, for a group that has none: the error code of each partition."""
     from pybroker_protocol.messages.offset_commit import (
         OffsetCommitRequest,
@@ -126,7 +128,7 @@ def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Pa
     return _codes(client.ask(request, node_id, max_version=_COMMIT_BY_NAME).topics)
 
 
-def delete_offsets(client: Any, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def delete_offsets(client: AdminClient, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """OffsetDelete: the error code of each partition; ``CommandFailed`` where the group has none."""
     from pybroker_protocol.messages.offset_delete import (
         OffsetDeleteRequest,

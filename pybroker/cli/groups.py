@@ -11,7 +11,7 @@ import typer
 
 from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
@@ -200,7 +200,7 @@ def remove_member(
     fail_for([refused(names[each], its_code) for each, its_code in codes.items() if its_code], session.output)
 
 
-def all_members(client: Any, group: str) -> list[Leaving]:
+def all_members(client: AdminClient, group: str) -> list[Leaving]:
     """The members of a group, static ones by their instance ids; raises ``CommandFailed`` where it is not there."""
     description = describe_all(client, [group])[group]
     if isinstance(description, CommandFailed):
@@ -277,7 +277,7 @@ def reset_offsets(
         remark("Nothing was changed; add --execute to commit these offsets.")
 
 
-def require_inactive(client: Any, group: str) -> None:
+def require_inactive(client: AdminClient, group: str) -> None:
     """Raise ``CommandFailed`` while the group has members; a group that does not exist yet may be given offsets."""
     description = describe_groups(client, [group]).get(group, {})
     if isinstance(description, CommandFailed):

@@ -17,7 +17,7 @@ import typer
 
 from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
@@ -55,7 +55,7 @@ class Reassignment(NamedTuple):
     removing: list[int]
 
 
-def choose(client: Any, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
+def choose(client: AdminClient, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
     """The metadata of the partitions that were named; raises for one that does not exist."""
     if bool(texts) == everything:
         raise typer.BadParameter("name topics, or say --all")
@@ -163,7 +163,7 @@ def settled(
 
 
 def planned(
-    client: Any, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
+    client: AdminClient, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
 ) -> dict[Partition, list[int]]:
     """Where the replicas go when nobody says it: those of each topic are spread by themselves."""
     racks = wire_requests.racks(client)
@@ -182,7 +182,7 @@ def planned(
     return plan
 
 
-def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
+def alter(client: AdminClient, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
     """AlterPartitionReassignments; ``None`` cancels.  Answers by partition."""
     from pybroker_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
@@ -208,7 +208,7 @@ def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Par
     }
 
 
-def listed(client: Any, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
+def listed(client: AdminClient, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
     """ListPartitionReassignments: what is under way, of some partitions or of all."""
     from pybroker_protocol.messages.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
@@ -248,7 +248,7 @@ def moves(
     return found
 
 
-def remove_throttle(client: Any, topics: Iterable[str]) -> list[Throttle]:
+def remove_throttle(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:
     """What held replicas of ``topics`` back, and does no more; nothing, with a remark, while anything moves."""
     found = find_throttles(client, topics)
     if found and (left := len(listed(client, None))):
@@ -272,7 +272,7 @@ def raise_whole(code: int, message: str | None) -> None:
         raise CommandFailed(named_error(code, message))
 
 
-def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after_s: float) -> None:
+def wait_until_moved(client: AdminClient, partitions: Sequence[Partition], stalled_after_s: float) -> None:
     """Return when none of them is on its way any more; Ctrl-C ends the wait, and not the moves.
 
     Raises ``CommandFailed`` when for ``stalled_after_s`` nothing has ended, and nothing more has been copied.
@@ -295,7 +295,7 @@ def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after
             time.sleep(_PAUSE_S)
 
 
-def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
+def copied(client: AdminClient, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
     """Of each broker that gets replicas, and answers, the bytes that it has of them by now."""
     from pybroker_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def describe_quotas(
     _show(session, shown)
 
 
-def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
+def described(client: AdminClient, entity: Entity) -> list[dict[str, Any]]:
     """The quotas of what has these parts, as ``entity`` and ``quotas``, in the order of names; CommandFailed."""
     from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
@@ -148,7 +148,7 @@ def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:
     _show(session, [{"entity": entity, "quotas": changes}])
 
 
-def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
+def alter(client: AdminClient, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
     """Set quotas of each, and for None remove them; CommandFailed."""
     from pybroker_protocol.messages.alter_client_quotas import (
         AlterClientQuotasRequest,

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_time
@@ -130,7 +130,7 @@ def expire_token(
         _report(session, token_id, client.ask(request))
 
 
-def all_tokens(client: Any) -> list[Any]:
+def all_tokens(client: AdminClient) -> list[Any]:
     """The tokens that may be seen, none where the cluster has no tokens; whoever may not ask is told so."""
     from pybroker_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 
@@ -146,14 +146,14 @@ def all_tokens(client: Any) -> list[Any]:
     return list(described.tokens)
 
 
-def end(client: Any, hmac: bytes) -> None:
+def end(client: AdminClient, hmac: bytes) -> None:
     """Have a token expire at once; CommandFailed."""
     from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
     _raise(client.ask(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=_AT_ONCE)).error_code)
 
 
-def _described(client: Any, owners: list[str]) -> list[Any]:
+def _described(client: AdminClient, owners: list[str]) -> list[Any]:
     """The tokens that may be seen, by owner and id."""
     from pybroker_protocol.messages.describe_delegation_token import (
         DescribeDelegationTokenOwner,
@@ -166,7 +166,7 @@ def _described(client: Any, owners: list[str]) -> list[Any]:
     return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))
 
 
-def _hmac_of(client: Any, token_id: str) -> bytes:
+def _hmac_of(client: AdminClient, token_id: str) -> bytes:
     found = [token for token in _described(client, []) if token.token_id == token_id]
     if not found:
         raise refused(f"token {token_id}", ErrorCode.DELEGATION_TOKEN_NOT_FOUND)

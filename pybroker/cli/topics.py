@@ -15,7 +15,7 @@ import typer
 from pybroker.cli import config_requests, log_requests, topic_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient, retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms
@@ -38,7 +38,7 @@ def kafka_uuid(uuid: bytes | None) -> str | None:
     return None if uuid is None else uuid_text(uuid)
 
 
-def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
+def describe_existing(client: AdminClient, names: list[str] | None) -> list[dict[str, Any]]:
     """Metadata of the named topics (``None``: all) by name; raises ``CommandFailed`` for one that is missing."""
     topics, failures = describe_all(client, names)
     if failures:
@@ -46,7 +46,7 @@ def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, An
     return topics
 
 
-def describe_all(client: Any, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
+def describe_all(client: AdminClient, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
     """Metadata of those of the topics that there are, by name, and why there is none of the others."""
     answers: list[dict[str, Any]] = retried(lambda: topic_requests.described(client, names))
     topics = sorted((each for each in answers if not each["error_code"]), key=lambda each: str(each["name"]))
@@ -216,7 +216,7 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
         output.table(columns, rows)
 
 
-def add_sizes(client: Any, topics: list[dict[str, Any]]) -> None:
+def add_sizes(client: AdminClient, topics: list[dict[str, Any]]) -> None:
     """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic, of all partitions."""
     directories, codes = retried(lambda: log_requests.log_directories(client, brokers(client)), finds_brokers=True)
     for broker_id, code in codes.items():
@@ -279,7 +279,9 @@ def delete_records(
     fail_for(failures, session.output)
 
 
-def delete_before(client: Any, offsets: Mapping[Partition, int], timeout_s: float) -> dict[Partition, tuple[int, int]]:
+def delete_before(
+    client: AdminClient, offsets: Mapping[Partition, int], timeout_s: float
+) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and where its log begins now."""
     timeout_ms = int(1000 * timeout_s)
     return asked_of_leaders(
@@ -288,7 +290,7 @@ def delete_before(client: Any, offsets: Mapping[Partition, int], timeout_s: floa
 
 
 def ends_of_deletion(
-    client: Any, partitions: Iterable[Partition], before_offset: int | None, time_ms: int | None
+    client: AdminClient, partitions: Iterable[Partition], before_offset: int | None, time_ms: int | None
 ) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
 
@@ -305,7 +307,9 @@ def ends_of_deletion(
     return {partition: ends[partition] if found == (0, -1) else found for partition, found in timed.items()}
 
 
-def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, tuple[int, int]]:
+def offsets_at(
+    client: AdminClient, partitions: Iterable[Partition], timestamp: int
+) -> dict[Partition, tuple[int, int]]:
     """As ``log_requests.offsets_at``, of leaders that may move."""
     return asked_of_leaders(client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, timestamp))
 
@@ -316,7 +320,7 @@ def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: b
     return (under_replicated and lacks_replicas) or (unavailable and partition["leader_id"] < 0)
 
 
-def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
+def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
     """One topic's document: metadata, modified settings, and offsets where a leader can tell them."""
     name = topic["name"]
     led = [Partition(name, p["partition_index"]) for p in topic["partitions"] if p["leader_id"] >= 0]
@@ -357,7 +361,7 @@ def offset_of(answers: dict[Partition, tuple[int, int]], partition: Partition) -
     return offset
 
 
-def topic_configs(client: Any, name: str) -> dict[str, dict[str, Any]]:
+def topic_configs(client: AdminClient, name: str) -> dict[str, dict[str, Any]]:
     """All settings of a topic by name."""
     return {config["name"]: config for config in config_requests.described(client, "topic", name)}
 
@@ -423,7 +427,7 @@ def alter_topic(
     session.output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
 
 
-def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None:
+def add_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool) -> None:
     """CreatePartitions for one topic, to ``count`` in all."""
     code, message = retried(lambda: topic_requests.set_partitions(client, name, count, dry_run=dry_run))
     if code:
