@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.changes import remark_on_repeat
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.failure import CommandFailed, named_error
+from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter
 
 _VERSION = 1  # the first with prefixed patterns
@@ -44,6 +46,7 @@ def delete(client: AdminClient, filters: Iterable[AclFilter]) -> tuple[set[Acl],
 
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
     response = retried(lambda: client.ask(request, min_version=_VERSION))
+    remark_on_repeat(client, request, "removed")
     failures = [refusal for result in response.filter_results if (refusal := _refusal(result)) is not None]
     return {_acl(each, each) for result in response.filter_results for each in result.matching_acls}, failures
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 import typer
 
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.retries import retried
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
 TYPES: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}

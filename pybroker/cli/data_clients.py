@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import typer
 
@@ -33,9 +33,6 @@ from pybroker.cli.record_format import Header
 # How long what was sent has to arrive where the command has failed for another reason, or is interrupted.
 ABORTED_FLUSH_S: Final = 2.0
 
-# How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
-RETRIED_FOR_S: Final = 20.0
-_PAUSE_S: Final = 0.1
 # librdkafka's own.
 _MESSAGE_MAX_BYTES: Final = 1_000_000
 # How often it is asked whether brokers that were gone are back.
@@ -58,8 +55,6 @@ _PASSING: Final = frozenset(
         "FENCED_LEADER_EPOCH",
     }
 )
-
-T = TypeVar("T")
 
 _log = logging.getLogger("librdkafka")
 # What is said to librdkafka otherwise, or heeded by the commands' own connections alone.
@@ -274,15 +269,8 @@ def passes(error: Any) -> bool:
     return bool(error.retriable()) or error.code() in of_transport or describe_error_code(error.code()) in _PASSING
 
 
-def retried(call: Callable[[], T], timeout_s: float = RETRIED_FOR_S) -> T:
-    """``call()``, again while it raises what passes by itself, until ``timeout_s`` is over."""
+def is_passing_error(error: Exception) -> bool:
+    """``passes`` of an exception, for ``retried``."""
     from confluent_kafka import KafkaException
 
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            return call()
-        except KafkaException as error:
-            if not passes(error.args[0]) or time.monotonic() >= deadline_s:
-                raise
-            time.sleep(_PAUSE_S)
+    return isinstance(error, KafkaException) and passes(error.args[0])

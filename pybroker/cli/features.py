@@ -11,9 +11,10 @@ import typer
 
 from pybroker import __version__
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
+from pybroker.cli.retries import retried
 
 app = typer.Typer(help="Show the features of a cluster, raise and lower their levels.", no_args_is_help=True)
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from pybroker.cli import group_requests
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import CoordinatorType, find_coordinators, raise_passing
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError

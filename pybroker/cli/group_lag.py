@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pybroker.cli import group_requests, log_requests
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import Output, Row, remark, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
+from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
 # Groups whose offsets OffsetFetch does not tell.

@@ -12,12 +12,13 @@ from typing import Any
 import typer
 
 from pybroker.cli import group_requests, log_requests, topic_requests
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
+from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
 

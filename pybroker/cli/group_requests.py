@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.changes import settled
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
@@ -59,8 +61,11 @@ def delete(client: AdminClient, groups: Sequence[str]) -> dict[str, int]:
     def delete_rest() -> None:
         rest = [group for group in groups if group not in codes or codes[group] in PASSING_ERRORS]
         for node_id, names in find_coordinators(client, rest, CoordinatorType.GROUP).items():
-            results = client.ask(DeleteGroupsRequest(groups_names=names), node_id).results
-            codes.update((result.group_id, int(result.error_code)) for result in results)
+            for name in names:
+                # One by one: of each group it is known whether a request to delete it got no answer.
+                request = DeleteGroupsRequest(groups_names=[name])
+                [result] = client.ask(request, node_id).results
+                codes[name] = settled(client, request, int(result.error_code), f"group {name}")
         raise_passing(codes.values())
 
     retried(delete_rest)
@@ -81,7 +86,8 @@ def remove_members(
     response = client.ask(request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
     raise_passing([response.error_code])
     codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
-    return int(response.error_code), codes
+    told = {each: f"member {each.instance_id or each.member_id}" for each in codes}
+    return int(response.error_code), {each: settled(client, request, codes[each], told[each]) for each in codes}
 
 
 def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:

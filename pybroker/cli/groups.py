@@ -11,7 +11,7 @@ import typer
 
 from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
@@ -27,6 +27,7 @@ from pybroker.cli.group_requests import UNKNOWN_MEMBER, Leaving
 from pybroker.cli.offset_reset import Target
 from pybroker.cli.options import repeated
 from pybroker.cli.output import Row, remark
+from pybroker.cli.retries import retried
 
 app = typer.Typer(help="List and describe groups, show their lag, and move their offsets.", no_args_is_help=True)
 

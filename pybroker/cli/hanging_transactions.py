@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pybroker.cli import transaction_requests as requests
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
+from pybroker.cli.retries import retried
 from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
 

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple, TypeVar
 import typer
 
 from pybroker.cli import topic_requests
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.offset_reset import parse_topic_partitions
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker_protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def asked_of_leaders(
         found = find_leaders(client, {each.topic for each in wanted})
         return ask({each: found.get(each, NO_LEADER) for each in wanted})
 
-    return retried(attempt, finds_brokers=True)
+    return retried(attempt, passes=is_passing_with_brokers)
 
 
 def choose_partitions(client: AdminClient, texts: Sequence[str]) -> list[Partition]:

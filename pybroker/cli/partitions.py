@@ -17,13 +17,15 @@ import typer
 
 from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.changes import remark_on_repeat, settled
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
@@ -134,7 +136,7 @@ def reassign(
             remove_throttle(client, by_topic(taken_back))
             report(session, now, taken_back, answers, done="cancelled")
             return
-        plan = dict.fromkeys(now, exact) if exact else planned(client, settled(now, under_way), allowed, replicas)
+        plan = dict.fromkeys(now, exact) if exact else planned(client, at_rest(now, under_way), allowed, replicas)
         changed = {each: wanted for each, wanted in plan.items() if wanted is not None and wanted != now[each]}
         if dry_run:
             report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
@@ -151,7 +153,7 @@ def reassign(
     report(session, now, changed, answers, done="moved" if wait else "started")
 
 
-def settled(
+def at_rest(
     now: Mapping[Partition, list[int]], under_way: Mapping[Partition, Reassignment]
 ) -> dict[Partition, list[int]]:
     """The replicas that each has when what is under way has ended, by what was listed before ``now`` was asked for.
@@ -199,12 +201,13 @@ def alter(client: AdminClient, wanted: Mapping[Partition, list[int] | None]) -> 
         )
         for topic, each_of in by_topic(wanted).items()
     ]
-    response = retried(lambda: client.ask(AlterPartitionReassignmentsRequest(topics=topics)))
+    request = AlterPartitionReassignmentsRequest(topics=topics)
+    response = retried(lambda: client.ask(request))
     raise_whole(response.error_code, response.error_message)
+    answers = {Partition(topic.name, at.partition_index): at for topic in response.responses for at in topic.partitions}
     return {
-        Partition(topic.name, each.partition_index): (each.error_code, each.error_message)
-        for topic in response.responses
-        for each in topic.partitions
+        partition: (settled(client, request, at.error_code, str(partition)), at.error_message)
+        for partition, at in answers.items()
     }
 
 
@@ -399,6 +402,7 @@ def elect(
             ],
         )
         response = retried(lambda: client.ask(request, min_version=1))
+        remark_on_repeat(client, request, "elected")
     raise_whole(response.error_code, None)
     answers = {
         Partition(topic.topic, each.partition_id): (each.error_code, each.error_message)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.retries import retried
 
 if TYPE_CHECKING:
     from pybroker_protocol.messages.alter_client_quotas import OpData

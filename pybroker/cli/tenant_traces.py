@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pybroker.cli import acl_requests, config_requests, group_requests, quotas, tokens, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import is_expected, named_error
+from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 
@@ -179,7 +180,7 @@ def _expire(
         try:
             with scram_users.acting_as(session, client, user) as own:
                 for token in its:
-                    tokens.end(own, bytes(token.hmac))
+                    tokens.end(own, token.token_id, bytes(token.hmac))
         except Exception as error:
             if not is_expected(error):
                 raise

@@ -24,10 +24,11 @@ import typer
 from pybroker.cli import acl_requests, quotas, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import RETRY_BACKOFF_S, AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark
+from pybroker.cli.retries import RETRY_BACKOFF_S, retried
 from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pybroker.cli import config_requests
 from pybroker.cli.config_requests import Changes
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -43,7 +44,7 @@ def set_throttle(client: AdminClient, moves: Sequence[Move], rate: int) -> None:
     What a topic's settings said before is replaced.  A broker that does not run is passed over: it would have to be
     asked itself, and the others hold to the rate when it comes back.
     """
-    retried(lambda: _set_throttle(client, moves, rate), finds_brokers=True)
+    retried(lambda: _set_throttle(client, moves, rate), passes=is_passing_with_brokers)
 
 
 def _set_throttle(client: AdminClient, moves: Sequence[Move], rate: int) -> None:
@@ -61,7 +62,7 @@ def _set_throttle(client: AdminClient, moves: Sequence[Move], rate: int) -> None
 
 def find_throttles(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:
     """What holds replicas of ``topics`` back, and the rates of all brokers that run."""
-    return retried(lambda: _found(client, topics), finds_brokers=True)
+    return retried(lambda: _found(client, topics), passes=is_passing_with_brokers)
 
 
 def _found(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:

@@ -15,13 +15,14 @@ import typer
 from pybroker.cli import config_requests, log_requests, topic_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import AdminClient, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output, show_size
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 from pybroker_protocol.uuids import uuid_text
 
@@ -218,7 +219,9 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
 
 def add_sizes(client: AdminClient, topics: list[dict[str, Any]]) -> None:
     """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic, of all partitions."""
-    directories, codes = retried(lambda: log_requests.log_directories(client, brokers(client)), finds_brokers=True)
+    directories, codes = retried(
+        lambda: log_requests.log_directories(client, brokers(client)), passes=is_passing_with_brokers
+    )
     for broker_id, code in codes.items():
         raise refused(f"log dirs of broker {broker_id}", code)
     sizes: dict[tuple[str, int], dict[int, int]] = {}

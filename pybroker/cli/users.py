@@ -16,12 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.changes import settled
 from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.connection import RETRY_BACKOFF_S, AdminClient, admin_client, retried
+from pybroker.cli.connection import AdminClient, admin_client
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
+from pybroker.cli.retries import RETRY_BACKOFF_S, retried
 from pybroker.security.scram import (
     BY_TYPE,
     ITERATIONS_MAX,
@@ -213,7 +215,8 @@ def _alter(client: AdminClient, name: str, *, deletions: Sequence[Any] = (), ups
     request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
     reply = retried(lambda: client.ask(request))
     for result in reply.results:
-        _raise_error(f"user {name}", result)
+        if settled(client, request, result.error_code, f"user {name}"):
+            _raise_error(f"user {name}", result)
 
 
 def _raise_error(what: str, answer: Any) -> None:

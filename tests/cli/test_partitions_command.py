@@ -7,7 +7,7 @@ from harness.waiting import wait_until
 from kafka import KafkaProducer
 
 from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.partitions import Reassignment, settled
+from pybroker.cli.partitions import Reassignment, at_rest
 from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
@@ -201,6 +201,6 @@ def test_nonsense_is_refused(cli: CommandLine) -> None:
 @pytest.mark.parametrize("now", [[1, 2, 3, 4], [2, 3, 4]], ids=["still under way", "it has ended meanwhile"])
 def test_a_move_counts_by_its_end_though_it_ends_while_the_command_asks(now: list[int]) -> None:
     moving = Reassignment([1, 2, 3, 4], adding=[4], removing=[1])
-    assert settled({Partition("orders", 0): now}, {Partition("orders", 0): moving}) == {
+    assert at_rest({Partition("orders", 0): now}, {Partition("orders", 0): moving}) == {
         Partition("orders", 0): [2, 3, 4]
     }

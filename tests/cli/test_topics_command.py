@@ -8,8 +8,9 @@ import pytest
 
 from pybroker.cli import group_lag, group_offsets, log_requests, topics
 from pybroker.cli.client_settings import Access
-from pybroker.cli.connection import AdminClient, Passing, UnknownBroker
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import Passing, UnknownBroker
 from pybroker.cli.topics import ends_of_deletion, needs_care
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
