@@ -17,6 +17,8 @@ import typer
 from pybroker.cli.broker_connection import BrokerConnection, NotReached
 from pybroker.cli.changes import is_change, name_of
 from pybroker.cli.client_settings import (
+    ADDRESSES,
+    ADDRESSES_ELSEWHERE,
     HEEDED_OF_SECURITY,
     OF_SECURITY,
     Access,
@@ -35,8 +37,6 @@ from pybroker_protocol.schema import Request
 _REQUEST_TIMEOUT_S: Final = 60.0
 _MARGIN_S: Final = 5.0  # for the way of an answer whose time the user has chosen
 _HEEDED: Final = HEEDED_OF_SECURITY | {"bootstrap.timeout.ms", "client.id", "request.timeout.ms"}
-# librdkafka's names of what is ``--bootstrap`` here.
-_ADDRESSES: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 class AdminClient:
@@ -177,8 +177,8 @@ def _check_name(name: str) -> None:
     """A usage error for a setting that is none, and for one of security or of addresses that is not heeded here."""
     if name in _HEEDED:
         return
-    if name in _ADDRESSES:
-        raise typer.BadParameter(f"-X {name}: --bootstrap names the brokers")
+    if name in ADDRESSES:
+        raise typer.BadParameter(f"-X {name}: {ADDRESSES_ELSEWHERE}")
     from pybroker.cli.data_clients import is_known
 
     if not is_known(name):

@@ -198,8 +198,8 @@ def with_offsets(client: AdminClient, document: dict[str, Any]) -> dict[str, Any
         for partition in partitions
     ]
     rest = {name: value for name, value in document.items() if name not in {"owners", "members"}}
-    lag = sum(offset["lag"] or 0 for offset in offsets)
-    return {**rest, "lag": lag, "members": document["members"], "offsets": offsets}
+    known = [offset["lag"] for offset in offsets if offset["lag"] is not None]
+    return {**rest, "lag": sum(known) if known else None, "members": document["members"], "offsets": offsets}
 
 
 def lag_of(committed: int | None, end: int | None) -> int | None:

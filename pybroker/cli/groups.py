@@ -31,8 +31,8 @@ from pybroker.cli.retries import retried
 
 app = typer.Typer(help="List and describe groups, show their lag, and move their offsets.", no_args_is_help=True)
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP")]
-GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group, by name.")]
+GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…", help="Groups by name.")]
 Topics = Annotated[
     list[str],
     repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="A topic, or some of its partitions."),
@@ -225,10 +225,8 @@ def delete_groups(
         {"group": group, "status": describe_error_code(codes[group]) if codes[group] else "deleted"} for group in groups
     ]
     session.output.result(document, ("GROUP", "STATUS"), [list(result.values()) for result in document])
-    failures = sum(result["status"] != "deleted" for result in document)
-    if failures:
-        session.output.flush()
-        raise CommandFailed(f"{failures} of {len(groups)} groups could not be deleted")
+    failed = [refused(f"group {group}", codes[group]) for group in dict.fromkeys(groups) if codes[group]]
+    fail_for(failed, session.output)
 
 
 @admin_command(app, "reset-offsets")
@@ -238,10 +236,10 @@ def reset_offsets(
     group: GroupName,
     topics: Topics,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="Everything the group has committed.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Where the log begins.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Where the log ends.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="Where it is, clamped to the log.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0)] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option("--to-datetime", metavar="TIME", help="ISO 8601, epoch ms, or -15m, -24h, -7d.")
     ] = None,

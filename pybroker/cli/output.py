@@ -159,7 +159,10 @@ class Output:
         from rich.text import Text
 
         rows = [list(row) for row in rows]
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        if not rows:
+            self.line("(none)")
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for position, column in enumerate(columns):
             cells = [row[position] for row in rows]
             table.add_column(column, justify="right" if is_numeric(cells) else "left")

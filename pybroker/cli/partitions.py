@@ -19,7 +19,7 @@ from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.changes import remark_on_repeat, settled
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import refused
+from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
@@ -340,18 +340,16 @@ def report(
         status = describe_error_code(code) if code else done
         entry = {"topic": each.topic, "partition": each.number, "from": now[each], "to": wanted[each], "status": status}
         document.append({**entry, "message": message or None})
-    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"), answers)
+    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), answers)
 
 
 def print_answers(
     session: Session, document: list[dict[str, Any]], columns: Sequence[str], answers: Mapping[Partition, Answer]
 ) -> None:
     """The document of a change, and the failure where a part of it failed."""
-    session.output.result(document, columns, [tuple(entry.values()) for entry in document])
-    failed = sum(1 for code, _ in answers.values() if code)
-    if failed:
-        session.output.flush()
-        raise CommandFailed(f"{failed} of {len(answers)} partitions failed")
+    session.output.result(document, columns, [tuple(entry.values())[: len(columns)] for entry in document])
+    failed = [refused(each, code, message) for each, (code, message) in sorted(answers.items()) if code]
+    fail_for(failed, session.output)
 
 
 @admin_command(app, "reassignments")
@@ -419,4 +417,4 @@ def elect(
         }
         for each, (code, message) in sorted(answers.items())
     ]
-    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS", "MESSAGE"), answers)
+    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS"), answers)

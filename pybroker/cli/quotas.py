@@ -91,7 +91,7 @@ def described(client: AdminClient, entity: Entity) -> list[dict[str, Any]]:
 def set_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE...", help="Like producer_byte_rate=1048576.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE…", help="Like producer_byte_rate=1048576.")],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -122,7 +122,7 @@ def set_quotas(
 def remove_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA...", help="Like producer_byte_rate.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA…", help="Like producer_byte_rate.")],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,

@@ -118,8 +118,8 @@ def create_topics(
         raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
     with session.client() as client:
         answers = retried(lambda: topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run))
-    ignored = {TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    report(session.output, answers, done="valid" if dry_run else "created", ignored=ignored)
+    known = {TOPIC_ALREADY_EXISTS: "exists"} if if_not_exists else {}
+    report(session.output, answers, done="valid" if dry_run else "created", known=known)
 
 
 @admin_command(app, "delete")
@@ -132,26 +132,25 @@ def delete_topics(
     """Delete topics and all their records."""
     with session.client() as client:
         answers = retried(lambda: topic_requests.delete(client, names))
-    ignored = {UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    report(session.output, answers, done="deleted", ignored=ignored)
+    known = {UNKNOWN_TOPIC_OR_PARTITION: "missing"} if if_exists else {}
+    report(session.output, answers, done="deleted", known=known)
 
 
-def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored: set[int]) -> None:
-    """Print what became of each topic; raises ``CommandFailed`` when one failed for a reason not in ``ignored``."""
+def report(output: Output, answers: list[dict[str, Any]], *, done: str, known: Mapping[int, str]) -> None:
+    """Print what became of each topic; ``CommandFailed`` where one failed, but for errors that are ``known``."""
     results: list[dict[str, Any]] = []
-    failures = 0
+    failures: list[CommandFailed] = []
     for answer in answers:
-        code = answer["error_code"]
-        failures += code != 0 and code not in ignored
-        result = {"name": answer["name"], "status": describe_error_code(code) if code else done}
-        if code and answer.get("error_message"):
-            result["message"] = answer["error_message"]
+        code, message = answer["error_code"], answer.get("error_message")
+        status = done if code == 0 else known.get(code) or describe_error_code(code)
+        result = {"name": answer["name"], "status": status}
+        if code and message:
+            result["message"] = message
+        if code and code not in known:
+            failures.append(refused(f"topic {answer['name']}", code, message))
         results.append(result)
-    rows = [(result["name"], result["status"], result.get("message")) for result in results]
-    output.result(results, ("NAME", "STATUS", "MESSAGE"), rows)
-    if failures:
-        output.flush()
-        raise CommandFailed(f"{failures} of {len(answers)} topics failed")
+    output.result(results, ("NAME", "STATUS"), [(result["name"], result["status"]) for result in results])
+    fail_for(failures, output)
 
 
 @admin_command(app, "describe")
@@ -378,7 +377,7 @@ def is_own(config: dict[str, Any]) -> bool:
 def show_configs(
     session: Session,
     *,
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults as well.")] = False,
 ) -> None:
     """Show the settings of a topic and where each comes from."""
@@ -394,7 +393,7 @@ def show_configs(
 def alter_topic(
     session: Session,
     *,
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="New count; it can only grow.")
     ] = None,

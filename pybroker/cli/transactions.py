@@ -221,8 +221,8 @@ def find_hanging(
 def abort(
     session: Session,
     *,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC")],
-    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0)],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Of the partition.")],
+    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="Its number.")],
     start_offset: Annotated[
         int, typer.Option("--start-offset", metavar="N", min=0, help="Where the transaction begins in the partition.")
     ],
