@@ -100,6 +100,7 @@ def record(width: int, places: Mapping[str, str], out: Path) -> None:
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
             "sasl.username=admin\nsasl.password=admin-secret\n"
         )
+        login.chmod(0o600)
         shown = [(line, "cluster", b"") for line in helps()]
         shown += [(shlex.split(step.line), step.asked, step.stdin.encode()) for step in STEPS]
         for arguments, asked, stdin in shown:
