@@ -55,7 +55,7 @@ def test_partitions_move_where_they_are_told_to(cli: CommandLine, kafka_cluster:
 
 def test_broker_that_is_left_out_has_nothing_any_more(cli: CommandLine, kafka_cluster: Cluster) -> None:
     heading, *rows = cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait")
-    assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"]
+    assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS"]
     assert [row.split("\t")[4] for row in rows] == ["moved"] * len(rows)
     assert all(sorted(each) == [1, 2] for each in replicas(kafka_cluster))
     assert cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait") == [heading]
@@ -177,7 +177,7 @@ def test_preferred_replicas_lead_again_and_uncleanly_who_is_there(cli: CommandLi
     wait_until(lambda: kafka_cluster.leader("orders", 0) is None, "nobody leads")
     refused = cli.run("partitions", "elect", "orders:0")
     assert refused.returncode == 1
-    assert b"1 of 1 partitions failed" in refused.stderr
+    assert b"pybroker: " in refused.stderr
     cli.ok("partitions", "elect", "orders:0", "--unclean")
     assert partition(kafka_cluster).leader == other
 
