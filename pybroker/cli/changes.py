@@ -9,17 +9,21 @@ sets what is set already.  CreateDelegationToken would make another token, and i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from pybroker.cli.failure import describe_error_code
 from pybroker.cli.output import remark
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.schema import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from pybroker.cli.connection import AdminClient
+class Asking(Protocol):
+    """A client that remembers which of its changes got no answer."""
+
+    def got_no_answer(self, request: Request) -> bool:
+        """Whether the same change was sent before, and its answer was lost."""
+
 
 # By the request's name, which tells it without its module.
 _REFUSED_WHERE_DONE: Final[Mapping[str, ErrorCode]] = {
@@ -63,12 +67,12 @@ def is_change(request: Request) -> bool:
     return name_of(request) in _CHANGES and not getattr(request, "validate_only", False)
 
 
-def may_be_done(client: AdminClient, request: Request, code: int) -> bool:
+def may_be_done(client: Asking, request: Request, code: int) -> bool:
     """Whether a part of a change is refused as it is where the same request, whose answer was lost, has done it."""
     return code != 0 and code == _REFUSED_WHERE_DONE.get(name_of(request)) and client.got_no_answer(request)
 
 
-def settled(client: AdminClient, request: Request, code: int, what: str) -> int:
+def settled(client: Asking, request: Request, code: int, what: str) -> int:
     """The error code of a part of a change: 0, with a remark, where it may be done, and all is as it is to be.
 
     What is to be gone is gone, whatever has removed it.  Of what is to be there the caller looks first how it is.
@@ -82,7 +86,7 @@ def settled(client: AdminClient, request: Request, code: int, what: str) -> int:
     return 0
 
 
-def remark_on_repeat(client: AdminClient, request: Request, done: str) -> None:
+def remark_on_repeat(client: Asking, request: Request, done: str) -> None:
     """Say that an answer may lack what was done by a request whose answer was lost."""
     if client.got_no_answer(request):
         remark(f"more may be {done} than is shown: an earlier request of this command got no answer")

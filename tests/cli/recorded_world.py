@@ -10,6 +10,7 @@ import sys
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.waiting import PATIENCE_S
 
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Cluster, Security
@@ -54,7 +55,7 @@ def fill(bootstrap: str) -> list[object]:
     transactional.begin_transaction()
     transactional.produce(TOPIC, value="open")
     transactional.flush()
-    metadata = admin.list_topics("hung", timeout=10)
+    metadata = admin.list_topics("hung", timeout=PATIENCE_S)
     leader = metadata.brokers[metadata.topics["hung"].partitions[0].leader]
     write_hanging(f"{leader.host}:{leader.port}", "hung")
     return [member, transactional]

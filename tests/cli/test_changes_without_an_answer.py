@@ -10,8 +10,12 @@ from confluent_kafka import Consumer, TopicPartition
 from harness.waiting import wait_until
 
 from pybroker.cli import changes
+from pybroker.cli.client_settings import Access
+from pybroker.cli.connection import AdminClient
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import request_class
+from pybroker_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from pybroker_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from pybroker_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from pybroker_protocol.messages.create_partitions import CreatePartitionsRequest
@@ -19,14 +23,22 @@ from pybroker_protocol.messages.create_topics import CreateTopicsRequest
 from pybroker_protocol.messages.delete_acls import DeleteAclsRequest
 from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
+from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from pybroker_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest
+from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.schema import Request
 from tests.cli.answer_dropper import AnswerDropper, behind_a_dropper
 from tests.cli.command import CommandLine
+from tests.cli.test_transactions_command import write_hanging
 from tests.source_tree import ROOT
 
-SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+SETTINGS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:ANONYMOUS",
+    "transaction.partition.verification.enable": "false",
+}
 REPEATED = "which is as wanted: an earlier request of this command got no answer, and may have done it\n"
 
 
@@ -176,6 +188,39 @@ def test_a_change_whose_broker_is_gone_behind_it_may_be_done(name: str) -> None:
         f"pybroker: {dropper.bootstrap} refuses the connection; no process listens there",
         "DeleteTopics got no answer, and may be done even so",
     ]
+
+
+def test_a_hanging_transaction_that_was_aborted_is_not_aborted_again(
+    cli: CommandLine, dropper: AnswerDropper, name: str
+) -> None:
+    cli.ok("topics", "create", name, "-p", "1")
+    write_hanging(cli.bootstrap, name)
+    abort = ("transactions", "abort", "-t", name, "-p", "0", "--start-offset", "0")
+    code, _, told = run_without_answer(cli, dropper, WriteTxnMarkersRequest, abort)
+    assert (code, told) == (0, f"{name}-0: the transaction was ended while an answer of its leader was lost\n")
+    assert cli.json("topics", "describe", name)[0]["partitions"][0]["end_offset"] == 2  # of one marker
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1), ErrorCode.DELEGATION_TOKEN_NOT_FOUND),
+        (UnregisterBrokerRequest(broker_id=7), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (AlterPartitionReassignmentsRequest(topics=[]), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_what_is_gone_counts_as_done_where_that_request_got_no_answer(
+    request_: Request, code: ErrorCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = AdminClient([], Access(), 1)
+    assert changes.settled(client, request_, code, "it") == code
+    assert capsys.readouterr().err == ""
+    client._unanswered.append(request_)
+    assert changes.settled(client, request_, code, "it") == 0
+    assert capsys.readouterr().err == f"it: {code.name}, {REPEATED}"
+    assert changes.settled(client, request_, ErrorCode.UNKNOWN_SERVER_ERROR, "it") == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert changes.settled(client, request_, 0, "it") == 0
+    assert capsys.readouterr().err == ""
 
 
 ASKING = {
