@@ -37,6 +37,7 @@ _REFUSED_WHERE_DONE: Final[Mapping[str, ErrorCode]] = {
     "LeaveGroup": ErrorCode.UNKNOWN_MEMBER_ID,
     "UnregisterBroker": ErrorCode.BROKER_ID_NOT_REGISTERED,
 }
+# InitProducerId fences once more what the user wants fenced.  A marker is written where its transaction is still open.
 _HARMLESS: Final = frozenset(
     {
         "AlterClientQuotas",
