@@ -144,3 +144,6 @@ STORE_KEYS_PER_TURN = 1_000
 # Partitions that one request to another broker names, where what is asked meanwhile is gathered, or very much may be to
 # be told; one item goes however many it has.
 GATHERED_PARTITIONS_MAX = 2_000
+
+# So long a broker waits for others that start with it before it says that too few are registered.
+BROKERS_AWAITED_MS = 10_000

@@ -168,8 +168,7 @@ class BrokerServer:
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
-            if why := lacks_brokers(config, metadata.image):
-                log.warning(why)
+            self._tell_of_lacking_brokers(env, metadata)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
@@ -179,6 +178,16 @@ class BrokerServer:
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
         self._is_serving = True
+
+    def _tell_of_lacking_brokers(self, env: Env, metadata: MetadataCache) -> None:
+        """Not at once: brokers that start together know of each other a moment later."""
+
+        def tell() -> None:
+            if why := lacks_brokers(self.config, metadata.image):
+                log.warning(why)
+
+        timer = env.timers.call_later(cluster_limits.BROKERS_AWAITED_MS, tell)
+        self._close_what_was_built.append(timer.cancel)
 
     @staticmethod
     def _tell_of_failed_dirs(logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pybroker.cli.connection import retried
+from pybroker.cli.changes import remark_on_repeat
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.failure import CommandFailed, named_error
+from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter
 
 _VERSION = 1  # the first with prefixed patterns
 
 
-def create(client: Any, acls: Sequence[Acl]) -> list[str | None]:
+def create(client: AdminClient, acls: Sequence[Acl]) -> list[str | None]:
     """Create ACLs; of each why it was refused, or None."""
     from pybroker_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 
@@ -38,17 +40,18 @@ def create(client: Any, acls: Sequence[Acl]) -> list[str | None]:
     return [_refusal(result) for result in response.results]
 
 
-def delete(client: Any, filters: Iterable[AclFilter]) -> tuple[set[Acl], list[str]]:
+def delete(client: AdminClient, filters: Iterable[AclFilter]) -> tuple[set[Acl], list[str]]:
     """Delete what filters mean: the ACLs that are gone, and why filters were refused."""
     from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
     response = retried(lambda: client.ask(request, min_version=_VERSION))
+    remark_on_repeat(client, request, "removed")
     failures = [refusal for result in response.filter_results if (refusal := _refusal(result)) is not None]
     return {_acl(each, each) for result in response.filter_results for each in result.matching_acls}, failures
 
 
-def described(client: Any, wanted: AclFilter) -> list[Acl]:
+def described(client: AdminClient, wanted: AclFilter) -> list[Acl]:
     """The ACLs that a filter means; CommandFailed."""
     from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
 

@@ -13,6 +13,7 @@ import typer
 
 from pybroker.cli import acl_requests
 from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.error_names import fail_for
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.output import Output
@@ -100,11 +101,11 @@ def add_acls(
         refusals = acl_requests.create(client, acls)
     _report(session.output, [acl for acl, refusal in zip(acls, refusals, strict=True) if refusal is None])
     failures = [
-        f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {refusal}"
+        CommandFailed(f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {refusal}")
         for acl, refusal in zip(acls, refusals, strict=True)
         if refusal is not None
     ]
-    _fail(session.output, failures, len(acls))
+    fail_for(failures, session.output)
 
 
 @admin_command(app, "remove")
@@ -138,7 +139,7 @@ def remove_acls(
     with session.client() as client:
         removed, failures = acl_requests.delete(client, filters)
     _report(session.output, sorted(removed))
-    _fail(session.output, failures, len(filters))
+    fail_for([CommandFailed(failure) for failure in failures], session.output)
 
 
 def _resources(
@@ -201,9 +202,3 @@ def _report(output: Output, acls: Sequence[Acl]) -> None:
 
 def _word(name: str) -> str:
     return name.lower().replace("_", "-")
-
-
-def _fail(output: Output, failures: Sequence[str], asked: int) -> None:
-    if failures:
-        output.flush()
-        raise CommandFailed(f"{len(failures)} of {asked} failed: {failures[0]}")

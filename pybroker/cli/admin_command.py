@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.connection import admin_client
+from pybroker.cli.connection import AdminClient, admin_client
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json
 from pybroker.cli.output import Output
 
@@ -28,8 +28,8 @@ class Session:
     options: ClientOptions
     output: Output
 
-    def client(self) -> AbstractContextManager[Any]:
-        """A connected ``KafkaAdminClient``, closed at the end of the block."""
+    def client(self) -> AbstractContextManager[AdminClient]:
+        """A connected client, closed at the end of the block."""
         return admin_client(self.options)
 
 

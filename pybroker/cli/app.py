@@ -81,7 +81,9 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 def command_of(names: Iterable[str] = COMMANDS) -> Any:
     """The named commands as one that can be run, with help for people."""
-    command = typer.main.get_command(app_of(names))
+    command: Any = typer.main.get_command(app_of(names))
+    # Typer has groups behind all others.
+    command.commands = {name: command.commands[name] for name in names}
     name_values(command, typer.Context(command, info_name="pybroker", **command.context_settings))
     return command
 

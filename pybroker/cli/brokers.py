@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.changes import settled
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import Row
+from pybroker.cli.retries import retried
 
 app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
 
@@ -23,7 +25,7 @@ _BROKERS = 1  # the endpoint type of DescribeCluster
 BROKER_COLUMNS = ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER")
 
 
-def described_cluster(client: Any) -> Any:
+def described_cluster(client: AdminClient) -> Any:
     """DescribeCluster, fenced brokers included; CommandFailed."""
     from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -80,8 +82,9 @@ def unregister_broker(
     from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
     with session.client() as client:
-        response = retried(lambda: client.ask(UnregisterBrokerRequest(broker_id=broker_id)))
-    if response.error_code:
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        response = retried(lambda: client.ask(request))
+    if settled(client, request, response.error_code, f"broker {broker_id}"):
         raise refused(f"broker {broker_id}", response.error_code, response.error_message)
     session.output.result(
         [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]

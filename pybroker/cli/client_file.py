@@ -8,6 +8,7 @@ processes.  Owns neither stores of keys (``security/tls_stores``) nor bearer tok
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cli.failure import CommandFailed
@@ -62,6 +63,12 @@ class _ClientStores:
         return types == {"PEM"} and not self._properties.keys() & _INLINE
 
 
+@cache
+def _tell_once(warning: str) -> None:
+    """A command may read its file for several connections."""
+    remark(warning)
+
+
 def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     """The settings of a properties file by names that ``known`` finds in the client; CommandFailed.
 
@@ -76,7 +83,7 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     except ValueError as error:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
     if (warning := exposure_of_settings(path, properties)) is not None:
-        remark(f"pybroker: {warning}")
+        _tell_once(f"pybroker: {warning}")
     taken: set[str] = set()
     try:
         # By ``config.providers`` of this file, as Kafka's clients do.

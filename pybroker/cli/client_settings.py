@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pybroker.cli.bearer_logins import BearerTokens
     from pybroker.security.tls_stores import ClientTls
 
+# librdkafka's names of what is ``--bootstrap`` here.
+ADDRESSES: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
+ADDRESSES_ELSEWHERE: Final = "--bootstrap names the brokers"
 CLIENT_ID: Final = "pybroker"
 PORT: Final = 9092
 _PORT_MAX: Final = 65_535
@@ -168,19 +171,20 @@ def gathered(options: ClientOptions, known: Callable[[str], bool]) -> ClientSett
 
     Raises ``CommandFailed``, and ``typer.BadParameter`` for an ``-X`` that is no pair.
     """
-    of_options = {_canonical(name): value for name, value in parse_pairs(options.properties, "-X").items()}
+    of_options = {canonical(name): value for name, value in parse_pairs(options.properties, "-X").items()}
     if options.file is None:
         return ClientSettings(of_options)
     from pybroker.cli.client_file import file_settings
 
-    of_file = file_settings(options.file, lambda name: known(_canonical(name)))
+    of_file = file_settings(options.file, lambda name: known(canonical(name)))
     if of_file.tls is not None and any(name.startswith("ssl.") for name in of_options):
         raise CommandFailed(f"-X of TLS and the stores of {options.file} exclude each other: name all in the file")
-    texts = {_canonical(name): value for name, value in of_file.texts.items()}
+    texts = {canonical(name): value for name, value in of_file.texts.items()}
     return ClientSettings({**texts, **of_options}, of_file.tls, of_file.tokens)
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
+    """librdkafka's name of a setting, of those that it has by several names here."""
     return _OTHER_NAMES.get(name, name)
 
 

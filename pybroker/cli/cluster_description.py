@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from pybroker.cli.admin_command import Session
 from pybroker.cli.brokers import BROKER_COLUMNS, broker_documents, broker_row, described_cluster
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.features import api_versions
+from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -65,7 +66,7 @@ def quorum_request() -> Any:
     return DescribeQuorumRequest(topics=[topic])
 
 
-def _quorum(client: Any) -> Any:
+def _quorum(client: AdminClient) -> Any:
     """The partition of the metadata as its leader describes it; ``None`` where the cluster does not tell."""
     request = quorum_request()
     if not client.serves(type(request)):

@@ -47,8 +47,9 @@ def completion(
 ) -> None:
     """Print the script by which a shell completes commands and options.
 
-    For bash and zsh: eval "$(pybroker completion bash)" in ~/.bashrc or ~/.zshrc.  For fish: pybroker completion fish >
-    ~/.config/fish/completions/pybroker.fish
+    For bash and zsh: eval "$(pybroker completion bash)" in ~/.bashrc or ~/.zshrc.
+
+    For fish: pybroker completion fish > ~/.config/fish/completions/pybroker.fish
     """
     Output().write(SCRIPTS[shell](list(levels())).encode())
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 import typer
 
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.retries import retried
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
 TYPES: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
@@ -55,7 +56,7 @@ def changes_of(
     return changes
 
 
-def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
+def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]:
     """All settings of a resource, by name: ``name``, ``value`` (None if it is a secret), ``source``, ``read_only``."""
     from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -75,7 +76,7 @@ def described(client: Any, kind: str, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def alter(client: Any, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:
+def alter(client: AdminClient, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:
     """IncrementalAlterConfigs of one resource: all of ``changes`` or none; CommandFailed, in the broker's words."""
     from pybroker_protocol.messages.incremental_alter_configs import (
         AlterableConfig,

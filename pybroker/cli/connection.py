@@ -1,22 +1,24 @@
 """The client of the commands that administer: messages of ``pybroker_protocol`` to any broker of a cluster.
 
-Owns: a connection to each broker that is asked, which broker is asked where any may be, and the retry of what passes by
-itself.  Owns no connection's steps (``broker_connection``) and no request (``wire_requests``, ``topic_requests`` and
-their like).  Producers and consumers are librdkafka's (``data_clients``).
+Owns: a connection to each broker that is asked, which broker is asked where any may be, and the memory of changes that
+got no answer.  Owns no connection's steps (``broker_connection``), no request (``wire_requests``, ``topic_requests``
+and their like) and no repeat (``retries``).  Producers and consumers are librdkafka's (``data_clients``).
 """
 
 from __future__ import annotations
 
 import difflib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import typer
 
 from pybroker.cli.broker_connection import BrokerConnection, NotReached
+from pybroker.cli.changes import is_change, name_of
 from pybroker.cli.client_settings import (
+    ADDRESSES,
+    ADDRESSES_ELSEWHERE,
     HEEDED_OF_SECURITY,
     OF_SECURITY,
     Access,
@@ -28,27 +30,13 @@ from pybroker.cli.client_settings import (
 )
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.reach import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
+from pybroker.cli.retries import Passing, UnknownBroker
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pybroker_protocol.schema import Request
 
-T = TypeVar("T")
-
-# How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
-RETRY_TIMEOUT_S = 20.0
-RETRY_BACKOFF_S = 0.1
 _REQUEST_TIMEOUT_S: Final = 60.0
 _MARGIN_S: Final = 5.0  # for the way of an answer whose time the user has chosen
 _HEEDED: Final = HEEDED_OF_SECURITY | {"bootstrap.timeout.ms", "client.id", "request.timeout.ms"}
-# librdkafka's names of what is ``--bootstrap`` here.
-_ADDRESSES: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
-
-
-class Passing(CommandFailed):
-    """A broker's answer that may be another in a moment; see ``retried``."""
-
-
-class UnknownBroker(CommandFailed):
-    """No broker of this id is in the cluster, or none that runs."""
 
 
 class AdminClient:
@@ -61,6 +49,8 @@ class AdminClient:
         self._timeout_s = timeout_s
         self._any: BrokerConnection | None = None
         self._of_brokers: dict[int, BrokerConnection] = {}
+        self._unanswered: list[Request] = []
+        self._in_doubt: dict[str, None] = {}
 
     def open(self, within_s: float = REACHED_WITHIN_S) -> None:
         """Have one broker let this client in; ``CommandFailed`` with a sentence for each that does not."""
@@ -90,11 +80,25 @@ class AdminClient:
         connection = self._connection(node_id)
         connection.wait_for(max(self._timeout_s, takes_ms / 1_000 + _MARGIN_S) if takes_ms else self._timeout_s)
         try:
-            return connection.ask(request, min_version, max_version)
+            answer = connection.ask(request, min_version, max_version)
         except NotReached as error:
             # What else is on that connection would be behind a reply that may still come.
             connection.close()
+            if is_change(request):
+                self._unanswered.append(request)
+                self._in_doubt[name_of(request)] = None
             raise Passing(str(error)) from error
+        self._in_doubt.pop(name_of(request), None)
+        return answer
+
+    def got_no_answer(self, request: Request) -> bool:
+        """Whether the same change was sent before by this client, and its answer was lost: it may be done."""
+        return request in self._unanswered
+
+    @property
+    def in_doubt(self) -> list[str]:
+        """The names of changes that may be done or not: the last request of each got no answer."""
+        return list(self._in_doubt)
 
     def serves(self, request_class: type[Request], version: int = 0) -> bool:
         """Whether brokers know the API, in this version or a later one."""
@@ -146,6 +150,11 @@ def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
     client.open(_seconds(settings, "bootstrap.timeout.ms", REACHED_WITHIN_S))
     try:
         yield client
+    except CommandFailed as error:
+        if not client.in_doubt:
+            raise
+        requests = " and ".join(client.in_doubt)
+        raise CommandFailed(f"{error}\n{requests} got no answer, and may be done even so") from error
     finally:
         client.close()
 
@@ -168,8 +177,8 @@ def _check_name(name: str) -> None:
     """A usage error for a setting that is none, and for one of security or of addresses that is not heeded here."""
     if name in _HEEDED:
         return
-    if name in _ADDRESSES:
-        raise typer.BadParameter(f"-X {name}: --bootstrap names the brokers")
+    if name in ADDRESSES:
+        raise typer.BadParameter(f"-X {name}: {ADDRESSES_ELSEWHERE}")
     from pybroker.cli.data_clients import is_known
 
     if not is_known(name):
@@ -186,19 +195,3 @@ def _seconds(settings: ClientSettings, name: str, default: float) -> float:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise typer.BadParameter(f"-X {name}: {text!r} is no number of milliseconds")
     return int(text) / 1_000
-
-
-def retried(call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S, *, finds_brokers: bool = False) -> T:
-    """``call()``, again while it raises what passes by itself, until ``timeout_s`` is over.
-
-    ``finds_brokers``: it finds out which brokers run and asks those, of which one may be gone when it is asked.
-    """
-    passing = (Passing, UnknownBroker) if finds_brokers else (Passing,)
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return call()
-        except passing:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(RETRY_BACKOFF_S)

@@ -33,7 +33,9 @@ ISOLATION_LEVELS = {
     "read_committed": "read_committed",
 }
 
-Topics = Annotated[list[str], typer.Argument(metavar="[TOPIC…]", default_factory=list, show_default=False)]
+Topics = Annotated[
+    list[str], typer.Argument(metavar="[TOPIC…]", help="Topics by name.", default_factory=list, show_default=False)
+]
 Pattern = Annotated[
     str | None, typer.Option("--pattern", metavar="REGEX", help="In place of names: topics that match as a whole.")
 ]

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import typer
 
 from pybroker.cli.client_settings import (
+    ADDRESSES,
+    ADDRESSES_ELSEWHERE,
     CLIENT_ID,
     Access,
     Address,
     ClientOptions,
     ClientSettings,
+    canonical,
     checks_host_name,
     gathered,
     parse_addresses,
@@ -33,9 +36,6 @@ from pybroker.cli.record_format import Header
 # How long what was sent has to arrive where the command has failed for another reason, or is interrupted.
 ABORTED_FLUSH_S: Final = 2.0
 
-# How long an answer that passes by itself (a leader that is not elected yet) is asked for again.
-RETRIED_FOR_S: Final = 20.0
-_PAUSE_S: Final = 0.1
 # librdkafka's own.
 _MESSAGE_MAX_BYTES: Final = 1_000_000
 # How often it is asked whether brokers that were gone are back.
@@ -59,9 +59,9 @@ _PASSING: Final = frozenset(
     }
 )
 
-T = TypeVar("T")
-
 _log = logging.getLogger("librdkafka")
+# Without which there is no consumer.
+_LEAST: Final = {"group.id": CLIENT_ID}
 # What is said to librdkafka otherwise, or heeded by the commands' own connections alone.
 _NOT_LIBRDKAFKAS: Final = frozenset({"ssl.check.hostname", "bootstrap.timeout.ms"})
 
@@ -174,6 +174,8 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
     """A client of a cluster that has let the user in, and what it was given."""
     from confluent_kafka import Consumer, KafkaException
 
+    for name in parse_pairs(options.properties, "-X").keys() & ADDRESSES:
+        raise typer.BadParameter(f"-X {name}: {ADDRESSES_ELSEWHERE}")
     addresses = parse_addresses(options.bootstrap)
     settings = gathered(options, is_known)
     access = settings.access()
@@ -184,7 +186,7 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
     try:
         client = client_class(given, logger=_log)
     except KafkaException as error:
-        raise _unfit(error, options) from error
+        raise _unfit(error, client_class, options, own) from error
     watch.client = client
     try:
         reach(addresses, access)
@@ -195,16 +197,31 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
     return client, watch, given
 
 
-def _unfit(error: Any, options: ClientOptions) -> Exception:
-    """For settings that librdkafka does not take: whose name is known here is a ``-X`` that is wrong by itself."""
-    from confluent_kafka import KafkaException, Producer
-
-    for name, text in parse_pairs(options.properties, "-X").items():
-        try:
-            Producer({name: text} if name not in _NOT_LIBRDKAFKAS else {}, logger=_log)
-        except KafkaException as of_one:
+def _unfit(error: Any, client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> Exception:
+    """For settings that librdkafka does not take: wrong use by a ``-X`` that is wrong by itself, or beside the rest."""
+    pairs = parse_pairs(options.properties, "-X")
+    for name, text in pairs.items():
+        alone = {} if canonical(name) in _NOT_LIBRDKAFKAS else {canonical(name): text}
+        if (of_one := _refusal(client_class, {**_LEAST, **alone})) is not None:
             return typer.BadParameter(f"-X {name}: {_told(of_one)}")
+    for name in pairs:
+        rest = [f"{other}={text}" for other, text in pairs.items() if other != name]
+        if _refusal(client_class, library_settings(gathered(options._replace(properties=rest), is_known), own)) is None:
+            return typer.BadParameter(f"-X {name}: {_told(error)}")
     return CommandFailed(_told(error))
+
+
+def _refusal(client_class: Any, given: Mapping[str, Any]) -> Any:
+    """What librdkafka says against settings, or None."""
+    from confluent_kafka import Consumer, KafkaException
+
+    try:
+        client = client_class(dict(given), logger=_log)
+    except KafkaException as error:
+        return error
+    if client_class is Consumer:
+        client.close()
+    return None
 
 
 def _told(error: Any) -> str:
@@ -274,15 +291,8 @@ def passes(error: Any) -> bool:
     return bool(error.retriable()) or error.code() in of_transport or describe_error_code(error.code()) in _PASSING
 
 
-def retried(call: Callable[[], T], timeout_s: float = RETRIED_FOR_S) -> T:
-    """``call()``, again while it raises what passes by itself, until ``timeout_s`` is over."""
+def is_passing_error(error: Exception) -> bool:
+    """``passes`` of an exception, for ``retried``."""
     from confluent_kafka import KafkaException
 
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            return call()
-        except KafkaException as error:
-            if not passes(error.args[0]) or time.monotonic() >= deadline_s:
-                raise
-            time.sleep(_PAUSE_S)
+    return isinstance(error, KafkaException) and passes(error.args[0])

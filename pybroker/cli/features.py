@@ -5,15 +5,18 @@ Owns: the shapes that these commands print.  Counterpart: kafka-features.sh.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from pybroker import __version__
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import INT32_MAX
+from pybroker.cli.retries import retried
 
 app = typer.Typer(help="Show the features of a cluster, raise and lower their levels.", no_args_is_help=True)
 
@@ -22,6 +25,9 @@ _LEVEL_MAX = 2**15 - 1
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 _TYPES_SINCE = 1  # version of UpdateFeatures
 _TIMEOUT_MS = 60_000
+_NEVER_UNSAFE = "Nothing was changed. This command asks for no downgrade that may lose metadata."
+# What controllers say in front of the reason, whose words name the feature.
+_OF_ALL = "The update failed for all features since the following feature had an error:"
 
 
 @admin_command(app, "describe")
@@ -76,15 +82,28 @@ def set_levels(
     ]
     request = UpdateFeaturesRequest(timeout_ms=_TIMEOUT_MS, feature_updates=updates, validate_only=dry_run)
     with session.client() as client:
+        told = retried(lambda: api_versions(client))
+        before = {each.name: int(each.max_version_level) for each in told.finalized_features}
         reply = retried(lambda: client.ask(request, min_version=_TYPES_SINCE))
+    lowered = [name for name, level in wanted.items() if level < before.get(name, 0)]
     if reply.error_code:
-        raise refused("features", reply.error_code, reply.error_message)
+        raise _refused(reply.error_message, reply.error_code, lowered, downgrade=downgrade)
     for result in reply.results or ():
         if result.error_code:
-            raise refused(f"feature {result.feature}", result.error_code, result.error_message)
+            raise _refused(f"{result.feature}: {result.error_message}", result.error_code, lowered, downgrade=downgrade)
     status = "valid" if dry_run else "set"
     document = [{"feature": name, "level": level, "status": status} for name, level in wanted.items()]
     session.output.result(document, ("FEATURE", "LEVEL", "STATUS"), [list(entry.values()) for entry in document])
+
+
+def _refused(message: str | None, code: int, lowered: Sequence[str], *, downgrade: bool) -> CommandFailed:
+    """What the controller says, and what there is to do where a level would be lowered."""
+    told = str(refused("features", code, (message or "").removeprefix(_OF_ALL).strip() or None))
+    if not lowered:
+        return CommandFailed(told)
+    if downgrade:
+        return CommandFailed(f"{told}\n{_NEVER_UNSAFE}")
+    return CommandFailed(f"{told}\n{', '.join(lowered)} would be lowered: --downgrade asks for that")
 
 
 def _parse_level(text: str) -> tuple[str, int]:
@@ -94,7 +113,7 @@ def _parse_level(text: str) -> tuple[str, int]:
     return name, int(level)
 
 
-def api_versions(client: Any, broker_id: int | None = None) -> Any:
+def api_versions(client: AdminClient, broker_id: int | None = None) -> Any:
     """A broker's ApiVersions, or any broker's; CommandFailed."""
     from pybroker_protocol.messages.api_versions import ApiVersionsRequest
 

@@ -25,13 +25,3 @@ class Finding(NamedTuple):
     status: Status
     message: str
     advice: str = ""
-
-
-def shown_bytes(count: int) -> str:
-    """A number of bytes for people."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

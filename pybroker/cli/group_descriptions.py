@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from pybroker.cli import group_requests
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_offsets import committed_offsets, end_offsets
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import CoordinatorType, find_coordinators, raise_passing
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
@@ -35,7 +36,7 @@ MEMBER_TYPES = {0: "classic", 1: "consumer"}
 Description = dict[str, Any] | CommandFailed
 
 
-def describe_groups(client: Any, groups: list[str]) -> dict[str, Description]:
+def describe_groups(client: AdminClient, groups: list[str]) -> dict[str, Description]:
     """What there is to say of each group that exists."""
     found = retried(lambda: _describe_consumer_groups(client, groups))
     if classic := [group for group in groups if group not in found]:
@@ -43,25 +44,25 @@ def describe_groups(client: Any, groups: list[str]) -> dict[str, Description]:
     return found
 
 
-def describe_all(client: Any, groups: list[str]) -> dict[str, Description]:
+def describe_all(client: AdminClient, groups: list[str]) -> dict[str, Description]:
     """What there is to say of each group, also of one that does not exist, or is of a kind without descriptions."""
     found = describe_groups(client, groups)
     return {group: found[group] if group in found else _why_unknown(client, group) for group in groups}
 
 
-def _why_unknown(client: Any, group: str) -> CommandFailed:
+def _why_unknown(client: AdminClient, group: str) -> CommandFailed:
     kind = type_of(client, group)
     if kind in UNDESCRIBED_TYPES:
         return CommandFailed(f"group {group}: a {kind} group, which is listed and not described")
     return refused(f"group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def type_of(client: Any, group: str) -> str | None:
+def type_of(client: AdminClient, group: str) -> str | None:
     """The kind of a group as ListGroups tells it, in lower case; None where there is no such group."""
     return next((each.kind for each in retried(lambda: group_requests.listed(client)) if each.group == group), None)
 
 
-def _describe_consumer_groups(client: Any, groups: list[str]) -> dict[str, Description]:
+def _describe_consumer_groups(client: AdminClient, groups: list[str]) -> dict[str, Description]:
     from pybroker_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
     documents: dict[str, Description] = {}
@@ -115,7 +116,7 @@ def _named(partitions: list[tuple[str, int]]) -> list[str]:
     return [f"{topic}-{partition}" for topic, partition in partitions]
 
 
-def _describe_classic_groups(client: Any, groups: list[str]) -> dict[str, Description]:
+def _describe_classic_groups(client: AdminClient, groups: list[str]) -> dict[str, Description]:
     from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest
 
     documents: dict[str, Description] = {}
@@ -179,7 +180,7 @@ def assigned_partitions(protocol_type: str, assignment: bytes) -> list[tuple[str
     return sorted((topic.topic, index) for topic in read.assigned_partitions for index in topic.partitions)
 
 
-def with_offsets(client: Any, document: dict[str, Any]) -> dict[str, Any]:
+def with_offsets(client: AdminClient, document: dict[str, Any]) -> dict[str, Any]:
     """The document with the lag of every partition that is committed or assigned, in place of the owners."""
     owners = {Partition(*at): member_id for at, member_id in document["owners"].items()}
     committed = committed_offsets(client, document["group"])
@@ -197,8 +198,8 @@ def with_offsets(client: Any, document: dict[str, Any]) -> dict[str, Any]:
         for partition in partitions
     ]
     rest = {name: value for name, value in document.items() if name not in {"owners", "members"}}
-    lag = sum(offset["lag"] or 0 for offset in offsets)
-    return {**rest, "lag": lag, "members": document["members"], "offsets": offsets}
+    known = [offset["lag"] for offset in offsets if offset["lag"] is not None]
+    return {**rest, "lag": sum(known) if known else None, "members": document["members"], "offsets": offsets}
 
 
 def lag_of(committed: int | None, end: int | None) -> int | None:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pybroker.cli import group_requests, log_requests
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import Output, Row, remark, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
+from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
 # Groups whose offsets OffsetFetch does not tell.
@@ -23,7 +24,7 @@ _CLEAR: Final = b"\x1b[H\x1b[2J"
 _COLUMNS: Final = ("GROUP", "TYPE", "STATE", "PARTITIONS", "LAG", "MAX-LAG", "MOST-BEHIND")
 
 
-def lags(client: Any, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
+def lags(client: AdminClient, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
     """The lag of each group, all or those named, the largest first; and why there is none of the others."""
     groups = {each.group: each for each in retried(lambda: group_requests.listed(client))}
     failures = [refused(f"group {name}", ErrorCode.GROUP_ID_NOT_FOUND) for name in names if name not in groups]
@@ -41,7 +42,7 @@ def lags(client: Any, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[
     return sorted(documents, key=lambda each: (-(each["lag"] or 0), each["group"])), failures
 
 
-def _ends(client: Any, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def _ends(client: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Where the logs end, as far as that is known: offsets may outlive a topic."""
     answers = asked_of_leaders(
         client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, log_requests.LATEST)
@@ -62,14 +63,14 @@ def _lag_of(offsets: dict[Partition, int] | None, ends: dict[Partition, int]) ->
     }
 
 
-def show_once(client: Any, output: Output, names: Sequence[str]) -> None:
+def show_once(client: AdminClient, output: Output, names: Sequence[str]) -> None:
     """One table, or document."""
     documents, failures = lags(client, names)
     output.result(documents, _COLUMNS, [list(each.values()) for each in documents])
     fail_for(failures, output)
 
 
-def watch(client: Any, output: Output, names: Sequence[str], interval_s: float) -> None:
+def watch(client: AdminClient, output: Output, names: Sequence[str], interval_s: float) -> None:
     """A table in place of the last one, with what has changed since; in a pipe rows with their time; until Ctrl-C.
 
     Why there is none of a group is said once; ``CommandFailed`` where there is none of all that are named.

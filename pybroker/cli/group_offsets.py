@@ -12,16 +12,17 @@ from typing import Any
 import typer
 
 from pybroker.cli import group_requests, log_requests, topic_requests
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
+from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
 
-def committed_offsets(client: Any, group: str) -> dict[Partition, int]:
+def committed_offsets(client: AdminClient, group: str) -> dict[Partition, int]:
     """What the group has committed, by partition."""
     found = retried(lambda: group_requests.committed(client, [group]))[group]
     if isinstance(found, int):
@@ -29,7 +30,7 @@ def committed_offsets(client: Any, group: str) -> dict[Partition, int]:
     return found
 
 
-def existing_partitions(client: Any, topics: Iterable[str]) -> dict[str, list[int]]:
+def existing_partitions(client: AdminClient, topics: Iterable[str]) -> dict[str, list[int]]:
     """The partition numbers of each of ``topics`` that exists."""
     names = sorted(set(topics))
     if not names:
@@ -41,7 +42,7 @@ def existing_partitions(client: Any, topics: Iterable[str]) -> dict[str, list[in
     }
 
 
-def end_offsets(client: Any, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def end_offsets(client: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The log end of each partition that still exists: offsets may outlive a topic."""
     partitions = set(partitions)
     leaders = retried(lambda: find_leaders(client, {each.topic for each in partitions}))
@@ -49,7 +50,7 @@ def end_offsets(client: Any, partitions: Iterable[Partition]) -> dict[Partition,
     return offsets_at(client, led, log_requests.LATEST)
 
 
-def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, int]:
+def offsets_at(client: AdminClient, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, int]:
     """The offset of a moment in each partition, -1 where there is none; ``CommandFailed`` for one that is refused."""
     found = asked_of_leaders(client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, timestamp))
     for partition, (code, _) in sorted(found.items()):
@@ -58,7 +59,7 @@ def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> 
     return {partition: offset for partition, (_, offset) in found.items()}
 
 
-def chosen_partitions(client: Any, group: str, topics: list[str], all_topics: bool) -> list[Partition]:
+def chosen_partitions(client: AdminClient, group: str, topics: list[str], all_topics: bool) -> list[Partition]:
     """The partitions that ``--topic`` and ``--all-topics`` name; raises ``CommandFailed`` for one that is missing."""
     if all_topics:
         return sorted(committed_offsets(client, group))
@@ -91,7 +92,7 @@ def choose_target(options: dict[Target, Any]) -> tuple[Target, int]:
 
 
 def plan_reset(
-    client: Any, group: str, partitions: list[Partition], target: Target, value: int
+    client: AdminClient, group: str, partitions: list[Partition], target: Target, value: int
 ) -> list[dict[str, Any]]:
     """Old and new offset of each partition; commits nothing."""
     committed = committed_offsets(client, group)
@@ -120,7 +121,7 @@ def plan_reset(
     return plan
 
 
-def commit_plan(client: Any, group: str, plan: list[dict[str, Any]]) -> None:
+def commit_plan(client: AdminClient, group: str, plan: list[dict[str, Any]]) -> None:
     """Commit the new offsets; raises ``CommandFailed`` when a partition was refused."""
     offsets = {Partition(entry["topic"], entry["partition"]): entry["new_offset"] for entry in plan}
     raise_refused(retried(lambda: group_requests.commit(client, group, offsets)))

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pybroker.cli.connection import retried
+from pybroker.cli.changes import settled
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
@@ -35,7 +37,7 @@ class Leaving(NamedTuple):
     instance_id: str | None
 
 
-def listed(client: Any) -> list[Listed]:
+def listed(client: AdminClient) -> list[Listed]:
     """All groups of the cluster, by name."""
     from pybroker_protocol.messages.list_groups import ListGroupsRequest
 
@@ -50,7 +52,7 @@ def listed(client: Any) -> list[Listed]:
     return sorted(found)
 
 
-def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
+def delete(client: AdminClient, groups: Sequence[str]) -> dict[str, int]:
     """DeleteGroups: the error code of each group, 0 where it is deleted."""
     from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -59,15 +61,20 @@ def delete(client: Any, groups: Sequence[str]) -> dict[str, int]:
     def delete_rest() -> None:
         rest = [group for group in groups if group not in codes or codes[group] in PASSING_ERRORS]
         for node_id, names in find_coordinators(client, rest, CoordinatorType.GROUP).items():
-            results = client.ask(DeleteGroupsRequest(groups_names=names), node_id).results
-            codes.update((result.group_id, int(result.error_code)) for result in results)
+            for name in names:
+                # One by one: of each group it is known whether a request to delete it got no answer.
+                request = DeleteGroupsRequest(groups_names=[name])
+                [result] = client.ask(request, node_id).results
+                codes[name] = settled(client, request, int(result.error_code), f"group {name}")
         raise_passing(codes.values())
 
     retried(delete_rest)
     return codes
 
 
-def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: str) -> tuple[int, dict[Leaving, int]]:
+def remove_members(
+    client: AdminClient, group: str, members: Sequence[Leaving], reason: str
+) -> tuple[int, dict[Leaving, int]]:
     """LeaveGroup in place of members: the error code of the whole, and that of each member."""
     from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -79,10 +86,11 @@ def remove_members(client: Any, group: str, members: Sequence[Leaving], reason: 
     response = client.ask(request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
     raise_passing([response.error_code])
     codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
-    return int(response.error_code), codes
+    told = {each: f"member {each.instance_id or each.member_id}" for each in codes}
+    return int(response.error_code), {each: settled(client, request, codes[each], told[each]) for each in codes}
 
 
-def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
+def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
     """OffsetFetch: what each group has committed, by partition, or the error code in its place."""
     from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
@@ -103,7 +111,7 @@ def committed(client: Any, groups: Iterable[str]) -> dict[str, dict[Partition, i
     return found
 
 
-def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+def commit(client: AdminClient, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
     """OffsetCommit without a member, for a group that has none: the error code of each partition."""
     from pybroker_protocol.messages.offset_commit import (
         OffsetCommitRequest,
@@ -126,7 +134,7 @@ def commit(client: Any, group: str, offsets: Mapping[Partition, int]) -> dict[Pa
     return _codes(client.ask(request, node_id, max_version=_COMMIT_BY_NAME).topics)
 
 
-def delete_offsets(client: Any, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def delete_offsets(client: AdminClient, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """OffsetDelete: the error code of each partition; ``CommandFailed`` where the group has none."""
     from pybroker_protocol.messages.offset_delete import (
         OffsetDeleteRequest,

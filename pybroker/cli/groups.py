@@ -11,7 +11,7 @@ import typer
 
 from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
@@ -27,11 +27,12 @@ from pybroker.cli.group_requests import UNKNOWN_MEMBER, Leaving
 from pybroker.cli.offset_reset import Target
 from pybroker.cli.options import repeated
 from pybroker.cli.output import Row, remark
+from pybroker.cli.retries import retried
 
 app = typer.Typer(help="List and describe groups, show their lag, and move their offsets.", no_args_is_help=True)
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP")]
-GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group, by name.")]
+GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP…", help="Groups by name.")]
 Topics = Annotated[
     list[str],
     repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="A topic, or some of its partitions."),
@@ -200,7 +201,7 @@ def remove_member(
     fail_for([refused(names[each], its_code) for each, its_code in codes.items() if its_code], session.output)
 
 
-def all_members(client: Any, group: str) -> list[Leaving]:
+def all_members(client: AdminClient, group: str) -> list[Leaving]:
     """The members of a group, static ones by their instance ids; raises ``CommandFailed`` where it is not there."""
     description = describe_all(client, [group])[group]
     if isinstance(description, CommandFailed):
@@ -224,10 +225,8 @@ def delete_groups(
         {"group": group, "status": describe_error_code(codes[group]) if codes[group] else "deleted"} for group in groups
     ]
     session.output.result(document, ("GROUP", "STATUS"), [list(result.values()) for result in document])
-    failures = sum(result["status"] != "deleted" for result in document)
-    if failures:
-        session.output.flush()
-        raise CommandFailed(f"{failures} of {len(groups)} groups could not be deleted")
+    failed = [refused(f"group {group}", codes[group]) for group in dict.fromkeys(groups) if codes[group]]
+    fail_for(failed, session.output)
 
 
 @admin_command(app, "reset-offsets")
@@ -237,10 +236,10 @@ def reset_offsets(
     group: GroupName,
     topics: Topics,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="Everything the group has committed.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Where the log begins.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Where the log ends.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="Where it is, clamped to the log.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0)] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option("--to-datetime", metavar="TIME", help="ISO 8601, epoch ms, or -15m, -24h, -7d.")
     ] = None,
@@ -277,7 +276,7 @@ def reset_offsets(
         remark("Nothing was changed; add --execute to commit these offsets.")
 
 
-def require_inactive(client: Any, group: str) -> None:
+def require_inactive(client: AdminClient, group: str) -> None:
     """Raise ``CommandFailed`` while the group has members; a group that does not exist yet may be given offsets."""
     description = describe_groups(client, [group]).get(group, {})
     if isinstance(description, CommandFailed):

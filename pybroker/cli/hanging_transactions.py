@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pybroker.cli import transaction_requests as requests
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
+from pybroker.cli.retries import retried
 from pybroker.cli.transaction_requests import Listing, Producer, Transaction
 
 
@@ -51,7 +52,7 @@ def hanging(
 
 
 def find_hanging(
-    client: Any, partitions: Iterable[Partition] | None, max_timeout_ms: int
+    client: AdminClient, partitions: Iterable[Partition] | None, max_timeout_ms: int
 ) -> tuple[list[OpenTransaction], dict[Partition, int]]:
     """Those of the partitions (None: of all), and the error codes of partitions that could not be looked at."""
     known, failed = split_answers(

@@ -12,11 +12,13 @@ import os
 import resource
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from pybroker.cli.findings import Finding, Status, shown_bytes
+from pybroker.cli.findings import Finding, Status
+from pybroker.cli.output import show_size
 from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 from pybroker.storage.files.checkpoints import META_PROPERTIES
 
@@ -26,8 +28,30 @@ _SEGMENT_FILES: Final = 3  # that an open segment holds: its data and its indexe
 _DESCRIPTORS_SPARE: Final = 1_000  # of clients and everything else
 _USED_SHARE_MAX: Final = 0.8
 _SEGMENT_BYTES: Final = 1 << 30
-_FLOCK: Final = "hhqqi4x"  # ``struct flock`` of Linux on 64 bits
 _LINUX: Final = Path("/proc/self").exists()
+
+
+class FileLock(NamedTuple):
+    """``struct flock`` on 64 bits, which ``fcntl`` takes and gives as bytes: its form, and the order of its fields."""
+
+    form: str
+    fields: Sequence[str]
+
+    def packed(self, kind: int) -> bytes:
+        """A lock of the whole file, from its start on."""
+        values = {"kind": kind, "whence": os.SEEK_SET}
+        return struct.pack(self.form, *(values.get(field, 0) for field in self.fields))
+
+    def unpacked(self, lock: bytes) -> tuple[int, int]:
+        """The kind of a lock, and the process that has it."""
+        found = dict(zip(self.fields, struct.unpack(self.form, lock), strict=True))
+        return found["kind"], found["pid"]
+
+
+# Linux has the kind in front, macOS behind the process.
+LOCK_OF_LINUX: Final = FileLock("hhqqi4x", ("kind", "whence", "start", "length", "pid"))
+LOCK_OF_MACOS: Final = FileLock("qqihh", ("start", "length", "pid", "kind", "whence"))
+_LOCK: Final = LOCK_OF_MACOS if sys.platform == "darwin" else LOCK_OF_LINUX
 
 
 def host_findings(data_dir: Path) -> Iterator[Finding]:
@@ -61,8 +85,7 @@ def lock_holder(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+        kind, pid = _LOCK.unpacked(fcntl.fcntl(fd, fcntl.F_GETLK, _LOCK.packed(fcntl.F_WRLCK)))
     except OSError:
         return None
     finally:
@@ -108,7 +131,7 @@ def _directory(path: Path) -> Finding:
 def _disk(path: Path) -> Finding:
     usage, files = shutil.disk_usage(path), os.statvfs(path)
     share = usage.free / usage.total if usage.total else 0.0
-    message = f"{shown_bytes(usage.free)} of {shown_bytes(usage.total)} are free ({share:.0%})"
+    message = f"{show_size(usage.free)} of {show_size(usage.total)} are free ({share:.0%})"
     advice = "make room, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
     if usage.free < _FREE_BYTES_MIN:
         return Finding("disk", Status.FAILED, message, advice)
@@ -161,7 +184,7 @@ def _limits(pid: int | None, segments: int) -> Finding:
         return Finding(
             "limits",
             Status.FAILED,
-            f"files may have {shown_bytes(file_size)}, a segment may become {shown_bytes(_SEGMENT_BYTES)}",
+            f"files may have {show_size(file_size)}, a segment may become {show_size(_SEGMENT_BYTES)}",
             "take the limit away (ulimit -f unlimited), or lower segment.bytes",
         )
     space = _limit_of(pid, "Max address space", resource.RLIMIT_AS)
@@ -169,7 +192,7 @@ def _limits(pid: int | None, segments: int) -> Finding:
         return Finding(
             "limits",
             Status.WARNING,
-            f"the address space is limited to {shown_bytes(space)}; segments are mapped into it",
+            f"the address space is limited to {show_size(space)}; segments are mapped into it",
             "take the limit away (ulimit -v unlimited); memory is bounded by a control group better",
         )
     try:

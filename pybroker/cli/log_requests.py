@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.partition_leaders import NO_LEADER, Partition
 from pybroker.cli.wire_requests import raise_passing
 from pybroker_protocol.errors import ErrorCode
@@ -39,7 +40,9 @@ class LogDirectory(NamedTuple):
     replicas: list[Replica]
 
 
-def offsets_at(client: Any, leaders: Mapping[Partition, int], timestamp: int) -> dict[Partition, tuple[int, int]]:
+def offsets_at(
+    client: AdminClient, leaders: Mapping[Partition, int], timestamp: int
+) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset of the first record from a time on, or of a special time; -1 where
     there is no such record.
     """
@@ -65,7 +68,7 @@ def offsets_at(client: Any, leaders: Mapping[Partition, int], timestamp: int) ->
 
 
 def delete_records(
-    client: Any, leaders: Mapping[Partition, int], offsets: Mapping[Partition, int], timeout_ms: int
+    client: AdminClient, leaders: Mapping[Partition, int], offsets: Mapping[Partition, int], timeout_ms: int
 ) -> dict[Partition, tuple[int, int]]:
     """DeleteRecords before these offsets: each partition's error code and where its log begins now."""
     from pybroker_protocol.messages.delete_records import (
@@ -97,7 +100,7 @@ def delete_records(
     return found
 
 
-def log_directories(client: Any, broker_ids: Iterable[int]) -> tuple[list[LogDirectory], dict[int, int]]:
+def log_directories(client: AdminClient, broker_ids: Iterable[int]) -> tuple[list[LogDirectory], dict[int, int]]:
     """The log dirs of brokers with all replicas in them, and the error codes of brokers that did not tell."""
     from pybroker_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import describe_error_code
 from pybroker.cli.log_requests import LogDirectory, log_directories
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Row, show_size
+from pybroker.cli.retries import is_passing, is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 
 app = typer.Typer(help="How much lies in the log dirs of brokers, and how much room there is.", no_args_is_help=True)
@@ -35,7 +35,10 @@ def describe(
     wanted = sorted(set(map(int, broker_ids)))
     with session.client() as client:
         # A broker that the user names may be none at all, and is not waited for.
-        found, codes = retried(lambda: log_directories(client, wanted or brokers(client)), finds_brokers=not wanted)
+        found, codes = retried(
+            lambda: log_directories(client, wanted or brokers(client)),
+            passes=is_passing if wanted else is_passing_with_brokers,
+        )
     document = [_document(directory, set(topics)) for directory in found]
     if session.output.as_json:
         session.output.json(document)

@@ -159,7 +159,10 @@ class Output:
         from rich.text import Text
 
         rows = [list(row) for row in rows]
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        if not rows:
+            self.line("(none)")
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for position, column in enumerate(columns):
             cells = [row[position] for row in rows]
             table.add_column(column, justify="right" if is_numeric(cells) else "left")
@@ -170,12 +173,13 @@ class Output:
             if console.measure(table, options=console.options.update(width=WIDTH_UNBOUND)).maximum <= console.width:
                 console.print(table)
             else:
-                # Cut cells would hide names and offsets that the next command needs.
+                # Cut cells would hide names and offsets that the next command needs, and folded ones would be copied in
+                # parts: what is longer than a line the terminal itself breaks.
+                widest = max(map(len, columns))
                 for row in rows:
-                    grid = Table.grid(padding=(0, 2))
                     for column, cell in zip(columns, row, strict=True):
-                        grid.add_row(Text(column, style="bold"), Text(plain_cell(cell), overflow="fold"))
-                    console.print(grid)
+                        line = Text.assemble((column.ljust(widest), "bold"), "  ", plain_cell(cell))
+                        console.print(line, soft_wrap=True)
                     console.print()
         self.write(capture.get().encode())
 

@@ -7,14 +7,15 @@ their leaders, at each attempt to ask them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import typer
 
 from pybroker.cli import topic_requests
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.offset_reset import parse_topic_partitions
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker_protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.number}"
 
 
-def find_leaders(client: Any, topics: Iterable[str] | None) -> dict[Partition, int]:
+def find_leaders(client: AdminClient, topics: Iterable[str] | None) -> dict[Partition, int]:
     """The leader of every partition of the topics that exist (``None``: of all), or ``NO_LEADER``."""
     names = None if topics is None else sorted(set(topics))
     return {
@@ -44,7 +45,7 @@ def find_leaders(client: Any, topics: Iterable[str] | None) -> dict[Partition, i
 
 
 def asked_of_leaders(
-    client: Any, partitions: Iterable[Partition] | None, ask: Callable[[dict[Partition, int]], T]
+    client: AdminClient, partitions: Iterable[Partition] | None, ask: Callable[[dict[Partition, int]], T]
 ) -> T:
     """``ask`` of these partitions (None: all) with their leaders, which each attempt finds anew: they move, and die.
 
@@ -58,10 +59,10 @@ def asked_of_leaders(
         found = find_leaders(client, {each.topic for each in wanted})
         return ask({each: found.get(each, NO_LEADER) for each in wanted})
 
-    return retried(attempt, finds_brokers=True)
+    return retried(attempt, passes=is_passing_with_brokers)
 
 
-def choose_partitions(client: Any, texts: Sequence[str]) -> list[Partition]:
+def choose_partitions(client: AdminClient, texts: Sequence[str]) -> list[Partition]:
     """The partitions that texts name, in their order; raises ``CommandFailed`` for one that does not exist."""
     try:
         wanted = [parse_topic_partitions(text) for text in texts]

@@ -17,13 +17,15 @@ import typer
 
 from pybroker.cli import wire_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
-from pybroker.cli.error_names import refused
+from pybroker.cli.changes import remark_on_repeat, settled
+from pybroker.cli.connection import AdminClient
+from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark
 from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.retries import retried
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
 from pybroker.cli.topics import describe_existing
@@ -55,7 +57,7 @@ class Reassignment(NamedTuple):
     removing: list[int]
 
 
-def choose(client: Any, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
+def choose(client: AdminClient, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
     """The metadata of the partitions that were named; raises for one that does not exist."""
     if bool(texts) == everything:
         raise typer.BadParameter("name topics, or say --all")
@@ -134,7 +136,7 @@ def reassign(
             remove_throttle(client, by_topic(taken_back))
             report(session, now, taken_back, answers, done="cancelled")
             return
-        plan = dict.fromkeys(now, exact) if exact else planned(client, settled(now, under_way), allowed, replicas)
+        plan = dict.fromkeys(now, exact) if exact else planned(client, at_rest(now, under_way), allowed, replicas)
         changed = {each: wanted for each, wanted in plan.items() if wanted is not None and wanted != now[each]}
         if dry_run:
             report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
@@ -151,7 +153,7 @@ def reassign(
     report(session, now, changed, answers, done="moved" if wait else "started")
 
 
-def settled(
+def at_rest(
     now: Mapping[Partition, list[int]], under_way: Mapping[Partition, Reassignment]
 ) -> dict[Partition, list[int]]:
     """The replicas that each has when what is under way has ended, by what was listed before ``now`` was asked for.
@@ -163,7 +165,7 @@ def settled(
 
 
 def planned(
-    client: Any, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
+    client: AdminClient, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
 ) -> dict[Partition, list[int]]:
     """Where the replicas go when nobody says it: those of each topic are spread by themselves."""
     racks = wire_requests.racks(client)
@@ -182,7 +184,7 @@ def planned(
     return plan
 
 
-def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
+def alter(client: AdminClient, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
     """AlterPartitionReassignments; ``None`` cancels.  Answers by partition."""
     from pybroker_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
@@ -199,16 +201,17 @@ def alter(client: Any, wanted: Mapping[Partition, list[int] | None]) -> dict[Par
         )
         for topic, each_of in by_topic(wanted).items()
     ]
-    response = retried(lambda: client.ask(AlterPartitionReassignmentsRequest(topics=topics)))
+    request = AlterPartitionReassignmentsRequest(topics=topics)
+    response = retried(lambda: client.ask(request))
     raise_whole(response.error_code, response.error_message)
+    answers = {Partition(topic.name, at.partition_index): at for topic in response.responses for at in topic.partitions}
     return {
-        Partition(topic.name, each.partition_index): (each.error_code, each.error_message)
-        for topic in response.responses
-        for each in topic.partitions
+        partition: (settled(client, request, at.error_code, str(partition)), at.error_message)
+        for partition, at in answers.items()
     }
 
 
-def listed(client: Any, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
+def listed(client: AdminClient, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
     """ListPartitionReassignments: what is under way, of some partitions or of all."""
     from pybroker_protocol.messages.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
@@ -248,7 +251,7 @@ def moves(
     return found
 
 
-def remove_throttle(client: Any, topics: Iterable[str]) -> list[Throttle]:
+def remove_throttle(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:
     """What held replicas of ``topics`` back, and does no more; nothing, with a remark, while anything moves."""
     found = find_throttles(client, topics)
     if found and (left := len(listed(client, None))):
@@ -272,7 +275,7 @@ def raise_whole(code: int, message: str | None) -> None:
         raise CommandFailed(named_error(code, message))
 
 
-def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after_s: float) -> None:
+def wait_until_moved(client: AdminClient, partitions: Sequence[Partition], stalled_after_s: float) -> None:
     """Return when none of them is on its way any more; Ctrl-C ends the wait, and not the moves.
 
     Raises ``CommandFailed`` when for ``stalled_after_s`` nothing has ended, and nothing more has been copied.
@@ -295,7 +298,7 @@ def wait_until_moved(client: Any, partitions: Sequence[Partition], stalled_after
             time.sleep(_PAUSE_S)
 
 
-def copied(client: Any, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
+def copied(client: AdminClient, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:
     """Of each broker that gets replicas, and answers, the bytes that it has of them by now."""
     from pybroker_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
@@ -337,18 +340,16 @@ def report(
         status = describe_error_code(code) if code else done
         entry = {"topic": each.topic, "partition": each.number, "from": now[each], "to": wanted[each], "status": status}
         document.append({**entry, "message": message or None})
-    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"), answers)
+    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), answers)
 
 
 def print_answers(
     session: Session, document: list[dict[str, Any]], columns: Sequence[str], answers: Mapping[Partition, Answer]
 ) -> None:
     """The document of a change, and the failure where a part of it failed."""
-    session.output.result(document, columns, [tuple(entry.values()) for entry in document])
-    failed = sum(1 for code, _ in answers.values() if code)
-    if failed:
-        session.output.flush()
-        raise CommandFailed(f"{failed} of {len(answers)} partitions failed")
+    session.output.result(document, columns, [tuple(entry.values())[: len(columns)] for entry in document])
+    failed = [refused(each, code, message) for each, (code, message) in sorted(answers.items()) if code]
+    fail_for(failed, session.output)
 
 
 @admin_command(app, "reassignments")
@@ -399,6 +400,7 @@ def elect(
             ],
         )
         response = retried(lambda: client.ask(request, min_version=1))
+        remark_on_repeat(client, request, "elected")
     raise_whole(response.error_code, None)
     answers = {
         Partition(topic.topic, each.partition_id): (each.error_code, each.error_message)
@@ -415,4 +417,4 @@ def elect(
         }
         for each, (code, message) in sorted(answers.items())
     ]
-    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS", "MESSAGE"), answers)
+    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS"), answers)

@@ -396,7 +396,7 @@ def client_settings(acks: str, compression: str) -> dict[str, str]:
 
 def produce(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     files: Annotated[
         list[Path],
         typer.Option(
@@ -452,4 +452,4 @@ def produce(
     with settled(sender):
         produce_lines(sender, Pace(throughput, sender), files, boundary, form, line_size_max(record_max, form))
     if sys.stderr.isatty():
-        remark(f"{sender.acknowledged} records to {topic}")
+        remark(f"{sender.acknowledged} {'record' if sender.acknowledged == 1 else 'records'} to {topic}")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.retries import retried
 
 if TYPE_CHECKING:
     from pybroker_protocol.messages.alter_client_quotas import OpData
@@ -65,7 +66,7 @@ def describe_quotas(
     _show(session, shown)
 
 
-def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
+def described(client: AdminClient, entity: Entity) -> list[dict[str, Any]]:
     """The quotas of what has these parts, as ``entity`` and ``quotas``, in the order of names; CommandFailed."""
     from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
@@ -90,7 +91,7 @@ def described(client: Any, entity: Entity) -> list[dict[str, Any]]:
 def set_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE...", help="Like producer_byte_rate=1048576.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE…", help="Like producer_byte_rate=1048576.")],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -121,7 +122,7 @@ def set_quotas(
 def remove_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA...", help="Like producer_byte_rate.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA…", help="Like producer_byte_rate.")],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -148,7 +149,7 @@ def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:
     _show(session, [{"entity": entity, "quotas": changes}])
 
 
-def alter(client: Any, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
+def alter(client: AdminClient, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
     """Set quotas of each, and for None remove them; CommandFailed."""
     from pybroker_protocol.messages.alter_client_quotas import (
         AlterClientQuotasRequest,

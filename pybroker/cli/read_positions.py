@@ -13,10 +13,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli.data_clients import passes, retried
+from pybroker.cli.data_clients import is_passing_error, passes
 from pybroker.cli.failure import CommandFailed, describe_error_code, describe_kafka_error
 from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import remark
+from pybroker.cli.retries import retried
 
 REQUEST_TIMEOUT_S = 20.0
 
@@ -33,16 +34,20 @@ def find_partitions(client: Any, topics: list[str], wanted: list[int]) -> list[T
     return [
         TopicPartition(topic, partition)
         for topic in topics
-        for partition in _partitions_of(topic, retried(partial(_described, client, topic)), wanted)
+        for partition in _partitions_of(topic, _described(client, topic), wanted)
     ]
 
 
 def _described(client: Any, topic: str) -> Any:
-    """The metadata of a topic; ``KafkaException`` for what passes."""
-    found = client.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
-    if found.error is not None and passes(found.error):
-        raise KafkaException(found.error)
-    return found
+    """The metadata of a topic, or the error in it that does not pass."""
+
+    def ask() -> Any:
+        found = client.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+        if found.error is not None and passes(found.error):
+            raise KafkaException(found.error)
+        return found
+
+    return retried(ask, passes=is_passing_error)
 
 
 def _partitions_of(topic: str, described: Any, wanted: list[int]) -> list[int]:
@@ -75,7 +80,7 @@ def offsets_at(client: Any, partitions: Iterable[TopicPartition], at: int) -> di
                 raise KafkaException(each.error)
         return found
 
-    return {TopicPartition(each.topic, each.partition): each.offset for each in retried(ask)}
+    return {TopicPartition(each.topic, each.partition): each.offset for each in retried(ask, passes=is_passing_error)}
 
 
 def starting_at(client: Any, partitions: list[TopicPartition], start: Start) -> list[TopicPartition]:
@@ -128,7 +133,7 @@ class PatternTopics:
         """Raises ``CommandFailed`` where none matches."""
         self._client = client
         self._pattern = pattern
-        self.names = retried(partial(matching_topics, client, pattern))
+        self.names = retried(partial(matching_topics, client, pattern), passes=is_passing_error)
         self._sought_at_s = time.monotonic()
         if not self.names:
             raise CommandFailed(f"no topic that the user may see matches {pattern.pattern}")

@@ -13,13 +13,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli.data_clients import ConsumedRecord, Watch, passes, retried
+from pybroker.cli.data_clients import ConsumedRecord, Watch, is_passing_error, passes
 from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error
 from pybroker.cli.interruption import Interruption
 from pybroker.cli.offsets import Origin, Start
 from pybroker.cli.output import Output, progress, remark
 from pybroker.cli.read_positions import DENIED, PatternTopics, find_partitions, offsets_at, refusal, starting_at
 from pybroker.cli.record_format import Record
+from pybroker.cli.retries import retried
 
 # Short enough that Ctrl-C and the check for the end feel immediate; the fetch itself is a long poll.
 POLL_S = 0.2
@@ -231,7 +232,7 @@ class Reader:
         why = "no broker answers"
         if not self._watch.is_out:
             try:
-                retried(self._commit_now, COMMITTED_WITHIN_S)
+                retried(self._commit_now, COMMITTED_WITHIN_S, is_passing_error)
             except KafkaException as error:
                 why = describe_error(error)
         if not self._uncommitted or self._group is None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pybroker.cli import acl_requests, config_requests, group_requests, quotas, tokens, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import is_expected, named_error
+from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 
@@ -105,7 +106,7 @@ class Traces(NamedTuple):
         return [group for group, state in self.groups.items() if state not in (None, "Empty", "Dead")]
 
 
-def find(client: Any, names: Names) -> Traces:
+def find(client: AdminClient, names: Names) -> Traces:
     """What there is of a tenant; CommandFailed."""
     return Traces(
         {user: found for user, found in scram_users.described(client, []).items() if names.has_user(user)},
@@ -118,7 +119,7 @@ def find(client: Any, names: Names) -> Traces:
     )
 
 
-def take_away(session: Session, client: Any, names: Names, traces: Traces) -> list[str]:
+def take_away(session: Session, client: AdminClient, names: Names, traces: Traces) -> list[str]:
     """Take all of it away; why some of it is still there.  CommandFailed where nothing else can be begun."""
     failures = _expire(session, client, names, traces.tokens)
     for user, mechanisms in (scram_users.described(client, [*traces.users]) if traces.users else {}).items():
@@ -148,7 +149,7 @@ def _is_set(setting: Mapping[str, Any]) -> bool:
     return bool(setting["source"] == "DYNAMIC_GROUP_CONFIG")
 
 
-def _groups_with_settings(client: Any) -> list[str]:
+def _groups_with_settings(client: AdminClient) -> list[str]:
     """Also of groups that are not there."""
     from pybroker_protocol.messages.list_config_resources import ListConfigResourcesRequest
 
@@ -163,7 +164,9 @@ def _groups_with_settings(client: Any) -> list[str]:
     return sorted(each.resource_name for each in reply.config_resources)
 
 
-def _expire(session: Session, client: Any, names: Names, its_tokens: Sequence[DescribedDelegationToken]) -> list[str]:
+def _expire(
+    session: Session, client: AdminClient, names: Names, its_tokens: Sequence[DescribedDelegationToken]
+) -> list[str]:
     """End delegation tokens, which nobody may but owners and renewers, super users included: so as one of these."""
     failures: list[str] = []
     by_user: dict[str, list[DescribedDelegationToken]] = {}
@@ -177,7 +180,7 @@ def _expire(session: Session, client: Any, names: Names, its_tokens: Sequence[De
         try:
             with scram_users.acting_as(session, client, user) as own:
                 for token in its:
-                    tokens.end(own, bytes(token.hmac))
+                    tokens.end(own, token.token_id, bytes(token.hmac))
         except Exception as error:
             if not is_expected(error):
                 raise

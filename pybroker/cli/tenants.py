@@ -17,17 +17,18 @@ import re
 import time
 from collections.abc import Iterable
 from secrets import token_urlsafe
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from pybroker.cli import acl_requests, quotas, topic_requests
 from pybroker.cli import users as scram_users
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import RETRY_BACKOFF_S, retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark
+from pybroker.cli.retries import RETRY_BACKOFF_S, retried
 from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
@@ -186,7 +187,7 @@ def delete_tenant(
     raise CommandFailed(f"of the tenant {name} is left: {left}{why}; again with --remains")
 
 
-def _what_is_left(client: Any, names: Names) -> str | None:
+def _what_is_left(client: AdminClient, names: Names) -> str | None:
     """What is still there when all brokers should know that it is gone."""
     give_up_s = time.monotonic() + _PATIENCE_S
     while (left := find(client, names).told()) is not None and time.monotonic() < give_up_s:
@@ -194,7 +195,7 @@ def _what_is_left(client: Any, names: Names) -> str | None:
     return left
 
 
-def _refuse_who_is_more(session: Session, client: Any, name: str, members: list[str], users: list[str]) -> None:
+def _refuse_who_is_more(session: Session, client: AdminClient, name: str, members: list[str], users: list[str]) -> None:
     """CommandFailed where a tenant is there, would inherit something, or has a member who may do more than it.
 
     ``users`` are those of its members who are new.
@@ -214,7 +215,7 @@ def _refuse_who_is_more(session: Session, client: Any, name: str, members: list[
         raise CommandFailed(f"user {privileged} would be an administrator (super.users, or ACLs for all)")
 
 
-def _is_administrator(session: Session, client: Any, user: str) -> bool:
+def _is_administrator(session: Session, client: AdminClient, user: str) -> bool:
     """Whether a user may change the cluster before any ACL says so, as far as brokers tell it: to the user alone."""
     from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -245,7 +246,7 @@ def _acls(name: str, principal: str) -> list[Acl]:
     ]
 
 
-def _tenants(client: Any) -> dict[str, list[str]]:
+def _tenants(client: AdminClient) -> dict[str, list[str]]:
     """The principals of each tenant: who may do everything with topics of its prefix."""
     found: dict[str, list[str]] = {}
     for acl in sorted(acl_requests.described(client, _OF_TOPICS)):
@@ -255,7 +256,7 @@ def _tenants(client: Any) -> dict[str, list[str]]:
     return found
 
 
-def _topics(client: Any, names: Iterable[str]) -> dict[str, list[str]]:
+def _topics(client: AdminClient, names: Iterable[str]) -> dict[str, list[str]]:
     """The topics of each tenant."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for topic in sorted(retried(lambda: topic_requests.names(client))):

@@ -7,11 +7,12 @@ Owns: which settings those are, and the requests that set, find and remove them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pybroker.cli import config_requests
 from pybroker.cli.config_requests import Changes
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -37,16 +38,16 @@ class Throttle(NamedTuple):
     value: str
 
 
-def set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
+def set_throttle(client: AdminClient, moves: Sequence[Move], rate: int) -> None:
     """Let no broker that runs send, or fetch, more than ``rate`` bytes per second of ``moves``, which are all of them.
 
     What a topic's settings said before is replaced.  A broker that does not run is passed over: it would have to be
     asked itself, and the others hold to the rate when it comes back.
     """
-    retried(lambda: _set_throttle(client, moves, rate), finds_brokers=True)
+    retried(lambda: _set_throttle(client, moves, rate), passes=is_passing_with_brokers)
 
 
-def _set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
+def _set_throttle(client: AdminClient, moves: Sequence[Move], rate: int) -> None:
     running = set(brokers(client))
     taking_part = {broker for move in moves for broker in (*move.sources, *move.destinations)}
     rates: Changes = {name: ("SET", str(rate)) for name in RATES}
@@ -59,12 +60,12 @@ def _set_throttle(client: Any, moves: Sequence[Move], rate: int) -> None:
     _alter(client, wanted)
 
 
-def find_throttles(client: Any, topics: Iterable[str]) -> list[Throttle]:
+def find_throttles(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:
     """What holds replicas of ``topics`` back, and the rates of all brokers that run."""
-    return retried(lambda: _found(client, topics), finds_brokers=True)
+    return retried(lambda: _found(client, topics), passes=is_passing_with_brokers)
 
 
-def _found(client: Any, topics: Iterable[str]) -> list[Throttle]:
+def _found(client: AdminClient, topics: Iterable[str]) -> list[Throttle]:
     resources = [("broker", str(each), RATES) for each in brokers(client)]
     resources += [("topic", name, (SENDERS, RECEIVERS)) for name in sorted(topics)]
     return [
@@ -75,7 +76,7 @@ def _found(client: Any, topics: Iterable[str]) -> list[Throttle]:
     ]
 
 
-def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:
+def remove_throttles(client: AdminClient, found: Sequence[Throttle]) -> None:
     """Have each setting back at its default."""
     by_resource: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
     for throttle in found:
@@ -83,7 +84,7 @@ def remove_throttles(client: Any, found: Sequence[Throttle]) -> None:
     _alter(client, [(of, name, changes) for (of, name), changes in by_resource.items()])
 
 
-def _alter(client: Any, wanted: Sequence[tuple[str, str, Changes]]) -> None:
+def _alter(client: AdminClient, wanted: Sequence[tuple[str, str, Changes]]) -> None:
     """IncrementalAlterConfigs; raises ``CommandFailed`` for the first resource that refuses."""
     for of, name, changes in wanted:
         config_requests.alter(client, of, name, changes, dry_run=False)

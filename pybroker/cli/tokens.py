@@ -14,10 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.changes import settled
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_time
+from pybroker.cli.retries import retried
 from pybroker.cli.transactions import duration_ms
 from pybroker_protocol.errors import ErrorCode
 
@@ -28,6 +30,7 @@ TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token, by its id
 _USER = "User"
 _COLUMNS = ("ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "LATEST")
 _BROKERS_PERIOD, _AT_ONCE = -1, -1
+_GONE_MS = -1
 _INT64_MAX = 2**63 - 1
 
 
@@ -109,7 +112,9 @@ def renew_token(
     period_ms = _period(period, "--period")
     with session.client() as client:
         request = RenewDelegationTokenRequest(hmac=_hmac_of(client, token_id), renew_period_ms=period_ms)
-        _report(session, token_id, client.ask(request))
+        reply = retried(lambda: client.ask(request))
+    _raise(reply.error_code, f"token {token_id}")
+    _report(session, token_id, reply.expiry_timestamp_ms)
 
 
 @admin_command(app, "expire")
@@ -122,15 +127,13 @@ def expire_token(
     ] = None,
 ) -> None:
     """Say when a token expires.  Whoever is connected by it stays so until the session ends."""
-    from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-
     period_ms = _AT_ONCE if period is None else _period(period, "--period")
     with session.client() as client:
-        request = ExpireDelegationTokenRequest(hmac=_hmac_of(client, token_id), expiry_time_period_ms=period_ms)
-        _report(session, token_id, client.ask(request))
+        expiry_ms = _expire(client, token_id, _hmac_of(client, token_id), period_ms)
+    _report(session, token_id, expiry_ms)
 
 
-def all_tokens(client: Any) -> list[Any]:
+def all_tokens(client: AdminClient) -> list[Any]:
     """The tokens that may be seen, none where the cluster has no tokens; whoever may not ask is told so."""
     from pybroker_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 
@@ -146,14 +149,24 @@ def all_tokens(client: Any) -> list[Any]:
     return list(described.tokens)
 
 
-def end(client: Any, hmac: bytes) -> None:
+def end(client: AdminClient, token_id: str, hmac: bytes) -> None:
     """Have a token expire at once; CommandFailed."""
+    _expire(client, token_id, hmac, _AT_ONCE)
+
+
+def _expire(client: AdminClient, token_id: str, hmac: bytes, period_ms: int) -> int:
+    """When the token expires now, in epoch milliseconds; -1 where it is gone already.  CommandFailed."""
     from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
-    _raise(client.ask(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=_AT_ONCE)).error_code)
+    request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
+    reply = retried(lambda: client.ask(request))
+    what = f"token {token_id}"
+    code = settled(client, request, reply.error_code, what)
+    _raise(code, what)
+    return int(reply.expiry_timestamp_ms) if code == reply.error_code else _GONE_MS
 
 
-def _described(client: Any, owners: list[str]) -> list[Any]:
+def _described(client: AdminClient, owners: list[str]) -> list[Any]:
     """The tokens that may be seen, by owner and id."""
     from pybroker_protocol.messages.describe_delegation_token import (
         DescribeDelegationTokenOwner,
@@ -166,7 +179,7 @@ def _described(client: Any, owners: list[str]) -> list[Any]:
     return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))
 
 
-def _hmac_of(client: Any, token_id: str) -> bytes:
+def _hmac_of(client: AdminClient, token_id: str) -> bytes:
     found = [token for token in _described(client, []) if token.token_id == token_id]
     if not found:
         raise refused(f"token {token_id}", ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
@@ -187,9 +200,8 @@ def _shown(token: Any, with_hmac: bool) -> dict[str, Any]:
     }
 
 
-def _report(session: Session, token_id: str, reply: Any) -> None:
-    _raise(reply.error_code, f"token {token_id}")
-    shown = {"id": token_id, "expires": show_time(reply.expiry_timestamp_ms)}
+def _report(session: Session, token_id: str, expiry_ms: int) -> None:
+    shown = {"id": token_id, "expires": show_time(expiry_ms)}
     session.output.result(shown, ("ID", "EXPIRES"), [tuple(shown.values())])
 
 

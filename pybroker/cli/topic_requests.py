@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pybroker.cli import config_requests
+from pybroker.cli.changes import may_be_done, settled
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.wire_requests import raise_passing
 from pybroker_protocol.messages.metadata import MetadataRequestTopic
 from pybroker_protocol.uuids import ZERO_UUID
 
 _TIMEOUT_MS: Final = 30_000
+_BROKERS_DEFAULT: Final = -1
 _BY_ID: Final = 6  # DeleteTopics names topics in another field from this version on
 
 
@@ -56,7 +59,10 @@ def create(
     *,
     dry_run: bool,
 ) -> list[dict[str, Any]]:
-    """CreateTopics: what became of each."""
+    """CreateTopics: what became of each.
+
+    One that exists after a request that got no answer counts as created where it is as asked for.
+    """
     from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
     topics = [
@@ -70,7 +76,28 @@ def create(
         for name in dict.fromkeys(names)
     ]
     request = CreateTopicsRequest(topics=topics, timeout_ms=_TIMEOUT_MS, validate_only=dry_run)
-    return _outcomes(client.ask(request, client.controller()).topics)
+    outcomes = _outcomes(client.ask(request, client.controller()).topics)
+    for each in outcomes:
+        if may_be_done(client, request, each["error_code"]):
+            if _is_as_wanted(client, each["name"], partitions, replicas, configs):
+                each["error_code"] = settled(client, request, each["error_code"], f"topic {each['name']}")
+            else:
+                each["error_message"] = "It is not as asked for, and may be another's."
+    return outcomes
+
+
+def _is_as_wanted(client: AdminClient, name: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+    """Whether a topic is as CreateTopics would make it, as far as its numbers and settings were given."""
+    [topic] = described(client, [name])
+    found = topic["partitions"]
+    if partitions not in (_BROKERS_DEFAULT, len(found)):
+        return False
+    if any(replicas not in (_BROKERS_DEFAULT, len(each["replica_nodes"])) for each in found):
+        return False
+    if not configs:
+        return True
+    its = {each["name"]: each["value"] for each in config_requests.described(client, "topic", name)}
+    return all(its.get(key) == value for key, value in configs.items())
 
 
 def delete(client: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -83,7 +110,10 @@ def delete(client: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
         request = DeleteTopicsRequest(topics=states, topic_names=[], timeout_ms=_TIMEOUT_MS)
     else:
         request = DeleteTopicsRequest(topics=[], topic_names=wanted, timeout_ms=_TIMEOUT_MS)
-    return _outcomes(client.ask(request, client.controller()).responses)
+    outcomes = _outcomes(client.ask(request, client.controller()).responses)
+    for each in outcomes:
+        each["error_code"] = settled(client, request, each["error_code"], f"topic {each['name']}")
+    return outcomes
 
 
 def set_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool) -> tuple[int, str | None]:
@@ -94,7 +124,10 @@ def set_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=dry_run)
     (result,) = client.ask(request, client.controller()).results
     raise_passing([result.error_code])
-    return int(result.error_code), result.error_message
+    code = int(result.error_code)
+    if may_be_done(client, request, code) and _is_as_wanted(client, name, count, _BROKERS_DEFAULT, {}):
+        code = settled(client, request, code, f"topic {name}")
+    return code, result.error_message
 
 
 def _outcomes(results: Sequence[Any]) -> list[dict[str, Any]]:

@@ -15,13 +15,14 @@ import typer
 from pybroker.cli import config_requests, log_requests, topic_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
 from pybroker.cli.output import Output, show_size
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
+from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 from pybroker_protocol.uuids import uuid_text
 
@@ -38,7 +39,7 @@ def kafka_uuid(uuid: bytes | None) -> str | None:
     return None if uuid is None else uuid_text(uuid)
 
 
-def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, Any]]:
+def describe_existing(client: AdminClient, names: list[str] | None) -> list[dict[str, Any]]:
     """Metadata of the named topics (``None``: all) by name; raises ``CommandFailed`` for one that is missing."""
     topics, failures = describe_all(client, names)
     if failures:
@@ -46,7 +47,7 @@ def describe_existing(client: Any, names: list[str] | None) -> list[dict[str, An
     return topics
 
 
-def describe_all(client: Any, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
+def describe_all(client: AdminClient, names: list[str] | None) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
     """Metadata of those of the topics that there are, by name, and why there is none of the others."""
     answers: list[dict[str, Any]] = retried(lambda: topic_requests.described(client, names))
     topics = sorted((each for each in answers if not each["error_code"]), key=lambda each: str(each["name"]))
@@ -117,8 +118,8 @@ def create_topics(
         raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
     with session.client() as client:
         answers = retried(lambda: topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run))
-    ignored = {TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    report(session.output, answers, done="valid" if dry_run else "created", ignored=ignored)
+    known = {TOPIC_ALREADY_EXISTS: "exists"} if if_not_exists else {}
+    report(session.output, answers, done="valid" if dry_run else "created", known=known)
 
 
 @admin_command(app, "delete")
@@ -131,26 +132,25 @@ def delete_topics(
     """Delete topics and all their records."""
     with session.client() as client:
         answers = retried(lambda: topic_requests.delete(client, names))
-    ignored = {UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    report(session.output, answers, done="deleted", ignored=ignored)
+    known = {UNKNOWN_TOPIC_OR_PARTITION: "missing"} if if_exists else {}
+    report(session.output, answers, done="deleted", known=known)
 
 
-def report(output: Output, answers: list[dict[str, Any]], *, done: str, ignored: set[int]) -> None:
-    """Print what became of each topic; raises ``CommandFailed`` when one failed for a reason not in ``ignored``."""
+def report(output: Output, answers: list[dict[str, Any]], *, done: str, known: Mapping[int, str]) -> None:
+    """Print what became of each topic; ``CommandFailed`` where one failed, but for errors that are ``known``."""
     results: list[dict[str, Any]] = []
-    failures = 0
+    failures: list[CommandFailed] = []
     for answer in answers:
-        code = answer["error_code"]
-        failures += code != 0 and code not in ignored
-        result = {"name": answer["name"], "status": describe_error_code(code) if code else done}
-        if code and answer.get("error_message"):
-            result["message"] = answer["error_message"]
+        code, message = answer["error_code"], answer.get("error_message")
+        status = done if code == 0 else known.get(code) or describe_error_code(code)
+        result = {"name": answer["name"], "status": status}
+        if code and message:
+            result["message"] = message
+        if code and code not in known:
+            failures.append(refused(f"topic {answer['name']}", code, message))
         results.append(result)
-    rows = [(result["name"], result["status"], result.get("message")) for result in results]
-    output.result(results, ("NAME", "STATUS", "MESSAGE"), rows)
-    if failures:
-        output.flush()
-        raise CommandFailed(f"{failures} of {len(answers)} topics failed")
+    output.result(results, ("NAME", "STATUS"), [(result["name"], result["status"]) for result in results])
+    fail_for(failures, output)
 
 
 @admin_command(app, "describe")
@@ -216,9 +216,11 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
         output.table(columns, rows)
 
 
-def add_sizes(client: Any, topics: list[dict[str, Any]]) -> None:
+def add_sizes(client: AdminClient, topics: list[dict[str, Any]]) -> None:
     """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic, of all partitions."""
-    directories, codes = retried(lambda: log_requests.log_directories(client, brokers(client)), finds_brokers=True)
+    directories, codes = retried(
+        lambda: log_requests.log_directories(client, brokers(client)), passes=is_passing_with_brokers
+    )
     for broker_id, code in codes.items():
         raise refused(f"log dirs of broker {broker_id}", code)
     sizes: dict[tuple[str, int], dict[int, int]] = {}
@@ -279,7 +281,9 @@ def delete_records(
     fail_for(failures, session.output)
 
 
-def delete_before(client: Any, offsets: Mapping[Partition, int], timeout_s: float) -> dict[Partition, tuple[int, int]]:
+def delete_before(
+    client: AdminClient, offsets: Mapping[Partition, int], timeout_s: float
+) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and where its log begins now."""
     timeout_ms = int(1000 * timeout_s)
     return asked_of_leaders(
@@ -288,7 +292,7 @@ def delete_before(client: Any, offsets: Mapping[Partition, int], timeout_s: floa
 
 
 def ends_of_deletion(
-    client: Any, partitions: Iterable[Partition], before_offset: int | None, time_ms: int | None
+    client: AdminClient, partitions: Iterable[Partition], before_offset: int | None, time_ms: int | None
 ) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
 
@@ -305,7 +309,9 @@ def ends_of_deletion(
     return {partition: ends[partition] if found == (0, -1) else found for partition, found in timed.items()}
 
 
-def offsets_at(client: Any, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, tuple[int, int]]:
+def offsets_at(
+    client: AdminClient, partitions: Iterable[Partition], timestamp: int
+) -> dict[Partition, tuple[int, int]]:
     """As ``log_requests.offsets_at``, of leaders that may move."""
     return asked_of_leaders(client, partitions, lambda leaders: log_requests.offsets_at(client, leaders, timestamp))
 
@@ -316,7 +322,7 @@ def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: b
     return (under_replicated and lacks_replicas) or (unavailable and partition["leader_id"] < 0)
 
 
-def describe_one(client: Any, topic: dict[str, Any]) -> dict[str, Any]:
+def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
     """One topic's document: metadata, modified settings, and offsets where a leader can tell them."""
     name = topic["name"]
     led = [Partition(name, p["partition_index"]) for p in topic["partitions"] if p["leader_id"] >= 0]
@@ -357,7 +363,7 @@ def offset_of(answers: dict[Partition, tuple[int, int]], partition: Partition) -
     return offset
 
 
-def topic_configs(client: Any, name: str) -> dict[str, dict[str, Any]]:
+def topic_configs(client: AdminClient, name: str) -> dict[str, dict[str, Any]]:
     """All settings of a topic by name."""
     return {config["name"]: config for config in config_requests.described(client, "topic", name)}
 
@@ -371,7 +377,7 @@ def is_own(config: dict[str, Any]) -> bool:
 def show_configs(
     session: Session,
     *,
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults as well.")] = False,
 ) -> None:
     """Show the settings of a topic and where each comes from."""
@@ -387,7 +393,7 @@ def show_configs(
 def alter_topic(
     session: Session,
     *,
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="New count; it can only grow.")
     ] = None,
@@ -423,7 +429,7 @@ def alter_topic(
     session.output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
 
 
-def add_partitions(client: Any, name: str, count: int, *, dry_run: bool) -> None:
+def add_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool) -> None:
     """CreatePartitions for one topic, to ``count`` in all."""
     code, message = retried(lambda: topic_requests.set_partitions(client, name, count, dry_run=dry_run))
     if code:

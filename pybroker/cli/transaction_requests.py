@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import NO_LEADER, Partition
 from pybroker.cli.wire_requests import CoordinatorType, brokers, find_coordinators, raise_passing
@@ -55,7 +56,7 @@ class Producer(NamedTuple):
 
 
 def list_transactions(
-    client: Any,
+    client: AdminClient,
     *,
     states: Iterable[str] = (),
     producer_ids: Iterable[int] = (),
@@ -88,7 +89,7 @@ def list_transactions(
     return sorted(found), unknown
 
 
-def describe_transactions(client: Any, transactional_ids: Iterable[str]) -> dict[str, Transaction | int]:
+def describe_transactions(client: AdminClient, transactional_ids: Iterable[str]) -> dict[str, Transaction | int]:
     """Each id's transaction, or the error code that its coordinator answered with."""
     from pybroker_protocol.messages.describe_transactions import DescribeTransactionsRequest
 
@@ -113,7 +114,7 @@ def describe_transactions(client: Any, transactional_ids: Iterable[str]) -> dict
     return found
 
 
-def describe_producers(client: Any, leaders: Mapping[Partition, int]) -> dict[Partition, list[Producer] | int]:
+def describe_producers(client: AdminClient, leaders: Mapping[Partition, int]) -> dict[Partition, list[Producer] | int]:
     """The producers that the leader of each partition remembers, or the error code in their place."""
     found: dict[Partition, list[Producer] | int] = {}
     by_leader: dict[int, list[Partition]] = {}
@@ -127,7 +128,9 @@ def describe_producers(client: Any, leaders: Mapping[Partition, int]) -> dict[Pa
     return found
 
 
-def _describe_producers(client: Any, leader: int, partitions: list[Partition]) -> dict[Partition, list[Producer] | int]:
+def _describe_producers(
+    client: AdminClient, leader: int, partitions: list[Partition]
+) -> dict[Partition, list[Producer] | int]:
     from pybroker_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
     indexes: dict[str, list[int]] = {}
@@ -158,7 +161,12 @@ def _producer(state: Any) -> Producer:
 
 
 def write_abort_marker(
-    client: Any, leader: int, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    client: AdminClient,
+    leader: int,
+    partition: Partition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
 ) -> int:
     """End a producer's open transaction in one partition as aborted; the partition's error code.
 
@@ -183,7 +191,7 @@ def write_abort_marker(
     return code
 
 
-def fence_producer(client: Any, transaction: Transaction) -> tuple[int, int]:
+def fence_producer(client: AdminClient, transaction: Transaction) -> tuple[int, int]:
     """Abort what the id has open and fence its producer by taking the next epoch; the new producer id and epoch.
 
     The id keeps its own time-out, which the next producer would otherwise find changed.

@@ -13,13 +13,14 @@ import typer
 from pybroker.cli import hanging_transactions
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.connection import retried
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
 from pybroker.cli.output import remark, show_duration, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
+from pybroker.cli.retries import retried
 from pybroker.cli.transaction_requests import Producer, Transaction
 from pybroker_protocol.errors import ErrorCode
 
@@ -220,8 +221,8 @@ def find_hanging(
 def abort(
     session: Session,
     *,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC")],
-    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0)],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Of the partition.")],
+    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="Its number.")],
     start_offset: Annotated[
         int, typer.Option("--start-offset", metavar="N", min=0, help="Where the transaction begins in the partition.")
     ],
@@ -230,26 +231,35 @@ def abort(
     partition = Partition(topic, index)
     with session.client() as client:
         chosen = choose_partitions(client, [f"{topic}:{index}"])
-        answers = asked_of_leaders(client, chosen, lambda leaders: requests.describe_producers(client, leaders))
-        answer = answers[partition]
-        if isinstance(answer, int):
-            raise refused(partition, answer)
-        open_there = [producer for producer in answer if producer.txn_start_offset == start_offset]
-        if not open_there:
-            raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
-        producer = open_there[0]
-        identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
-        code = asked_of_leaders(
-            client,
-            chosen,
-            lambda leaders: requests.write_abort_marker(client, leaders[partition], partition, *identity),
-        )
-    if code:
-        raise refused(partition, code)
+        seen: list[Producer] = []
+        asked_of_leaders(client, chosen, lambda leaders: end_open(client, leaders, partition, start_offset, seen))
+    producer = seen[0]
     document = {**producer_entry(partition, producer), "status": "aborted"}
     names = ("topic", "partition", "txn_start_offset", "producer_id", "producer_epoch", "status")
     columns = ("TOPIC", "PARTITION", "TXN-START-OFFSET", "PRODUCER-ID", "EPOCH", "STATUS")
     session.output.result([document], columns, [[document[name] for name in names]])
+
+
+def end_open(
+    client: AdminClient, leaders: dict[Partition, int], partition: Partition, start_offset: int, seen: list[Producer]
+) -> None:
+    """Abort the transaction that begins there; ``seen`` gets its producer.  CommandFailed where there is none.
+
+    Each attempt looks first: behind a marker whose answer was lost, the same producer may be in its next transaction.
+    """
+    answer = requests.describe_producers(client, leaders)[partition]
+    if isinstance(answer, int):
+        raise refused(partition, answer)
+    producer = next((each for each in answer if each.txn_start_offset == start_offset), None)
+    if producer is None:
+        if seen:
+            remark(f"{partition}: the transaction was ended while an answer of its leader was lost")
+            return
+        raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
+    seen[:] = [producer]
+    identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+    if code := requests.write_abort_marker(client, leaders[partition], partition, *identity):
+        raise refused(partition, code)
 
 
 @admin_command(app, "terminate")

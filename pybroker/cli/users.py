@@ -16,12 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
+from pybroker.cli.changes import settled
 from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.connection import RETRY_BACKOFF_S, admin_client, retried
+from pybroker.cli.connection import AdminClient, admin_client
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
+from pybroker.cli.retries import RETRY_BACKOFF_S, retried
 from pybroker.security.scram import (
     BY_TYPE,
     ITERATIONS_MAX,
@@ -118,7 +120,7 @@ def _numbers(mechanisms: Sequence[str]) -> list[int]:
     return [MECHANISMS[name.upper()].type for name in dict.fromkeys(mechanisms)]
 
 
-def described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
+def described(client: AdminClient, names: Sequence[str]) -> dict[str, dict[int, int]]:
     """Iterations by mechanism of the users that exist, all or those named; CommandFailed."""
     from pybroker_protocol.messages.describe_user_scram_credentials import (
         DescribeUserScramCredentialsRequest,
@@ -137,7 +139,7 @@ def described(client: Any, names: Sequence[str]) -> dict[str, dict[int, int]]:
     return found
 
 
-def _existing(client: Any, name: str) -> list[int]:
+def _existing(client: AdminClient, name: str) -> list[int]:
     """The mechanisms that the user has."""
     found = described(client, [name])
     if name not in found:
@@ -146,7 +148,7 @@ def _existing(client: Any, name: str) -> list[int]:
 
 
 def set_password(
-    client: Any, name: str, password: str, numbers: Sequence[int], iterations: int = ITERATIONS_MIN
+    client: AdminClient, name: str, password: str, numbers: Sequence[int], iterations: int = ITERATIONS_MIN
 ) -> None:
     """Have a user, new or not, log in by these mechanisms with a password; CommandFailed."""
     from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
@@ -160,7 +162,7 @@ def set_password(
         _alter(client, name, upsertions=[upsertion])
 
 
-def remove(client: Any, name: str, numbers: Iterable[int]) -> None:
+def remove(client: AdminClient, name: str, numbers: Iterable[int]) -> None:
     """Have a user log in by these mechanisms no more; CommandFailed."""
     from pybroker_protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
@@ -169,7 +171,7 @@ def remove(client: Any, name: str, numbers: Iterable[int]) -> None:
 
 
 @contextmanager
-def acting_as(session: Session, client: Any, name: str) -> Iterator[Any]:
+def acting_as(session: Session, client: AdminClient, name: str) -> Iterator[AdminClient]:
     """An admin client that has logged in as a user of SCRAM; CommandFailed where the session's address takes no such.
 
     For what nobody but the user itself may ask.  It gets a password that nobody learns, and has none afterwards.
@@ -193,7 +195,7 @@ def acting_as(session: Session, client: Any, name: str) -> Iterator[Any]:
         remove(client, name, numbers)
 
 
-def _first_that_opens(stack: ExitStack, logins: Sequence[ClientOptions]) -> Any:
+def _first_that_opens(stack: ExitStack, logins: Sequence[ClientOptions]) -> AdminClient:
     """A client by the first login that a broker takes, which may learn of a new password a moment later."""
     give_up_s = time.monotonic() + _LOGIN_PATIENCE_S
     while True:
@@ -206,14 +208,15 @@ def _first_that_opens(stack: ExitStack, logins: Sequence[ClientOptions]) -> Any:
         time.sleep(RETRY_BACKOFF_S)
 
 
-def _alter(client: Any, name: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:
+def _alter(client: AdminClient, name: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:
     """One change: Kafka takes no two of one user in a request."""
     from pybroker_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
     request = AlterUserScramCredentialsRequest(deletions=list(deletions), upsertions=list(upsertions))
     reply = retried(lambda: client.ask(request))
     for result in reply.results:
-        _raise_error(f"user {name}", result)
+        if settled(client, request, result.error_code, f"user {name}"):
+            _raise_error(f"user {name}", result)
 
 
 def _raise_error(what: str, answer: Any) -> None:

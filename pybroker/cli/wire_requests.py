@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from pybroker.cli.connection import AdminClient, Passing
+from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import named_error
+from pybroker.cli.retries import Passing
 from pybroker_protocol.errors import ErrorCode
 
 # What passes by itself: a coordinator that loads or moves, a leader that moves, a transaction that is being ended.

@@ -117,14 +117,6 @@ def test_each_setting_without_effect_is_named_in_a_line(tmp_path: Path) -> None:
     assert [line.split(": ")[1].split(" ")[0] for line in lines] == ["num.io.threads", "num.network.threads"]
 
 
-def test_first_broker_of_a_cluster_says_in_one_line_what_it_waits_for(tmp_path: Path) -> None:
-    with serve_on(tmp_path / "data", "--metadata", f"sqlite://{tmp_path}/metadata.db"):
-        pass
-    lines = [line for line in (tmp_path / "stderr.log").read_text().splitlines() if " WARNING " in line]
-    assert len(lines) == 1
-    assert "groups and transactions cannot begin before more join" in lines[0]
-
-
 def test_start_says_in_one_line_which_broker_it_is(tmp_path: Path) -> None:
     dirs = f"{tmp_path}/data,{tmp_path}/more"
     arguments = ("--listen", "127.0.0.1:0", "--listen", "localhost:0", "--set", "node.id=7")

@@ -393,3 +393,11 @@ def test_worker_that_is_stopped_in_the_middle_of_a_write_is_killed_and_started_a
         assert served.stop() == 0
     line = rf"worker {writer.broker_id - 1} \(process {writer.pid}\) was stopped while it writes metadata: killed"
     assert len(re.findall(line, (tmp_path / "stderr.log").read_text())) == 1
+
+
+def test_a_clean_start_and_end_of_workers_warns_of_nothing(tmp_path: Path) -> None:
+    with workers(tmp_path / "data", 3):
+        pass
+    said = (tmp_path / "stderr.log").read_text()
+    assert said.count(" serves as node ") == 3
+    assert [line for line in said.splitlines() if " INFO " not in line] == []

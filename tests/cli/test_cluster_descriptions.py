@@ -76,7 +76,12 @@ def test_level_of_a_feature_is_lowered_and_raised_again() -> None:
         assert before > 0
         refused = cli.run("features", "set", f"{name}=0")
         assert refused.returncode == 1
-        assert refused.stderr.startswith(b"pybroker: feature")
+        assert refused.stderr.startswith(b"pybroker: features: INVALID_UPDATE_VERSION: Invalid update version 0")
+        assert refused.stderr.endswith(f"\n{name} would be lowered: --downgrade asks for that\n".encode())
+        lossy = cli.run("features", "set", "metadata.version=20", "--downgrade")
+        assert lossy.returncode == 1
+        assert lossy.stderr.endswith(b"This command asks for no downgrade that may lose metadata.\n")
+        assert b"would be lowered" not in cli.run("features", "set", f"{name}=99").stderr
         cli.ok("features", "set", f"{name}=0", "--downgrade", "--dry-run")
         assert level() == before
         assert cli.json("features", "set", f"{name}=0", "--downgrade") == [

@@ -223,3 +223,14 @@ def test_a_token_that_is_not_fresh_any_more_is_fetched_anew(monkeypatch: pytest.
         for now[0], count in ((1, 1), (479, 1), (480, 2)):
             tokens.token()
             assert len(Endpoint.asked) == count
+
+
+def test_a_file_with_passwords_that_everybody_may_read_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("sasl.password=x\n")
+    file.chmod(0o644)
+    for _ in range(2):
+        file_settings(str(file), lambda _: True)
+    assert capsys.readouterr().err.count("everybody on this machine may read it") == 1

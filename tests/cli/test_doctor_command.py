@@ -20,9 +20,9 @@ from harness.pybroker_process import PybrokerProcess
 from pybroker.cli import cluster_checks, doctor, host_checks
 from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.findings import Finding, Status, shown_bytes
+from pybroker.cli.findings import Finding, Status
 from pybroker.cli.host_checks import host_findings, lock_holder
-from pybroker.cli.output import Output
+from pybroker.cli.output import Output, show_size
 from pybroker.cli.partition_leaders import Partition
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
@@ -357,7 +357,7 @@ def test_a_disk_without_room_is_told(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     found = host_checks._disk(tmp_path)
     assert found.status is status
-    assert shown_bytes(free) in found.message
+    assert (show_size(free) or "") in found.message
 
 
 @pytest.mark.parametrize(
@@ -381,3 +381,12 @@ def test_a_limit_of_the_size_of_files_below_a_segments_is_told(monkeypatch: pyte
     limits["Max address space"] = -1
     assert host_checks._limits(None, 1).status is Status.OK
     assert host_checks._limits(None, 1 << 30).status is Status.WARNING, "more segments than maps"
+
+
+def test_a_lock_is_asked_for_in_the_layout_of_its_system() -> None:
+    of_linux = b"\1\0\0\0\0\0\0\0" + bytes(16) + (4242).to_bytes(4, "little") + bytes(4)
+    of_macos = bytes(16) + (4242).to_bytes(4, "little") + b"\1\0\0\0"
+    assert host_checks.LOCK_OF_LINUX.unpacked(of_linux) == (1, 4242)
+    assert host_checks.LOCK_OF_MACOS.unpacked(of_macos) == (1, 4242)
+    assert host_checks.LOCK_OF_LINUX.packed(1) == b"\1\0" + bytes(30)
+    assert host_checks.LOCK_OF_MACOS.packed(3) == bytes(20) + b"\3\0\0\0"

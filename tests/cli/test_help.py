@@ -11,6 +11,7 @@ import typer
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.app import command_of
+from pybroker.cli.command_names import COMMANDS
 from tests.cli.command import COMMAND
 
 
@@ -55,3 +56,13 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
         return subprocess.run([*command, *arguments], capture_output=True, check=True, timeout=PATIENCE_S).stdout
 
     assert said(sys.executable, "-m", "pybroker") == said(COMMAND)
+
+
+def test_the_commands_stand_in_the_order_of_their_names() -> None:
+    assert tuple(command_of().commands) == COMMANDS
+
+
+def test_a_paragraph_of_help_is_as_wide_as_the_terminal() -> None:
+    texts = [command_of().commands["partitions"].commands["reassign"].help, command_of().commands["users"].help]
+    assert all("\n" not in paragraph for text in texts for paragraph in text.split("\n\n"))
+    assert len(texts[0].split("\n\n")) == 2

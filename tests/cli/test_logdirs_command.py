@@ -10,8 +10,8 @@ import pytest
 from pybroker.cli import logdirs
 from pybroker.cli.admin_command import Session
 from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.connection import UnknownBroker
 from pybroker.cli.output import Output
+from pybroker.cli.retries import UnknownBroker
 
 
 class Connected(Session):

@@ -7,7 +7,7 @@ from harness.waiting import wait_until
 from kafka import KafkaProducer
 
 from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.partitions import Reassignment, settled
+from pybroker.cli.partitions import Reassignment, at_rest
 from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
@@ -55,7 +55,7 @@ def test_partitions_move_where_they_are_told_to(cli: CommandLine, kafka_cluster:
 
 def test_broker_that_is_left_out_has_nothing_any_more(cli: CommandLine, kafka_cluster: Cluster) -> None:
     heading, *rows = cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait")
-    assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS", "MESSAGE"]
+    assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS"]
     assert [row.split("\t")[4] for row in rows] == ["moved"] * len(rows)
     assert all(sorted(each) == [1, 2] for each in replicas(kafka_cluster))
     assert cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait") == [heading]
@@ -177,7 +177,7 @@ def test_preferred_replicas_lead_again_and_uncleanly_who_is_there(cli: CommandLi
     wait_until(lambda: kafka_cluster.leader("orders", 0) is None, "nobody leads")
     refused = cli.run("partitions", "elect", "orders:0")
     assert refused.returncode == 1
-    assert b"1 of 1 partitions failed" in refused.stderr
+    assert b"pybroker: " in refused.stderr
     cli.ok("partitions", "elect", "orders:0", "--unclean")
     assert partition(kafka_cluster).leader == other
 
@@ -201,6 +201,6 @@ def test_nonsense_is_refused(cli: CommandLine) -> None:
 @pytest.mark.parametrize("now", [[1, 2, 3, 4], [2, 3, 4]], ids=["still under way", "it has ended meanwhile"])
 def test_a_move_counts_by_its_end_though_it_ends_while_the_command_asks(now: list[int]) -> None:
     moving = Reassignment([1, 2, 3, 4], adding=[4], removing=[1])
-    assert settled({Partition("orders", 0): now}, {Partition("orders", 0): moving}) == {
+    assert at_rest({Partition("orders", 0): now}, {Partition("orders", 0): moving}) == {
         Partition("orders", 0): [2, 3, 4]
     }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import wait_until
 
-from pybroker import limits
+from pybroker import cluster_limits, limits
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker.cluster.internal_topics import lacks_brokers
 from pybroker.cluster.operations import NewTopic
+from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 
 from .fakes import FakeCluster
@@ -249,3 +252,18 @@ def test_refusal_for_too_few_brokers_names_the_setting(tmp_path: Path, caplog: p
     cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC)
     assert "(offsets.topic.replication.factor)" in caplog.text
     cluster.close()
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_too_few_brokers_are_told_of_once_others_had_time_to_join(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    settings = {"pybroker.metadata": f"sqlite://{tmp_path / 'shared.db'}"}
+    with ExitStack() as stack:
+        if not more:
+            monkeypatch.setattr(cluster_limits, "BROKERS_AWAITED_MS", 10)
+        for node_id in range(1, 2 + more):
+            stack.enter_context(Broker({**settings, "node.id": node_id}, data_dir=tmp_path / str(node_id)))
+        if not more:
+            wait_until(lambda: "1 broker is registered" in caplog.text, "it is told")
+    assert caplog.text.count("registered, so that") == (0 if more else 1)

@@ -1,0 +1,52 @@
+"""What is asked again, because it passes by itself: for how long, and how often.
+
+Owns: the one loop of all commands, and the two errors of the commands' own client that it asks again after.  Which
+answers of brokers pass is ``wire_requests``', which errors of librdkafka ``data_clients``', and what the repeat of a
+change means ``changes``'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pybroker.cli.failure import CommandFailed
+
+T = TypeVar("T")
+
+# How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
+RETRY_TIMEOUT_S: Final = 20.0
+RETRY_BACKOFF_S: Final = 0.1
+
+
+class Passing(CommandFailed):
+    """A broker's answer that may be another in a moment, or one that did not come."""
+
+
+class UnknownBroker(CommandFailed):
+    """No broker of this id is in the cluster, or none that runs."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether what was asked of a broker that must be there may be answered in a moment."""
+    return isinstance(error, Passing)
+
+
+def is_passing_with_brokers(error: Exception) -> bool:
+    """The same for a call that finds out which brokers run and asks those: one may be gone when it is asked."""
+    return isinstance(error, (Passing, UnknownBroker))
+
+
+def retried(
+    call: Callable[[], T], timeout_s: float = RETRY_TIMEOUT_S, passes: Callable[[Exception], bool] = is_passing
+) -> T:
+    """``call()``, again while it raises what ``passes`` by itself, until ``timeout_s`` is over; its last error then."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            if not passes(error) or time.monotonic() >= deadline_s:
+                raise
+            time.sleep(RETRY_BACKOFF_S)
