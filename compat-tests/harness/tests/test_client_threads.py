@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-import threading
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
-from harness.client_threads import client_threads, hanging_calls, left_behind, referred_to_by
-from harness.waiting import PATIENCE_S, wait_until
-from pybroker.pipeline.topics.client_calls import NoAnswer, answered
+from harness.client_threads import are_kept_by_the_library, client_threads, left_behind, referred_to_by
+from harness.waiting import PATIENCE_S
 from pybroker.testing import Broker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux names the threads of a process")
@@ -60,14 +59,21 @@ def test_who_keeps_a_client_is_named() -> None:
     assert "list" not in chain, keeper
 
 
-def test_a_call_that_does_not_come_back_is_named_for_as_long_as_it_hangs() -> None:
-    let_go = threading.Event()
+def test_an_error_that_nothing_in_python_refers_to_keeps_the_clients_of_its_traceback() -> None:
+    errors: list[KafkaException] = []
 
-    def call() -> None:
-        let_go.wait(PATIENCE_S)
+    def fail() -> None:
+        try:
+            raise KafkaException("fenced")
+        except KafkaException as error:
+            errors.append(error)
 
-    with pytest.raises(NoAnswer):
-        answered(call, within_s=0.01)
-    assert hanging_calls() == ["librdkafka call"]
-    let_go.set()
-    wait_until(lambda: not hanging_calls(), "it comes back")
+    fail()
+    assert not are_kept_by_the_library(), "a list refers to it"
+    address = ctypes.py_object(errors[0])
+    ctypes.pythonapi.Py_IncRef(address)
+    del address
+    lost = id(errors.pop())
+    assert are_kept_by_the_library()
+    ctypes.pythonapi.Py_DecRef(ctypes.cast(lost, ctypes.py_object))
+    assert not are_kept_by_the_library()

@@ -57,15 +57,10 @@ def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_AN
     def run() -> None:
         try:
             call(*arguments)
-        except KafkaException as error:
-            # On a busy machine the library sometimes never lets go of the error that it raises.  Whose traceback has
-            # this call would keep the client for ever, and what its callers' frames refer to.
-            errors.append(KafkaException(*error.args))
-            error.__traceback__ = None
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name=f"librdkafka {call.__name__}", daemon=True)
+    thread = threading.Thread(target=run, name=call.__name__, daemon=True)
     thread.start()
     thread.join(within_s)
     if thread.is_alive():
