@@ -192,6 +192,7 @@ def test_health_is_asked_of_the_listener_for_the_host_where_none_is_given() -> N
         ("SSL://0.0.0.0:9094", ("127.0.0.1", 9094, True)),
         ("SASL_SSL://10.0.0.7:9094", ("10.0.0.7", 9094, True)),
         ("PLAINTEXT://[::1]:9095", ("::1", 9095, False)),
+        ("PLAINTEXT://[::]:9095", ("::1", 9095, False)),
     ],
 )
 def test_health_is_asked_of_the_first_listener_for_clients(listeners: str, asked: tuple[str, int, bool]) -> None:
