@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
@@ -97,6 +97,7 @@ class BrokerServer:
         self._own_process = own_process
         self.services = Services()
         self.endpoints: list[AdvertisedListener] = []
+        self.bound: list[list[tuple[Any, ...]]] = []  # the sockets' addresses, of each endpoint
         self._on_failure = on_failure
         self._sockets: SocketServer | None = None
         self._logs: LogManager | None = None
@@ -293,6 +294,7 @@ class BrokerServer:
             host, port = listener.advertised(bound.port)
             endpoints[listener.name] = Endpoint(host, port, listener.security_protocol_id)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
+            self.bound.append(bound.addresses)
             if bound.reaches_beyond_this_machine and not doors[listener.name].knows_who_comes:
                 unguarded.append(listener.name)
         if unguarded:

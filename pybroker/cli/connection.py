@@ -29,6 +29,7 @@ from pybroker.cli.client_settings import (
     parse_addresses,
 )
 from pybroker.cli.failure import CommandFailed
+from pybroker.cli.options import INT32_MAX
 from pybroker.cli.reach import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
 from pybroker.cli.retries import Passing, UnknownBroker
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -192,6 +193,6 @@ def _seconds(settings: ClientSettings, name: str, default: float) -> float:
     text = settings.texts.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise typer.BadParameter(f"-X {name}: {text!r} is no number of milliseconds")
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= INT32_MAX):
+        raise typer.BadParameter(f"-X {name}: {text!r} is no number of milliseconds from 1 to {INT32_MAX}")
     return int(text) / 1_000

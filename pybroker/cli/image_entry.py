@@ -5,11 +5,14 @@ The arguments are those of ``pybroker serve``, which runs in this process, the c
 Owns no name of a variable (``image_settings``) and no setting's meaning (``config``).
 
 The later wins: SETTINGS_FILE or ``--config``, variables, arguments.
+
+Invariant: no value of a variable is an argument of a process: it may be a secret.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -79,12 +82,31 @@ def serve_arguments(arguments: Sequence[str], options: Namespace, environment: M
     passed_over = {"listeners"} if options.listen else set()
     passed_over |= {"log.dir", "log.dirs"} if options.data_dir is not None else set()
     variables = {name: value for name, value in own.items() if name not in passed_over}
+    if options.workers is not None:
+        return [*added, *arguments, "--config", hidden_file({**of_file, **variables})]
     return [*added, *as_arguments(variables), *arguments, *as_arguments(listeners)]
 
 
 def as_arguments(settings: Mapping[str, str]) -> list[str]:
     """The settings as ``pybroker serve`` takes them."""
     return [f"--set={name}={value}" for name, value in settings.items()]
+
+
+def hidden_file(settings: Mapping[str, str]) -> str:
+    """The path of a file of properties that is in memory, for as long as this process lives.
+
+    Workers are processes, and everybody on the machine sees the arguments of a process, but not its files.
+    """
+    text = "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
+    descriptor = os.memfd_create("settings")
+    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+        file.write(text)
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def escaped(text: str) -> str:
+    """A key or a value as Java's properties have it."""
+    return re.sub(r"[\\=:#! ]", r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def known(settings: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 2.0
 API_VERSIONS: Final = 18
 NULL_CLIENT_ID: Final = -1
 _LOOPBACK: Final = "127.0.0.1"
-_WILDCARDS: Final = ("", "0.0.0.0", "[::]")
+_LOOPBACKS: Final = {"": _LOOPBACK, "0.0.0.0": _LOOPBACK, "[::]": "::1"}
 
 
 def is_healthy(host: str, port: int, *, has_tls: bool = False) -> bool:
@@ -66,7 +66,7 @@ def listener_to_ask(environment: Mapping[str, str]) -> tuple[str, int, bool]:
         name, _, address = listener.partition("://")
         host, _, port = address.rpartition(":")
         if name.upper() not in controllers:
-            return _LOOPBACK if host in _WILDCARDS else host.strip("[]"), int(port), _has_tls(name, given)
+            return _LOOPBACKS.get(host, host.strip("[]")), int(port), _has_tls(name, given)
     raise ValueError(f"{listeners} names no listener for clients")
 
 

@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from pybroker.cli import wire_requests
+from pybroker.cli import topic_requests, wire_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.changes import remark_on_repeat, settled
+from pybroker.cli.changes import may_be_done, remark_on_repeat, settled
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, refused
 from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
@@ -36,6 +37,7 @@ app = typer.Typer(help="Move partitions to other brokers, and elect their leader
 
 PREFERRED, UNCLEAN = 0, 1  # the election types of ElectLeaders
 _PAUSE_S = 0.2
+_KNOWN_WITHIN_S = 5.0
 _LOOK_S = 1.0  # so often it is asked how much was copied
 _REMOVING = '"pybroker partitions reassignments --remove-throttle"'
 
@@ -132,7 +134,7 @@ def reassign(
         now = {each: list(state["replica_nodes"]) for each, state in choose(client, partitions, everything).items()}
         if cancel:
             taken_back = dict.fromkeys(each for each in under_way if each in now)
-            answers = alter(client, taken_back)
+            answers = alter(client, taken_back, under_way)
             remove_throttle(client, by_topic(taken_back))
             report(session, now, taken_back, answers, done="cancelled")
             return
@@ -148,6 +150,7 @@ def reassign(
         begun = [each for each, (code, _) in answers.items() if not code]
         if wait:
             wait_until_moved(client, begun, stalled_after)
+            answers |= not_moved(client, {each: changed[each] for each in begun})
         if throttle is not None and (wait or not begun):
             remove_throttle(client, by_topic(changed))
     report(session, now, changed, answers, done="moved" if wait else "started")
@@ -184,8 +187,12 @@ def planned(
     return plan
 
 
-def alter(client: AdminClient, wanted: Mapping[Partition, list[int] | None]) -> dict[Partition, Answer]:
-    """AlterPartitionReassignments; ``None`` cancels.  Answers by partition."""
+def alter(
+    client: AdminClient,
+    wanted: Mapping[Partition, list[int] | None],
+    under_way: Mapping[Partition, Reassignment] = MappingProxyType({}),
+) -> dict[Partition, Answer]:
+    """AlterPartitionReassignments; ``None`` cancels what was ``under_way``.  Answers by partition."""
     from pybroker_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         ReassignablePartition,
@@ -205,10 +212,35 @@ def alter(client: AdminClient, wanted: Mapping[Partition, list[int] | None]) -> 
     response = retried(lambda: client.ask(request))
     raise_whole(response.error_code, response.error_message)
     answers = {Partition(topic.name, at.partition_index): at for topic in response.responses for at in topic.partitions}
-    return {
-        partition: (settled(client, request, at.error_code, str(partition)), at.error_message)
-        for partition, at in answers.items()
+    # A move that is under way no more may have come to its end instead.
+    before = {
+        each: set(under_way[each].replicas) - set(under_way[each].adding)
+        for each, at in answers.items()
+        if may_be_done(client, request, at.error_code)
     }
+    moved = elsewhere(client, before) if before else {}
+    return {
+        each: (at.error_code if each in moved else settled(client, request, at.error_code, str(each)), at.error_message)
+        for each, at in answers.items()
+    }
+
+
+def elsewhere(client: AdminClient, wanted: Mapping[Partition, Iterable[int]]) -> dict[Partition, list[int]]:
+    """The replicas of those partitions that have not the ``wanted`` ones; none of a partition that is gone.
+
+    A broker that is asked may know a moment later what the controller knows.
+    """
+    deadline_s = time.monotonic() + _KNOWN_WITHIN_S
+    while True:
+        now = {
+            Partition(topic["name"], each["partition_index"]): each["replica_nodes"]
+            for topic in topic_requests.described(client, sorted(by_topic(wanted)))
+            for each in topic["partitions"]
+        }
+        found = {each: now.get(each, []) for each in wanted if set(now.get(each, [])) != set(wanted[each])}
+        if not found or time.monotonic() >= deadline_s:
+            return found
+        time.sleep(_PAUSE_S)
 
 
 def listed(client: AdminClient, partitions: Iterable[Partition] | None) -> dict[Partition, Reassignment]:
@@ -296,6 +328,15 @@ def wait_until_moved(client: AdminClient, partitions: Sequence[Partition], stall
                 elif now_s - went_on_s >= stalled_after_s:
                     raise CommandFailed(stalled(left, running, now_s - went_on_s))
             time.sleep(_PAUSE_S)
+
+
+def not_moved(client: AdminClient, wanted: Mapping[Partition, list[int]]) -> dict[Partition, Answer]:
+    """What became of moves that ended, and not where they were to: others may cancel and replace them."""
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    return {
+        each: (code, f"the move was cancelled or replaced, its replicas are {replicas}")
+        for each, replicas in (elsewhere(client, wanted) if wanted else {}).items()
+    }
 
 
 def copied(client: AdminClient, under_way: Mapping[Partition, Reassignment], running: Set[int]) -> dict[int, int]:

@@ -232,9 +232,11 @@ def abort(
     with session.client() as client:
         chosen = choose_partitions(client, [f"{topic}:{index}"])
         seen: list[Producer] = []
-        asked_of_leaders(client, chosen, lambda leaders: end_open(client, leaders, partition, start_offset, seen))
+        status = asked_of_leaders(
+            client, chosen, lambda leaders: end_open(client, leaders, partition, start_offset, seen)
+        )
     producer = seen[0]
-    document = {**producer_entry(partition, producer), "status": "aborted"}
+    document = {**producer_entry(partition, producer), "status": status}
     names = ("topic", "partition", "txn_start_offset", "producer_id", "producer_epoch", "status")
     columns = ("TOPIC", "PARTITION", "TXN-START-OFFSET", "PRODUCER-ID", "EPOCH", "STATUS")
     session.output.result([document], columns, [[document[name] for name in names]])
@@ -242,10 +244,11 @@ def abort(
 
 def end_open(
     client: AdminClient, leaders: dict[Partition, int], partition: Partition, start_offset: int, seen: list[Producer]
-) -> None:
+) -> str:
     """Abort the transaction that begins there; ``seen`` gets its producer.  CommandFailed where there is none.
 
     Each attempt looks first: behind a marker whose answer was lost, the same producer may be in its next transaction.
+    What has ended by then is "ended": its coordinator may have committed it instead.
     """
     answer = requests.describe_producers(client, leaders)[partition]
     if isinstance(answer, int):
@@ -254,12 +257,13 @@ def end_open(
     if producer is None:
         if seen:
             remark(f"{partition}: the transaction was ended while an answer of its leader was lost")
-            return
+            return "ended"
         raise CommandFailed(f"{partition}: no open transaction begins at offset {start_offset}")
     seen[:] = [producer]
     identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
     if code := requests.write_abort_marker(client, leaders[partition], partition, *identity):
         raise refused(partition, code)
+    return "aborted"
 
 
 @admin_command(app, "terminate")

@@ -47,10 +47,14 @@ class Listener:
         self.server: asyncio.Server | None = None
 
     @property
+    def addresses(self) -> list[tuple[Any, ...]]:
+        """Where its sockets are bound, as ``getsockname`` gives it; none once they are closed."""
+        return [sock.getsockname() for sock in (self.server.sockets if self.server is not None else ())]
+
+    @property
     def reaches_beyond_this_machine(self) -> bool:
         """Whether it is bound to an address that other machines may reach."""
-        hosts = [sock.getsockname()[0] for sock in (self.server.sockets if self.server is not None else ())]
-        return not all(host == "::1" or host.startswith("127.") for host in hosts)
+        return not all(host == "::1" or host.startswith("127.") for host, *_ in self.addresses)
 
 
 class SocketServer:

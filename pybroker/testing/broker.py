@@ -86,6 +86,7 @@ class Broker:
         self._loop_factory = loop_factory or _fast_loop
         self._belongings: Belongings | None = None
         self._is_paused = False
+        self._lock = threading.RLock()  # a thread that has brokers come and go, and the test's own that stops them
         self._life: _Life | None = None
         self._server: BrokerServer | None = None
 
@@ -107,13 +108,15 @@ class Broker:
         One that is paused is killed.  In a fork of the process that started it, it only forgets: the broker is the
         parent's.
         """
-        if self._is_paused:
-            self.kill()
-        self._end()
-        if self._belongings is not None:
-            self._belongings.end()
-            _unended.discard(self._belongings)
-            self._belongings = None
+        with self._lock:
+            if self._is_paused and self.is_running:
+                self.kill()
+            self._is_paused = False
+            self._end()
+            if self._belongings is not None:
+                self._belongings.end()
+                _unended.discard(self._belongings)
+                self._belongings = None
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -139,13 +142,15 @@ class Broker:
 
         Its port refuses connections meanwhile.  AssertionError where it does not run.
         """
-        server, life = self._running(), self._alive()
-        life.belongings.are_kept = True
-        if self._is_paused:
-            life.mortality.die()
-        life.call_soon(lambda: life.mortality.kill(server))
-        self._is_paused = False
-        self._end()
+        with self._lock:
+            server, life = self._running(), self._alive()
+            life.belongings.are_kept = True
+            if self._is_paused:
+                life.mortality.die()
+            with suppress(RuntimeError):  # it has ended by itself, and closed its loop
+                life.call_soon(lambda: life.mortality.kill(server))
+            self._is_paused = False
+            self._end()
 
     def restart(self) -> None:
         """Stop the broker cleanly if it runs, and start it again on its data and its port; returns when it serves.
@@ -153,50 +158,56 @@ class Broker:
         One that is paused is killed.  Raises what ``start`` raises, and AssertionError where it was never started, or
         has been stopped since.
         """
-        assert self._belongings is not None, "the broker has not been started"
-        self._belongings.are_kept = True
-        if self._is_paused:
-            self.kill()
-        self._end()
-        self._start(Future())
+        with self._lock:
+            assert self._belongings is not None, "the broker has not been started"
+            self._belongings.are_kept = True
+            if self._is_paused:
+                self.kill()
+            self._end()
+            self._start(Future())
 
     def pause(self) -> None:
         """Have the broker do nothing until ``resume``, as SIGSTOP would; its connections stay open.
 
         AssertionError where it does not run, or is paused already; TimeoutError where it does not come to a stop.
         """
-        server, life = self._running(), self._alive()
-        assert not self._is_paused, "the broker is paused already"
-        arrivals = threading.Semaphore(0)
+        with self._lock:
+            server, life = self._running(), self._alive()
+            assert not self._is_paused, "the broker is paused already"
+            arrivals = threading.Semaphore(0)
 
-        def wait() -> None:
-            arrivals.release()
-            life.mortality.wait()
+            def wait() -> None:
+                arrivals.release()
+                life.mortality.wait()
 
-        def stall() -> None:
-            server.stall(wait)
-            if life.mortality.is_dead:
-                life.mortality.kill(server)
+            def stall() -> None:
+                server.stall(wait)
+                if life.mortality.is_dead:
+                    life.mortality.kill(server)
 
-        self._is_paused = True
-        life.mortality.stand_still()
-        life.call_soon(stall)
-        for _ in ("the loop",) if server.is_alone else ("the loop", "the metadata store's thread"):
-            if not arrivals.acquire(timeout=_START_TIMEOUT_S):
-                raise TimeoutError("the broker does not come to a stop")
+            life.mortality.stand_still()
+            life.call_soon(stall)
+            self._is_paused = True
+            for _ in ("the loop",) if server.is_alone else ("the loop", "the metadata store's thread"):
+                if not arrivals.acquire(timeout=_START_TIMEOUT_S):
+                    raise TimeoutError("the broker does not come to a stop")
 
     def resume(self) -> None:
         """Have the broker go on after ``pause``, as SIGCONT would; AssertionError where it is not paused."""
-        assert self._is_paused, "the broker is not paused"
-        self._is_paused = False
-        self._alive().mortality.go_on()
+        with self._lock:
+            assert self._is_paused, "the broker is not paused"
+            self._is_paused = False
+            self._alive().mortality.go_on()
 
     # --- use -------------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started, and neither stopped nor killed since; it may be paused."""
-        return self._server is not None
+        """Whether it has been started, and not stopped or killed since, nor ended by itself; it may be paused.
+
+        False in a fork of the process that started it.
+        """
+        return self._server is not None and self._life is not None and self._life.is_there
 
     @property
     def is_paused(self) -> bool:
@@ -265,24 +276,28 @@ class Broker:
 
     def _start(self, started: Future[BrokerServer]) -> Broker:
         """``start``; cancelling ``started`` gives it up, as Ctrl-C does."""
-        assert self._life is None, "the broker has been started already"
-        try:
-            if self._belongings is None:
-                self._belongings = Belongings(self._given_dir, self._given_keys, self._listen)
-            self._belongings.are_kept = False
-            self._life = life = _Life(self._settings, self._belongings, self._loop_factory, started, self._security)
-            life.begin()
-            self._server = started.result(_START_TIMEOUT_S)
-            return self
+        life: _Life | None = None
+        try:  # around the lock: Ctrl-C may strike when that is let go
+            with self._lock:
+                assert self._life is None, "the broker has been started already"
+                if self._belongings is None:
+                    self._belongings = Belongings(self._given_dir, self._given_keys, self._listen)
+                self._belongings.are_kept = False
+                life = self._life = _Life(self._settings, self._belongings, self._loop_factory, started, self._security)
+                life.begin()
+                self._server = started.result(_START_TIMEOUT_S)
+                return self
         except BaseException:
-            self._end(_GIVE_UP_TIMEOUT_S)
-            self._belongings = None
+            if life is not None:
+                self._end(_GIVE_UP_TIMEOUT_S)
+                self._belongings = None
             raise
 
     def _address(self) -> tuple[str, int]:
         if self._server is None and self._belongings is not None and self._belongings.address is not None:
             return self._belongings.address
-        endpoint = self._running().endpoints[0]
+        assert self._server is not None, "the broker is not running"
+        endpoint = self._server.endpoints[0]
         return endpoint.host, endpoint.port
 
     def _alive(self) -> _Life:
@@ -290,7 +305,8 @@ class Broker:
         return self._life
 
     def _running(self) -> BrokerServer:
-        assert self._server is not None, "the broker is not running"
+        assert self.is_running, "the broker is not running"
+        assert self._server is not None
         return self._server
 
     def _keys_dir(self) -> Path:
@@ -363,8 +379,13 @@ class _Life:
                 self._thread.join(timeout_s)
         _unended.discard(self)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the thread runs, in this process."""
+        return self._thread.is_alive()
+
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run it on the loop."""
+        """Run it on the loop; RuntimeError where that is closed."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(callback)
 
@@ -421,6 +442,8 @@ class _Life:
                 if started.set_running_or_notify_cancel():
                     started.set_result(server)
                 await stop
+                # Whoever started a broker that ends by itself may start it again.
+                self.belongings.are_kept |= not self._is_over
         finally:
             start.cancel()
             stop.cancel()
@@ -430,7 +453,8 @@ class _Life:
             else:
                 await server.stop()
             if self.belongings.are_kept:
-                self.belongings.hold_port(server.endpoints[0].host, server.endpoints[0].port)
+                endpoint = server.endpoints[0]
+                self.belongings.hold_ports((endpoint.host, endpoint.port), server.bound)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:

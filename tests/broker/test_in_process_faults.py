@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -175,3 +177,105 @@ def test_users_and_keys_outlive_a_kill() -> None:
         assert broker.client_settings("kafka-python") == settings
         with KafkaProducer(**settings) as producer:
             assert producer.send("t", b"v").get(PATIENCE_S).offset == 0
+
+
+def test_all_listeners_keep_their_ports() -> None:
+    settings = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "inter.broker.listener.name": "A"}
+    with Broker(settings, listen="A://127.0.0.1:0,B://127.0.0.1:0") as broker:
+        server = broker._server
+        assert server is not None
+        before = server.endpoints
+        broker.kill()
+        for endpoint in before:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((endpoint.host, endpoint.port))
+        broker.restart()
+        assert broker._server is not None
+        assert broker._server.endpoints == before
+
+
+def test_the_port_that_is_kept_is_the_bound_one_and_not_that_of_a_proxy() -> None:
+    with Broker({"advertised.listeners": "PLAINTEXT://localhost:19"}) as broker:
+        assert broker._server is not None
+        [[bound]] = broker._server.bound
+        broker.kill()
+        assert broker.bootstrap == "localhost:19"
+        broker.restart()
+        assert broker._server.bound == [[bound]]
+
+
+def ended_by_itself(broker: Broker) -> None:
+    """As where its last log dir fails."""
+    life = broker._life
+    assert life is not None
+    life.call_soon(life._stopping.set)
+    life._thread.join(PATIENCE_S)
+
+
+def test_a_broker_that_ended_by_itself_does_not_run_and_can_be_started_again() -> None:
+    with Broker(security="SASL_PLAINTEXT") as broker:
+        broker.create_topic("t")
+        before = broker.bootstrap
+        ended_by_itself(broker)
+        assert not broker.is_running
+        assert broker.bootstrap == before
+        for what in (Broker.kill, Broker.pause, Broker.resume):
+            with pytest.raises(AssertionError, match="is not"):
+                what(broker)
+        assert not broker.is_paused
+        broker.restart()
+        assert broker.bootstrap == before
+        with pytest.raises(ValueError, match="already exists"):
+            broker.create_topic("t")
+
+
+def test_a_broker_that_ended_by_itself_leaves_nothing_after_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Broker() as broker:
+        ended_by_itself(broker)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_of_a_paused_brokers_process_only_forgets_it() -> None:
+    program = """
+        import os
+        from pybroker.testing import Broker
+
+        with Broker() as broker:
+            broker.pause()
+            child = os.fork()
+            if child == 0:
+                broker.stop()
+                os._exit(broker.is_paused)
+            assert os.waitpid(child, 0)[1] == 0
+            broker.resume()
+            broker.create_topic("t")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=PATIENCE_S)
+
+
+def test_a_broker_is_stopped_while_a_thread_restarts_it() -> None:
+    new_threads = NewThreads()
+    errors: list[BaseException] = []
+
+    def restart_for_ever() -> None:
+        try:
+            while True:
+                broker.restart()
+                restarted.set()
+        except BaseException as error:
+            errors.append(error)
+
+    restarted = threading.Event()
+    with Broker() as broker:
+        threads = [threading.Thread(target=restart_for_ever) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        assert restarted.wait(PATIENCE_S)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(errors) == 2
+    assert all(str(error).startswith("the broker has not been started") for error in errors)
+    assert not new_threads()

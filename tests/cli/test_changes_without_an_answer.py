@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from harness.waiting import wait_until
 
-from pybroker.cli import changes
+from pybroker.cli import changes, partitions, tokens
 from pybroker.cli.client_settings import Access
 from pybroker.cli.connection import AdminClient
+from pybroker.cli.failure import CommandFailed
+from pybroker.cli.partition_leaders import Partition
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import request_class
@@ -26,6 +30,11 @@ from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
 from pybroker_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from pybroker_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest
+from pybroker_protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.schema import Request
@@ -196,8 +205,9 @@ def test_a_hanging_transaction_that_was_aborted_is_not_aborted_again(
     cli.ok("topics", "create", name, "-p", "1")
     write_hanging(cli.bootstrap, name)
     abort = ("transactions", "abort", "-t", name, "-p", "0", "--start-offset", "0")
-    code, _, told = run_without_answer(cli, dropper, WriteTxnMarkersRequest, abort)
+    code, table, told = run_without_answer(cli, dropper, WriteTxnMarkersRequest, abort)
     assert (code, told) == (0, f"{name}-0: the transaction was ended while an answer of its leader was lost\n")
+    assert table.rstrip().endswith("\tended")  # its coordinator may have committed it
     assert cli.json("topics", "describe", name)[0]["partitions"][0]["end_offset"] == 2  # of one marker
 
 
@@ -221,6 +231,50 @@ def test_what_is_gone_counts_as_done_where_that_request_got_no_answer(
     assert changes.settled(client, request_, ErrorCode.UNKNOWN_SERVER_ERROR, "it") == ErrorCode.UNKNOWN_SERVER_ERROR
     assert changes.settled(client, request_, 0, "it") == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("replicas", "code"),
+    [([1, 2], ErrorCode.NONE), ([3, 2], ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)],
+    ids=["taken back", "moved before"],
+)
+def test_a_move_that_came_to_its_end_is_not_cancelled(
+    replicas: list[int], code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = Partition("t", 0)
+
+    class Client(AdminClient):
+        def ask(self, request: Request, *_: Any, **__: Any) -> Any:
+            self._unanswered.append(request)
+            at = SimpleNamespace(
+                partition_index=0, error_code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, error_message=None
+            )
+            topic = SimpleNamespace(name="t", partitions=[at])
+            return SimpleNamespace(error_code=0, error_message=None, responses=[topic])
+
+        def metadata(self, topics: Sequence[Any] | None = ()) -> MetadataResponse:
+            at = MetadataResponsePartition(
+                error_code=0, partition_index=0, leader_id=1, replica_nodes=replicas, isr_nodes=replicas
+            )
+            topic = MetadataResponseTopic(error_code=0, name="t", is_internal=False, partitions=[at])
+            return MetadataResponse(brokers=[], controller_id=1, topics=[topic])
+
+    monkeypatch.setattr(partitions, "_KNOWN_WITHIN_S", 0.0)
+    move = partitions.Reassignment([3, 2, 1], [3], [1])
+    answers = partitions.alter(Client([], Access(), 1), {partition: None}, {partition: move})
+    assert answers == {partition: (code, None)}
+
+
+def test_a_token_that_is_to_last_a_while_and_is_gone_was_not_ended_by_the_command() -> None:
+    class Client(AdminClient):
+        def ask(self, request: Request, *_: Any, **__: Any) -> Any:
+            self._unanswered.append(request)
+            return SimpleNamespace(error_code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND, expiry_timestamp_ms=-1)
+
+    client = Client([], Access(), 1)
+    tokens.end(client, "id", b"hmac")
+    with pytest.raises(CommandFailed, match="DELEGATION_TOKEN_NOT_FOUND"):
+        tokens._expire(client, "id", b"hmac", 60_000)
 
 
 ASKING = {

@@ -19,6 +19,8 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.cli import image_entry, image_health
 from pybroker.cli.serve import build_parser
+from pybroker.config.named_files import read_named_text
+from pybroker.config.properties import parse_properties
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -193,6 +195,7 @@ def test_health_is_asked_of_the_listener_for_the_host_where_none_is_given() -> N
         ("SSL://0.0.0.0:9094", ("127.0.0.1", 9094, True)),
         ("SASL_SSL://10.0.0.7:9094", ("10.0.0.7", 9094, True)),
         ("PLAINTEXT://[::1]:9095", ("::1", 9095, False)),
+        ("PLAINTEXT://[::]:9095", ("::1", 9095, False)),
     ],
 )
 def test_health_is_asked_of_the_first_listener_for_clients(listeners: str, asked: tuple[str, int, bool]) -> None:
@@ -217,6 +220,20 @@ def test_arguments_win_over_variables_that_answer_the_same_question(monkeypatch:
     variables = {"KAFKA_LISTENERS": "PLAINTEXT://:1", "KAFKA_LOG_DIRS": "there", "KAFKA_NODE_ID": "2"}
     options = build_parser().parse_args(arguments)
     assert image_entry.serve_arguments(arguments, options, variables) == ["--set=node.id=2", *arguments]
+
+
+def test_no_value_of_a_variable_is_an_argument_of_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nnum.io.threads=5\n")
+    secret = " a=\\b: #ü\tnew\nline"
+    arguments = ["--workers", "2", "--config", str(file), "--set", "node.id=4"]
+    options = build_parser().parse_args(arguments)
+    variables = {"KAFKA_SSL_KEY_PASSWORD": secret, "KAFKA_NUM_PARTITIONS": "6"}
+    completed = image_entry.serve_arguments(arguments, options, variables)
+    parsed = build_parser().parse_args(completed)
+    assert parsed.settings == [("node.id", "4")]
+    text = read_named_text(parsed.config, "--config")
+    assert parse_properties(text) == {"num.partitions": "6", "num.io.threads": "5", "ssl.key.password": secret}
 
 
 def test_data_is_in_the_volume_where_nothing_else_is_said() -> None:

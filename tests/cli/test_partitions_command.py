@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaProducer
 
 from pybroker.cli.partition_leaders import Partition
@@ -96,6 +96,21 @@ def test_wait_for_a_move_that_stands_still_ends_and_says_what_is_missing(
     assert f"(broker {absent} does not run); still under way: orders-0".encode() in ended.stderr
     (under_way,) = cli.json("partitions", "reassignments")
     assert under_way["adding"] == [absent]
+
+
+def test_a_move_that_another_command_cancels_is_not_said_to_have_moved(
+    cli: CommandLine, kafka_cluster: Cluster
+) -> None:
+    before = replicas(kafka_cluster)[0]
+    (absent,) = {1, 2, 3} - set(before)
+    kafka_cluster.kill(absent)
+    waiting = cli.start("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0]}", "--wait")
+    wait_until(lambda: bool(partition(kafka_cluster).adding_replicas), "the move is under way")
+    cli.ok("partitions", "reassign", "orders:0", "--cancel")
+    table, told = waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode == 1
+    assert table.split(b"\n")[1].endswith(b"\tNO_REASSIGNMENT_IN_PROGRESS")
+    assert f"the move was cancelled or replaced, its replicas are {before}".encode() in told
 
 
 def throttles(cluster: Cluster) -> dict[str, str]:
