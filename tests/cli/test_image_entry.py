@@ -18,6 +18,7 @@ from harness.pybroker_process import Serving, serving
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli import image_entry, image_health
+from pybroker.cli.serve import build_parser
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -97,7 +98,7 @@ def test_variables_are_settings_and_arguments_win_over_them(tmp_path: Path, two_
     with started(tmp_path, variables, "--set", "num.partitions=4") as served:
         with WireClient((served.host, served.port)) as client:
             wanted = [DescribeConfigsResource(resource_type=BROKER, resource_name="7", configuration_keys=None)]
-            (result,) = client.ask(DescribeConfigsRequest(resources=wanted), 4).results
+            (result,) = client.ask(DescribeConfigsRequest(resources=wanted, include_synonyms=False), 4).results
         values = {each.name: each.value for each in result.configs}
     assert (values["num.partitions"], values["log.retention.hours"]) == ("4", "2")
 
@@ -202,7 +203,7 @@ def test_mounted_file_is_read_and_variables_win_over_it(tmp_path: Path, monkeypa
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nlisteners=PLAINTEXT://:19099\nlog.dirs=/elsewhere\n")
     monkeypatch.setattr(image_entry, "SETTINGS_FILE", str(file))
-    options = image_entry.build_parser().parse_args([])
+    options = build_parser().parse_args([])
     assert image_entry.serve_arguments([], options, {"KAFKA_NUM_PARTITIONS": "3"}) == [
         *("--config", str(file)),
         "--set=num.partitions=3",
@@ -214,12 +215,12 @@ def test_mounted_file_is_read_and_variables_win_over_it(tmp_path: Path, monkeypa
 def test_arguments_win_over_variables_that_answer_the_same_question(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--listen", "0.0.0.0:9099", "--data-dir", "here"]
     variables = {"KAFKA_LISTENERS": "PLAINTEXT://:1", "KAFKA_LOG_DIRS": "there", "KAFKA_NODE_ID": "2"}
-    options = image_entry.build_parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     assert image_entry.serve_arguments(arguments, options, variables) == ["--set=node.id=2", *arguments]
 
 
 def test_data_is_in_the_volume_where_nothing_else_is_said() -> None:
-    options = image_entry.build_parser().parse_args([])
+    options = build_parser().parse_args([])
     assert image_entry.serve_arguments([], options, {})[:2] == ["--data-dir", "/data"]
 
 

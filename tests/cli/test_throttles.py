@@ -46,10 +46,11 @@ class Client:
 
 
 def test_a_broker_that_ends_while_a_throttle_is_set_is_passed_over() -> None:
-    client = Client()
+    client: Any = Client()
     set_throttle(client, [Move("orders", 0, (2, 3), (1,))], 1_000)
     assert client.altered == ["2", "3", "orders"]
 
 
 def test_a_broker_that_ends_while_throttles_are_looked_for_has_none() -> None:
-    assert find_throttles(Client(), ["orders"]) == []
+    client: Any = Client()
+    assert find_throttles(client, ["orders"]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,8 @@ class GrowingLog:
 @pytest.mark.parametrize("time_ms", [None, 1_000])
 def test_what_is_written_after_the_question_is_not_deleted(time_ms: int | None) -> None:
     partition = Partition("t", 0)
-    assert ends_of_deletion(GrowingLog(), [partition], None, time_ms) == {partition: (0, 3)}
+    client: Any = GrowingLog()
+    assert ends_of_deletion(client, [partition], None, time_ms) == {partition: (0, 3)}
 
 
 class MovedLeader:

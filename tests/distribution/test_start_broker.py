@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def brokers_below(folder: Path) -> list[psutil.Process]:
 
 
 @contextmanager
-def started(folder: Path, timeout_s: float = PATIENCE_S, **variables: str) -> Iterator[Started]:
+def started(folder: Path, variables: Mapping[str, str], timeout_s: float = PATIENCE_S) -> Iterator[Started]:
     """Run it as a step does; at the end its broker is stopped, as the runner stops it at the end of a job."""
     outputs = folder / "outputs"
     outputs.touch()
@@ -60,8 +60,9 @@ def started(folder: Path, timeout_s: float = PATIENCE_S, **variables: str) -> It
 
 
 def listed(bootstrap: str) -> str:
-    command = [COMMAND, "topics", "list", "--bootstrap", bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    command = [str(COMMAND), "topics", "list", "--bootstrap", bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return done.stdout
 
 
 def test_step_ends_when_the_broker_serves_with_settings_and_topics(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_step_ends_when_the_broker_serves_with_settings_and_topics(tmp_path: Pat
         "PYBROKER_SETTINGS": "\n  # of this job\n  num.partitions=5\n  auto.create.topics.enable=false\n",
         "PYBROKER_TOPICS": "orders:3\nreturns\n",
     }
-    with started(tmp_path, **variables) as step:
+    with started(tmp_path, variables) as step:
         assert step.returncode == 0, step.said
         assert set(step.outputs) == {"bootstrap", "command", "log"}
         names = listed(step.outputs["bootstrap"])
@@ -84,20 +85,24 @@ def test_step_ends_when_the_broker_serves_with_settings_and_topics(tmp_path: Pat
 
 def test_port_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
     port = free_port()
-    with started(tmp_path, PYBROKER_COMMAND=str(COMMAND), PYBROKER_PORT=str(port)) as step:
+    with started(tmp_path, {"PYBROKER_COMMAND": str(COMMAND), "PYBROKER_PORT": str(port)}) as step:
         assert step.outputs["bootstrap"] == f"127.0.0.1:{port}"
 
 
 def test_refused_start_is_an_error_of_the_step_with_the_reason(tmp_path: Path) -> None:
     settings = "num.partitons=3"
-    with started(tmp_path, PYBROKER_COMMAND=str(COMMAND), PYBROKER_PORT="0", PYBROKER_SETTINGS=settings) as step:
+    with started(
+        tmp_path, {"PYBROKER_COMMAND": str(COMMAND), "PYBROKER_PORT": "0", "PYBROKER_SETTINGS": settings}
+    ) as step:
         assert (step.returncode, step.outputs) == (1, {})
         (line,) = [line for line in step.said.splitlines() if line.startswith("::error")]
         assert "unknown setting 'num.partitons'; did you mean 'num.partitions'?" in line
 
 
 def test_topic_that_is_refused_is_an_error_of_the_step(tmp_path: Path) -> None:
-    with started(tmp_path, PYBROKER_COMMAND=str(COMMAND), PYBROKER_PORT="0", PYBROKER_TOPICS="no good") as step:
+    with started(
+        tmp_path, {"PYBROKER_COMMAND": str(COMMAND), "PYBROKER_PORT": "0", "PYBROKER_TOPICS": "no good"}
+    ) as step:
         assert step.returncode == 1
         assert "::error title=pybroker::the topic no good could not be made" in step.said
 
@@ -128,7 +133,7 @@ def test_page_has_the_inputs_and_outputs_of_the_action() -> None:
 def test_without_a_version_the_action_installs_its_own_checkout(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {"PYBROKER_PORT": "0", "PYBROKER_TOPICS": "orders", "PATH": path}
-    with started(tmp_path, INSTALLED_WITHIN_S, **variables) as step:
+    with started(tmp_path, variables, INSTALLED_WITHIN_S) as step:
         assert step.returncode == 0, step.said
         assert step.outputs["command"].startswith(str(tmp_path))
         assert "orders" in listed(step.outputs["bootstrap"])

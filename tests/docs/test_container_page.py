@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from pybroker.cli.image_entry import build_parser
 from pybroker.cli.image_settings import (
     CONTAINER_PORT,
     DATA_DIR,
@@ -16,6 +15,7 @@ from pybroker.cli.image_settings import (
     from_variables,
     listener_settings,
 )
+from pybroker.cli.serve import build_parser
 from pybroker.config.names import base_name
 from tests.docs.pages import examples
 from tests.source_tree import ROOT

@@ -119,7 +119,7 @@ def test_offsets_survive_the_checkpoint() -> None:
 
 def test_the_page_has_each_option_and_no_other() -> None:
     page = (ROOT / "docs" / "pipeline" / "topics.md").read_text()
-    for heading, options in (("## Options of a read", OPTIONS), ("## Options of a write", sink_options.OPTIONS)):
+    for heading, options in (("## Read options", OPTIONS), ("## Write options", sink_options.OPTIONS)):
         section = page.partition(heading)[2].partition("\n## ")[0]
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
         assert sorted(re.findall(r"`(\w[\w.]*)`", " ".join(rows))) == sorted(options)
