@@ -95,7 +95,7 @@ def described(keys: Path, listen: str) -> str:
         f'Spark:\n    {read}\n    spark.readStream.format("kafka"){options}\n',
         f"pybroker's commands:\n    export PYBROKER_BOOTSTRAP={listen} PYBROKER_COMMAND_CONFIG={client_file}\n"
         "    pybroker users create alice\n"
-        "    pybroker acls add --principal User:alice --topic greetings --operation all\n",
+        "    pybroker acls add --principal User:alice --topic greetings --group readers --operation all\n",
     ]
     return "\n".join(parts)
 

@@ -178,6 +178,11 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller is registered under the id."
 
 
+def error_name(code: int) -> str:
+    """The name of an error as the protocol guide spells it; "error code 12345" for one that is of a later Kafka."""
+    return next((error.name for error in ErrorCode if error == code), f"error code {code}")
+
+
 # Of four bytes each at most, so many characters fit into any string of the wire (32,767 bytes).
 READABLE_CHARS_MAX = 8_000
 

@@ -364,7 +364,7 @@ class BrokerConnection:
     def _protocol_failure(self, closed: _Closed) -> NotReached:
         protocol = self._access.protocol
         if not protocol.endswith("SSL") and (closed.said[:1] in map(_byte, _TLS_RECORDS) or self._answers_in("SSL")):
-            fitting = "SASL_SSL" if protocol.startswith("SASL") else "SSL"
+            fitting = "SASL_SSL" if protocol.startswith("SASL") else "SSL, or SASL_SSL where users log in"
             return NotReached(Step.TLS, f"{self.address} speaks TLS; set security.protocol={fitting}")
         if closed.said or isinstance(closed.__cause__, ProtocolError):
             return NotReached(Step.PROTOCOL, f"what answers at {self.address} does not speak Kafka's protocol")

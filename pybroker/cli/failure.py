@@ -47,6 +47,8 @@ def describe_error(error: Exception) -> str:
         return str(error)
     if _is_librdkafkas(error):
         return describe_kafka_error(error.args[0])
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     name = type(error).__name__
     detail = str(error).strip()
     if not detail or detail == name:
@@ -72,6 +74,6 @@ def named_error(code: int, message: str | None = None) -> str:
 
 def describe_error_code(code: int) -> str:
     """The name of one of Kafka's error codes, as the protocol guide spells it."""
-    from pybroker_protocol.errors import ErrorCode
+    from pybroker_protocol.errors import error_name
 
-    return next((error.name for error in ErrorCode if error == code), f"error code {code}")
+    return error_name(code)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -181,7 +181,7 @@ def describe_topics(
     output = session.output
     with session.client() as client:
         found, failures = describe_all(client, names or None)
-        chosen = [{**topic, "partitions": [each for each in topic["partitions"] if is_shown(each)]} for topic in found]
+        chosen = [narrowed(topic, is_shown) for topic in found]
         topics = [describe_one(client, topic) for topic in chosen if topic["partitions"] or not only_some]
         if sizes:
             add_sizes(client, topics)
@@ -196,7 +196,7 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
     """A table of each topic, and one of its partitions."""
     for topic in topics:
         settings = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
-        count = (len(topic["partitions"]), topic["replication_factor"])
+        count = (topic["partition_count"], topic["replication_factor"])
         has_sizes = "size" in topic
         output.table(
             ("TOPIC", "ID", "PARTITIONS", "REPLICAS", *(["SIZE"] * has_sizes), "CLEANUP", "CONFIGS"),
@@ -322,6 +322,17 @@ def needs_care(partition: dict[str, Any], under_replicated: bool, unavailable: b
     return (under_replicated and lacks_replicas) or (unavailable and partition["leader_id"] < 0)
 
 
+def narrowed(topic: dict[str, Any], is_shown: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """A topic's metadata with the partitions that are shown alone; the counts are of all of them."""
+    partitions = topic["partitions"]
+    return {
+        **topic,
+        "partition_count": len(partitions),
+        "replication_factor": max((len(partition["replica_nodes"]) for partition in partitions), default=0),
+        "partitions": [partition for partition in partitions if is_shown(partition)],
+    }
+
+
 def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
     """One topic's document: metadata, modified settings, and offsets where a leader can tell them."""
     name = topic["name"]
@@ -347,7 +358,8 @@ def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "id": kafka_uuid(topic.get("topic_id")),
         "internal": topic["is_internal"],
-        "replication_factor": max((len(p["replicas"]) for p in partitions), default=0),
+        "partition_count": topic["partition_count"],
+        "replication_factor": topic["replication_factor"],
         # The topic's own or the cluster's: what happens to old records is never a detail.
         "cleanup_policy": configs[CLEANUP_POLICY]["value"],
         "configs": {key: config["value"] for key, config in configs.items() if is_own(config)},

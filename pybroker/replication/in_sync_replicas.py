@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import PartitionImage
@@ -170,5 +170,6 @@ class InSyncReplicas:
             change.pause_ms = min(2 * change.pause_ms, cluster_limits.ISR_CHANGE_PAUSE_MAX_MS)
         if error_code:
             partition = self._partition
-            if self._folded_log.is_first("in-sync replicas that stay", f"error {error_code}"):
-                logger.info("the ISR of %s-%d stays, error %d", partition.topic, partition.index, error_code)
+            reason = error_name(error_code)
+            if self._folded_log.is_first("in-sync replicas that stay", reason):
+                logger.info("the ISR of %s-%d stays: %s", partition.topic, partition.index, reason)

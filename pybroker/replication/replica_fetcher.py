@@ -27,7 +27,7 @@ from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.fetch_session import FINAL_EPOCH
 from pybroker.replication.fetcher_session import FetcherSession
 from pybroker.replication.follower_throttle import FollowerThrottle
-from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -179,7 +179,7 @@ class ReplicaFetcher:
             self._session.begin_anew()
             if response is None or response.error_code not in _SESSION_ERRORS:
                 if response is not None:  # a failure of the connection is told by whoever has it
-                    self._tell(logging.INFO, f"it refuses to be followed: error {response.error_code}")
+                    self._tell(logging.INFO, f"it refuses to be followed: {error_name(response.error_code)}")
                 self._rest()
             else:
                 self._go_on_soon()
@@ -233,7 +233,7 @@ class ReplicaFetcher:
         elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
             self._wait_for(partition)  # for the image, which the leader knows and this broker does not
         elif error_code:
-            self._tell(logging.INFO, f"a partition cannot be fetched: error {error_code}", partition)
+            self._tell(logging.INFO, f"a partition cannot be fetched: {error_name(error_code)}", partition)
             self._put_off(partition)
         elif data.diverging_epoch.end_offset >= 0:
             cut = partition.truncate_to_divergence(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
@@ -257,7 +257,7 @@ class ReplicaFetcher:
         elif error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             self._put_off(partition)  # the log dir has told of it: this broker's disk takes nothing
         else:
-            self._tell(logging.ERROR, f"it sent what cannot be appended: error {error_code}", partition)
+            self._tell(logging.ERROR, f"it sent what cannot be appended: {error_name(error_code)}", partition)
             self._put_off(partition)
 
     def _taken(self, partition: FollowedPartition) -> None:

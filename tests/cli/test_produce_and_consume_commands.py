@@ -260,7 +260,7 @@ def test_a_signal_ends_a_waiting_consumer_with_the_shells_code(
         (["produce", "TOPIC", "--throughput", "0"], 2, "--throughput"),
         (["produce", "TOPIC", "--acks", "2"], 2, "--acks"),
         (["produce", "TOPIC", "-z", "rar"], 2, "--compression"),
-        (["produce", "TOPIC", "-l", "/no/such/file"], 1, "No such file"),
+        (["produce", "TOPIC", "-l", "/no/such/file"], 1, "pybroker: /no/such/file: No such file or directory"),
         (["produce", "TOPIC", "-X", "no.such=1"], 2, "unknown client setting"),
         (["produce", "TOPIC", "-X", "linger.ms=soon"], 2, "-X linger.ms: Invalid value"),
         (["produce", "TOPIC", "-X", "sasl.plain.username=u", "-X", "linger.ms=soon"], 2, "-X linger.ms: Invalid value"),

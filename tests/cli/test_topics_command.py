@@ -12,7 +12,7 @@ from pybroker.cli.client_settings import Access
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.retries import Passing, UnknownBroker
-from pybroker.cli.topics import ends_of_deletion, needs_care
+from pybroker.cli.topics import ends_of_deletion, narrowed, needs_care
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -39,7 +39,7 @@ def test_a_created_topic_is_listed_and_described(cli: CommandLine, name: str) ->
     assert name in cli.lines("topics", "list", "--names")
     assert cli.lines("topics", "list", name) == ["NAME\tPARTITIONS\tREPLICAS", f"{name}\t3\t1"]
     [topic] = cli.json("topics", "describe", name)
-    assert (topic["name"], topic["configs"]) == (name, {"retention.ms": "-1"})
+    assert (topic["name"], topic["partition_count"], topic["configs"]) == (name, 3, {"retention.ms": "-1"})
     assert [(p["partition"], p["start_offset"], p["end_offset"]) for p in topic["partitions"]] == [
         (0, 0, 0),
         (1, 0, 0),
@@ -308,3 +308,9 @@ def test_a_partition_needs_care_without_a_leader_or_with_a_replica_out_of_sync(
     assert needs_care(partition, True, False) is under_replicated
     assert needs_care(partition, False, True) is unavailable
     assert needs_care(partition, True, True) is (under_replicated or unavailable)
+
+
+def test_a_topic_of_which_some_partitions_are_shown_has_as_many_as_before() -> None:
+    partitions = [{"leader_id": leader, "replica_nodes": [1] * count} for leader, count in ((-1, 1), (1, 2), (2, 2))]
+    topic = narrowed({"name": "t", "partitions": partitions}, lambda partition: partition["leader_id"] < 0)
+    assert (topic["partitions"], topic["partition_count"], topic["replication_factor"]) == (partitions[:1], 3, 2)

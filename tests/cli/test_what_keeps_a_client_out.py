@@ -129,7 +129,7 @@ CASES = [
     ("refused", "PLAINTEXT", (), "ADDRESS refuses the connection; no process listens there"),
     ("http", "PLAINTEXT", (), "what answers at ADDRESS does not speak Kafka's protocol"),
     ("silent", "PLAINTEXT", (), "ADDRESS takes the connection and closes it without an answer"),
-    ("tls", "PLAINTEXT", (), "ADDRESS speaks TLS; set security.protocol=SSL"),
+    ("tls", "PLAINTEXT", (), "ADDRESS speaks TLS; set security.protocol=SSL, or SASL_SSL where users log in"),
     ("plain", "SSL", (), "ADDRESS speaks no TLS; set security.protocol=PLAINTEXT"),
     (
         "login",
