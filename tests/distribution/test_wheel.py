@@ -98,7 +98,7 @@ def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Pa
 
 
 def test_the_readme_example_passes_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    (example,) = (example for example in examples("python", ROOT / "README.md") if "kafka_broker" in example.code)
+    (example,) = (example for example in examples("python", ROOT / "README.md") if "pybroker_topic" in example.code)
     (install,) = (
         line.removeprefix("pip install ").split()
         for shown in examples("sh", ROOT / "README.md")
@@ -110,7 +110,7 @@ def test_the_readme_example_passes_in_an_empty_environment(wheel: Path, tmp_path
 
 def test_the_fixtures_go_with_kafka_python_2(wheel: Path, tmp_path: Path) -> None:
     environment = environment_with(tmp_path / "env", str(wheel), "pytest", "kafka-python<3")
-    (example,) = (example for example in examples("python", ROOT / "README.md") if "kafka_broker" in example.code)
+    (example,) = (example for example in examples("python", ROOT / "README.md") if "pybroker_topic" in example.code)
     run_test(environment, tmp_path, example.code)
     told = environment.run("pybroker", "topics", "list").stderr
     assert "confluent-kafka>=2.6" in told
