@@ -9,15 +9,15 @@ from __future__ import annotations
 import filecmp
 import os
 import re
-import shutil
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
 from client_suites.all_suites import SUITES
 from client_suites.librdkafka import vendor_sources
-from conformance.client_folder import CACHE, built_by_one, directory_of, run_build_step
+from conformance.client_folder import directory_of, run_build_step
 
+from check_it_yourself.built_check import BuiltCheck
 from check_it_yourself.check import RECORD_BYTES, Better, Check, CheckFailed, Figure, Subject, found, output_of
 from check_it_yourself.tool_paths import environment_with
 
@@ -33,32 +33,23 @@ CONSUMED = re.compile(
 )
 
 
-class RdkafkaPerformance(Check):
+class RdkafkaPerformance(BuiltCheck):
     """librdkafka's own benchmark: produce with acks=all, then consume the partition from its beginning."""
 
     name: ClassVar[str] = "rdkafka-performance"
     tool = "rdkafka_performance"
+    folder = f"librdkafka-{SUITES['librdkafka-security'].version}"
+    program = "librdkafka/examples/rdkafka_performance"
 
-    @property
-    def _cache(self) -> Path:
-        return CACHE / "check-it-yourself" / f"librdkafka-{SUITES['librdkafka-security'].version}"
+    def _environment(self) -> dict[str, str]:
+        return environment_with(directory_of(tool, get=True) for tool in ("cargo", "g++", "make"))
 
-    @property
-    def _program(self) -> Path:
-        return self._cache / "librdkafka" / "examples" / "rdkafka_performance"
-
-    def prepare(self) -> None:
-        environment = environment_with(directory_of(tool, get=True) for tool in ("cargo", "g++", "make"))
-        with built_by_one(self._cache):
-            if self._program.exists():
-                return
-            shutil.rmtree(self._cache, ignore_errors=True)
-            self._cache.mkdir(parents=True)
-            sources = self._cache / "librdkafka"
-            vendor_sources(SUITES["librdkafka-security"].folder, self._cache, sources, environment)
-            run_build_step(["./configure", *CONFIGURATION], sources, environment)
-            run_build_step(["make", f"-j{os.cpu_count() or 1}", "-C", "src"], sources, environment)
-            run_build_step(["make", "-C", "examples", self._program.name], sources, environment)
+    def _build(self, environment: Mapping[str, str]) -> None:
+        sources = self._cache / "librdkafka"
+        vendor_sources(SUITES["librdkafka-security"].folder, self._cache, sources, environment)
+        run_build_step(["./configure", *CONFIGURATION], sources, environment)
+        run_build_step(["make", f"-j{os.cpu_count() or 1}", "-C", "src"], sources, environment)
+        run_build_step(["make", "-C", "examples", self._program.name], sources, environment)
 
     def run(self, subject: Subject) -> list[Figure]:
         records = subject.size.records

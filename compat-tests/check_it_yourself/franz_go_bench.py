@@ -7,17 +7,17 @@ It runs until it is ended, and prints a line each second.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from conformance.client_folder import CACHE, ToolchainMissing, built_by_one, directory_of, run_build_step
+from conformance.client_folder import ToolchainMissing, directory_of, run_build_step
 from harness import process_tree
 
-from check_it_yourself.check import RECORD_BYTES, Better, Check, CheckFailed, Figure, Subject
+from check_it_yourself.built_check import BuiltCheck
+from check_it_yourself.check import RECORD_BYTES, Better, CheckFailed, Figure, Subject
 from check_it_yourself.tool_paths import environment_with
 
 REPOSITORY = "https://github.com/twmb/franz-go"
@@ -27,32 +27,23 @@ PARTITIONS = 4
 SECOND = re.compile(r"^[\d.]+ MiB/s; (?P<thousands>[\d.]+)k records/s$", re.MULTILINE)
 
 
-class FranzGoBench(Check):
+class FranzGoBench(BuiltCheck):
     """Producing for some seconds, then consuming what is there."""
 
     name: ClassVar[str] = "franz-go"
     tool = "franz-go's bench"
+    folder = f"franz-go-{VERSION}"
+    program = "bench"
 
-    @property
-    def _cache(self) -> Path:
-        return CACHE / "check-it-yourself" / f"franz-go-{VERSION}"
+    def _environment(self) -> dict[str, str]:
+        return environment_with([directory_of("go", get=True)])
 
-    @property
-    def _program(self) -> Path:
-        return self._cache / "bench"
-
-    def prepare(self) -> None:
-        tools = [directory_of("go", get=True)]
-        with built_by_one(self._cache):
-            if self._program.exists():
-                return
-            shutil.rmtree(self._cache, ignore_errors=True)
-            self._cache.mkdir(parents=True)
-            sources = self._cache / "sources"
-            clone(sources)
-            # The module follows the library beside it, whose own requirements may be newer than it has noted.
-            build = ["go", "build", "-mod=mod", "-o", str(self._program), "."]
-            run_build_step(build, sources / "examples" / "bench", environment_with(tools))
+    def _build(self, environment: Mapping[str, str]) -> None:
+        sources = self._cache / "sources"
+        clone(sources)
+        # The module follows the library beside it, whose own requirements may be newer than it has noted.
+        build = ["go", "build", "-mod=mod", "-o", str(self._program), "."]
+        run_build_step(build, sources / "examples" / "bench", environment)
 
     def run(self, subject: Subject) -> list[Figure]:
         options = ["-brokers", subject.bootstrap, "-topic", subject.new_topic(PARTITIONS), "-pprof", ""]

@@ -442,7 +442,7 @@ class _Life:
                 if started.set_running_or_notify_cancel():
                     started.set_result(server)
                 await stop
-                # Whoever started a broker that ends by itself may start it again.
+                # A broker that ends by itself may be started again.
                 self.belongings.are_kept |= not self._is_over
         finally:
             start.cancel()

@@ -37,7 +37,7 @@ async def stop_on_worker(stop: Callable[[], None]) -> None:
 
 
 async def _result_of(worker: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """What the work comes to on the worker's thread; whoever is cancelled meanwhile does not hear of it any more."""
+    """What the work comes to on the worker's thread; a caller that is cancelled meanwhile hears of it no more."""
     future = asyncio.wrap_future(worker.submit(work))
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio complains of that
     return await asyncio.shield(future)

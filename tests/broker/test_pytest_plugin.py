@@ -54,6 +54,11 @@ def clashes(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith("pybroker: ")]
 
 
+def session_fixture(name: str, value: object) -> str:
+    """A conftest with one fixture."""
+    return f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return {value!r}\n"
+
+
 def test_fixtures_are_there_by_both_names_and_are_the_same(tmp_path: Path) -> None:
     cluster = USES_A_CLUSTER.format(cluster="kafka_cluster")
     tests = OURS + FORMER.replace("there", "there_too") + BOTH_NAMES + cluster
@@ -92,14 +97,14 @@ def test_a_conftest_goes_before_the_plugin_by_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pybroker_settings", "kafka_broker_settings"])
 @pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["one process", "xdist"])
 def test_settings_count_by_both_names(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
-    conftest = f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return {{'num.partitions': 7}}\n"
+    conftest = session_fixture(name, {"num.partitions": 7})
     tests = "def test_it(pybroker):\n    assert pybroker._server.services.config.get_int('num.partitions') == 7\n"
     assert "1 passed" in run(tmp_path, tests, *options, conftest=conftest)
 
 
 @pytest.mark.parametrize("name", ["pybroker_security", "kafka_broker_security"])
 def test_security_counts_by_both_names(tmp_path: Path, name: str) -> None:
-    conftest = f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return 'SASL_PLAINTEXT'\n"
+    conftest = session_fixture(name, "SASL_PLAINTEXT")
     tests = (
         "from kafka import KafkaProducer\n\ndef test_it(pybroker, pybroker_topic):\n"
         "    with KafkaProducer(**pybroker.client_settings('kafka-python')) as producer:\n"
@@ -115,7 +120,7 @@ def test_settings_of_another_plugin_are_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pybroker_cluster_settings", "kafka_cluster_settings"])
 def test_settings_of_a_cluster_count_by_both_names(tmp_path: Path, name: str) -> None:
-    conftest = f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return {{'num.partitions': 7}}\n"
+    conftest = session_fixture(name, {"num.partitions": 7})
     tests = (
         "def test_it(pybroker_cluster):\n    for broker in pybroker_cluster.brokers.values():\n"
         "        assert broker._server.services.config.get_int('num.partitions') == 7\n"
@@ -125,7 +130,7 @@ def test_settings_of_a_cluster_count_by_both_names(tmp_path: Path, name: str) ->
 
 def test_a_cluster_takes_security(tmp_path: Path) -> None:
     name = "pybroker_cluster_security"
-    conftest = f"import pytest\n\n@pytest.fixture(scope='session')\ndef {name}():\n    return 'SASL_PLAINTEXT'\n"
+    conftest = session_fixture(name, "SASL_PLAINTEXT")
     tests = (
         "def test_it(pybroker_cluster):\n"
         "    told = pybroker_cluster.client_settings('kafka-python')\n"

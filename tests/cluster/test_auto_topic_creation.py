@@ -265,5 +265,5 @@ def test_too_few_brokers_are_told_of_once_others_had_time_to_join(
         for node_id in range(1, 2 + more):
             stack.enter_context(Broker({**settings, "node.id": node_id}, data_dir=tmp_path / str(node_id)))
         if not more:
-            wait_until(lambda: "1 broker is registered" in caplog.text, "it is told")
+            wait_until(lambda: "1 broker is registered" in caplog.text, "the warning")
     assert caplog.text.count("registered, so that") == (0 if more else 1)
