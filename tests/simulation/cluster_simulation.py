@@ -70,6 +70,7 @@ class ClusterSimulation(Run):
     ``with_groups``: there are groups and transactions, too; without them a run is short.  ``with_old_readers``: there
     are readers that know no leader epochs: where no broker is cut off they are told nothing wrong all the same.
     ``aim_share``: how often a fault is aimed at an election or a request, from 0 to 1; the seed draws it when unset.
+    ``first_protocol_share``: how many of the transactional clients speak the first protocol; the seed draws that, too.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ClusterSimulation(Run):
         active_ms: int = 20_000,
         faults: frozenset[str] = frozenset(FAULTS),
         aim_share: float | None = None,
+        first_protocol_share: float | None = None,
         write_trace: Callable[[str], None] | None = None,
         steps_max: int = 5 * STEPS_MAX,
     ) -> None:
@@ -106,8 +108,8 @@ class ClusterSimulation(Run):
                 TABLE: self._deletions_go,
                 **dict.fromkeys(COORDINATORS_SEGMENT_BYTES, False),
             }
-        # Clients of the first transaction protocol, beside others of the second one.
-        self.speaks_first_protocol = with_groups and random.random() < 0.3
+        drawn = 0.5 if with_groups and random.random() < 0.3 else 0.0
+        self._first_protocol_share = drawn if first_protocol_share is None else first_protocol_share
         self.ensemble = Ensemble(self.world, self.session_timeout_ms)
         self.ensemble.tears_snapshots = False  # as SQLite: brokers do not take them as they may be yet
         common = self._settings()
@@ -359,9 +361,14 @@ class ClusterSimulation(Run):
             readers.append(OldReader(self, f"old-reader-{i}", partitions, read_committed=False))
         return writers, readers
 
+    @property
+    def speaks_first_protocol(self) -> bool:
+        """Whether there are clients of the first transaction protocol."""
+        return self._first_protocol_share > 0
+
     def _transactional_producers(self) -> list[TransactionalProducer]:
-        random = self.random
-        return transactional_producers(self, random, lambda: not self.speaks_first_protocol or random.random() < 0.5)
+        random, share = self.random, self._first_protocol_share
+        return transactional_producers(self, random, lambda: not share or random.random() < 1 - share)
 
     def _members(self) -> list[Member]:
         random = self.random
