@@ -2,16 +2,19 @@
 
 Owns the way from a query's progress to a group, and back to the offsets where a new query starts.  Works with any
 source whose offsets are those of topics: Spark's own connector and ``format("pybroker")``.  The group has no members;
-what Spark goes by is the query's checkpoint, never the group.
+what Spark goes by is the query's checkpoint, never the group.  A query that falls behind is a warning, and so is that it
+has caught up.
 """
 
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import OffsetSpec
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -22,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pybroker.pipeline.lag_watch import LagWatch
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     NoAnswer,
@@ -32,10 +36,12 @@ from pybroker.pipeline.topics.client_calls import (
 )
 from pybroker.pipeline.topics.client_settings import client_settings
 from pybroker.pipeline.topics.logins import admin_client
+from pybroker.pipeline.topics.questions import Questions
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets
 
 COMMIT_TIMEOUT_S = 10.0
+LOOKED_EVERY_S = 5.0  # at the ends of the topics, to see whether a query falls behind
 
 _log = logging.getLogger(__name__)
 
@@ -102,8 +108,12 @@ class ProgressMirror(StreamingQueryListener):
         self._spark = spark
         self._query_id = query_id
         self._group = group
+        self._client = client_settings(settings)
         # None once it is closed.
-        self._consumer: Consumer | None = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
+        self._consumer: Consumer | None = committing_consumer(self._client, group, COMMIT_TIMEOUT_S)
+        self._questions: Questions | None = None
+        self._watch = LagWatch(group)
+        self._looked_at_s = -LOOKED_EVERY_S
         self._lock = threading.Lock()
         self._batch = -1
         # What the query said of its sources as it was committed: with topics' ids, where it tells them.
@@ -145,6 +155,22 @@ class ProgressMirror(StreamingQueryListener):
             # With a topic a group's offsets in it go: of one that was made anew the same offsets are committed again.
             if offsets and said != self._committed and self._commit(self._consumer, offsets):
                 self._committed = said
+            now_s = time.monotonic()
+            if offsets and now_s - self._looked_at_s >= LOOKED_EVERY_S:
+                self._looked_at_s = now_s
+                self._look_behind(offsets, progress.numInputRows, now_s)
+
+    def _look_behind(self, offsets: Offsets, taken: int, now_s: float) -> None:
+        """Say that the query falls behind, or has caught up; nothing where the ends cannot be had."""
+        self._questions = self._questions or Questions({"isolation.level": "read_uncommitted", **self._client})
+        try:
+            ends, _ = self._questions.offsets_left(dict.fromkeys(offsets, OffsetSpec.latest()), COMMIT_TIMEOUT_S)
+        except RuntimeError as error:
+            _log.debug("the lag of %s: %s", self._group, error)
+            return
+        lag = sum(max(end - offsets[at], 0) for at, end in ends.items())
+        if (said := self._watch.observe(lag, taken, now_s)) is not None:
+            _log.warning("%s", said)
 
     def _commit(self, consumer: Consumer, offsets: Offsets) -> bool:
         """In bounded time, since this thread hears of other queries, too; False where it fails, which is logged."""

@@ -72,7 +72,7 @@ def test_the_table_fits_a_plain_terminal_and_divides_by_no_zero() -> None:
             delay_table({cell_from_json(KEY): Delays(flights=3, cancelled=3)}, {"UA": "United Air Lines Inc."})
         )
     united = next(line for line in capture.get().splitlines() if line.startswith("United"))
-    assert united.split() == ["United", "Air", "Lines…", "EWR", "3", "100.0%"]
+    assert united.split() == ["United", "Air", "Lines", "EWR", "3", "100.0%"]
 
 
 class Member:

@@ -34,7 +34,7 @@ mirror = progress.ProgressMirror(None, "q", "g", client)
 
 def tell(batch):
     sources = [SimpleNamespace(endOffset=json.dumps({"t": {"0": batch}}))]
-    mirror.tell(SimpleNamespace(id="q", batchId=batch, sources=sources))
+    mirror.tell(SimpleNamespace(id="q", batchId=batch, sources=sources, numInputRows=1))
 
 def shown():
     return json.loads(progress.group_offsets("g", ["t"], client))["t"]["0"]
@@ -80,7 +80,7 @@ class Mirrored:
         """Of a query that reads the topic's only partition so often."""
         ends = [json.dumps({self.topic: {"0": offset, "id": topic_id}}) for offset in offsets]
         sources = [SimpleNamespace(endOffset=end) for end in (*ends, '{"path": 1}', None)]
-        return SimpleNamespace(id=QUERY, batchId=batch, sources=sources)
+        return SimpleNamespace(id=QUERY, batchId=batch, sources=sources, numInputRows=1)
 
     def committed(self) -> int | None:
         from confluent_kafka import ConsumerGroupTopicPartitions
@@ -204,3 +204,27 @@ def test_a_broker_that_dies_and_comes_back_ends_no_process_that_shows_lag(tmp_pa
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert "offsets of group g: " in done.stderr
+
+
+def test_a_query_that_falls_behind_is_a_warning_and_so_is_that_it_has_caught_up(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from confluent_kafka import Producer
+
+    from pybroker.pipeline import lag_watch, progress
+
+    monkeypatch.setattr(progress, "LOOKED_EVERY_S", 0)
+    monkeypatch.setattr(lag_watch, "GROWING_S", 0)
+    mirror = mirrored.mirror()
+    producer = Producer({"bootstrap.servers": mirrored.bootstrap})
+    for batch, produced in enumerate((10, 20)):
+        for _ in range(produced):
+            producer.produce(mirrored.topic, b"x")
+        producer.flush()
+        heard(mirror, mirrored.progress(batch, batch))
+    heard(mirror, mirrored.progress(2, 30))
+    said = [record.getMessage() for record in caplog.records if record.name == progress.__name__]
+    assert said == [
+        f"{mirrored.group} is 29 records behind, growing for 0 s",
+        f"{mirrored.group} has caught up",
+    ]

@@ -1,5 +1,6 @@
 """The results as a table for people: one row per airline and airport of departure, over the whole stream."""
 
+import re
 from collections.abc import Mapping
 
 from rich.box import SIMPLE_HEAD
@@ -7,8 +8,8 @@ from rich.table import Table
 
 from pybroker.pipeline.flights.delays import Delays, Results, total
 
-# Keeps the table within the 80 columns of a plain terminal.
-AIRLINE_WIDTH = 17
+# What a register adds to an airline's name: without it the table has room in 80 columns.
+LEGAL_FORM = re.compile(r",? (Inc\.?|Co\.?|Corporation|LLC)$")
 
 
 def by_carrier_and_origin(results: Results) -> dict[tuple[str, str], Delays]:
@@ -22,17 +23,17 @@ def by_carrier_and_origin(results: Results) -> dict[tuple[str, str], Delays]:
 
 def delay_table(results: Results, airline_names: Mapping[str, str]) -> Table:
     """A table of all carriers and origins, and a last row for everything. Late is from `LATE_FROM_MINUTES` on."""
-    title = "Departures from New York in 2013: delays in minutes"
+    title = "Departures from New York in 2013"
     table = Table(title=title, box=SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
-    table.add_column("Airline", footer="All", no_wrap=True, max_width=AIRLINE_WIDTH)
+    table.add_column("Airline", footer="All", overflow="fold")
     table.add_column("From", no_wrap=True)
-    headers = ("Flights", "Cancelled", "Late", "Mean", "Worst", "Arrival")
+    headers = ("Flights", "Cancelled", "Late", "Mean\nminutes", "Worst\nminutes", "Arrival\nminutes")
     for header, footer in zip(headers, _cells(total(results.values())), strict=True):
         table.add_column(header, footer=footer, justify="right", no_wrap=True)
     previous = None
     for (carrier, origin), delays in by_carrier_and_origin(results).items():
-        name = "" if carrier == previous else airline_names.get(carrier, carrier)
-        table.add_row(name, origin, *_cells(delays))
+        name = LEGAL_FORM.sub("", airline_names.get(carrier, carrier))
+        table.add_row("" if carrier == previous else name, origin, *_cells(delays))
         previous = carrier
     return table
 
@@ -44,9 +45,9 @@ def _cells(delays: Delays) -> tuple[str, ...]:
         f"{delays.flights:,}",
         _quotient(delays.cancelled, delays.flights, ".1%"),
         _quotient(delays.late, departed, ".1%"),
-        _quotient(delays.departure_delay_sum_minutes, departed, ".1f"),
+        _quotient(delays.departure_delay_sum_minutes, departed, "z.1f"),
         "" if worst is None else f"{worst:,}",
-        _quotient(delays.arrival_delay_sum_minutes, delays.arrived, ".1f"),
+        _quotient(delays.arrival_delay_sum_minutes, delays.arrived, "z.1f"),
     )
 
 

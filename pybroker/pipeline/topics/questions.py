@@ -119,7 +119,7 @@ class Questions:
         return {name: _id_of(topic) for name, topic in found.items()}
 
     def offsets_left(
-        self, specs: Mapping[TopicPartition, Any]
+        self, specs: Mapping[TopicPartition, Any], within_s: float | None = None
     ) -> tuple[dict[TopicPartition, int], Collection[TopicPartition]]:
         """Offsets of the partitions that are there, and which are not; one request per leader."""
         if not specs:
@@ -130,7 +130,7 @@ class Questions:
             futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=within_s)
             return {TopicPartition(at.topic, at.partition): partial(_found, each) for at, each in futures.items()}
 
-        found, failed = self._answers(specs.keys(), ask, _is_there, lambda at: f"leader of {at}")
+        found, failed = self._answers(specs.keys(), ask, _is_there, lambda at: f"leader of {at}", within_s)
         return {at: each.offset for at, each in found.items()}, _refuse(failed, lambda at: f"the offset of {at}")
 
     def standing(self, at: TopicPartition, within_s: float) -> Standing | None:

@@ -62,10 +62,16 @@ class ChapterFailed(RuntimeError):
     """A query ended, or its answer is not the batch's."""
 
 
+class ShowDone(Protocol):
+    """Shows how far something is, of the total of its bar, and what is under way."""
+
+    def __call__(self, done: int, doing: str = "") -> None: ...
+
+
 class Shown(Protocol):
     """Where a chapter shows what it does."""
 
-    def bar(self, what: str, total: int) -> Callable[[int], None]:
+    def bar(self, what: str, total: int) -> ShowDone:
         """A bar of progress; the function that is returned sets how far it is."""
         ...
 
@@ -191,7 +197,7 @@ def _start(writer: Any, checkpoint_dir: Path) -> StreamingQuery:
 
 def _follow(
     queries: list[StreamingQuery],
-    set_done: Callable[[int], None],
+    show_done: ShowDone,
     *,
     by_rows: bool = False,
     half_way: Callable[[], None] | None = None,
@@ -203,14 +209,21 @@ def _follow(
                 if half_way is not None and query.lastProgress is not None:
                     half_way()
                     half_way = None
-                set_done(_done(queries[0], by_rows))
-        set_done(_done(queries[0], by_rows))
+                show_done(_done(queries[0], by_rows), _under_way(queries[0]))
+        show_done(_done(queries[0], by_rows))
     except StreamingQueryException as error:
         raise ChapterFailed(reason_in(str(error))) from None
     finally:
         for query in queries:
             with suppress(Exception):
                 query.stop()
+
+
+def _under_way(query: StreamingQuery) -> str:
+    """Which micro-batch is: the first one takes longest, and nothing else moves until it is done."""
+    last = query.lastProgress
+    at = 1 if last is None else last.batchId + 2
+    return f"batch {at} of {MICRO_BATCHES}" if at <= MICRO_BATCHES else "last batch"
 
 
 def _done(query: StreamingQuery, by_rows: bool) -> int:

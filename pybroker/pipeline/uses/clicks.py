@@ -21,7 +21,7 @@ from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run
+from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
 
 CLICKS, SESSIONS = "clicks", "sessions"
 
@@ -67,7 +67,8 @@ def sessions(topics: Topics) -> Outputs:
         "clicks",
         F.round("rating", 2).alias("rating"),
     )
-    return {SESSIONS: closed.select(F.col("visitor").cast("string").alias("key"), F.to_json(value).alias("value"))}
+    key = F.col("visitor").cast("string").alias("key")
+    return {SESSIONS: closed.select(key, F.to_json(value).alias("value"), F.col("last").alias("timestamp"))}
 
 
 USE = Use(sessions, CLICKS, streams=(SESSIONS,))
@@ -83,4 +84,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

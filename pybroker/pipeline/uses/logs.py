@@ -20,7 +20,7 @@ from rich.console import Console
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, dead_letters, decode, readable
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, run
+from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, run, run_command
 
 LINES, BY_DAY, INSTALLED, DEAD_LETTERS = "log-lines", "actions-by-day", "installed-packages", "log-dead-letters"
 
@@ -71,14 +71,15 @@ def _by_day(found: DataFrame) -> DataFrame:
         found.withWatermark("timestamp", ALLOWED_LATENESS).groupBy(day, F.col("value.action").alias("action")).count()
     )
     key = F.concat_ws(" ", F.date_format("day.start", "yyyy-MM-dd"), "action")
-    return counted.select(key.alias("key"), F.col("count").cast("string").alias("value"))
+    at = F.col("day.start").alias("timestamp")
+    return counted.select(key.alias("key"), F.col("count").cast("string").alias("value"), at)
 
 
 def _installed(found: DataFrame) -> DataFrame:
     """No shuffle: the lines of a package stay in the order of the log, which its table needs."""
     statuses = found.where("value.action = 'status' and value.first in ('installed', 'not-installed')")
     version: Column = F.when(F.col("value.first") == "installed", F.col("value.third"))
-    return statuses.select(F.col("value.second").alias("key"), version.alias("value"))
+    return statuses.select(F.col("value.second").alias("key"), version.alias("value"), "timestamp")
 
 
 USE = Use(digest, LINES, streams=(BY_DAY, DEAD_LETTERS), tables=(INSTALLED,))
@@ -98,4 +99,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

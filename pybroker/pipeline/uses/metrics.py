@@ -19,12 +19,13 @@ from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run
+from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
 
 SAMPLES, BY_SECOND = "metric-samples", "metrics-by-second"
 
 PROC = Path("/proc")
 SAMPLE_EVERY_S = 0.1
+DIGITS = 2  # of means and rates, behind the point
 ALLOWED_LATENESS = "10 seconds"
 END_AFTER = timedelta(minutes=1)
 CPU_COUNTERS = ("user", "nice", "system", "idle", "iowait")
@@ -80,8 +81,9 @@ def summarize(topics: Topics) -> Outputs:
         )
     )
     key = F.concat_ws("@", "metric", F.date_format("window.start", "yyyy-MM-dd'T'HH:mm:ss'Z'"))
-    rows = seconds.select(key.alias("key"), F.to_json(F.struct("samples", "mean", "max", "rate_per_s")).alias("value"))
-    return {BY_SECOND: rows}
+    value = F.struct("samples", *(F.round(name, DIGITS).alias(name) for name in ("mean", "max", "rate_per_s")))
+    at = F.col("window.start").alias("timestamp")
+    return {BY_SECOND: seconds.select(key.alias("key"), F.to_json(value).alias("value"), at)}
 
 
 USE = Use(summarize, SAMPLES, streams=(BY_SECOND,))
@@ -98,4 +100,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -4,18 +4,25 @@ Owns no use.  The topics of a broker that is not its own stay; all else is gone 
 """
 
 import json
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
-from pyspark.sql import SparkSession
+from confluent_kafka import KafkaException
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from rich.console import Console
 
-from pybroker.pipeline.feed import create_topics, produce
-from pybroker.pipeline.flights.processes import given_or_own_broker
+from pybroker.pipeline.converters.decoding import HEADERS_PREFIX
+from pybroker.pipeline.endings import reason_in
+from pybroker.pipeline.feed import STREAM_PARTITIONS, ProduceFailed, create_topics, produce
+from pybroker.pipeline.flights.dataset import DatasetMissing
+from pybroker.pipeline.flights.processes import ProcessFailed, given_or_own_broker
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session, short_lived
 from pybroker.pipeline.streams.jobs import BrokerTopics, Job, start
@@ -27,6 +34,10 @@ LOCAL_MASTER = "local[2,4]"  # a task that fails is tried again
 Bootstrap: TypeAlias = Annotated[str | None, typer.Option(help="HOST:PORT; default: a broker of its own.")]
 Master: TypeAlias = Annotated[str, typer.Option(help="Spark's master, such as spark://HOST:7077.")]
 SHOWN_PER_TOPIC = 5
+REASON = f"{HEADERS_PREFIX}message"  # of a dead letter
+
+# What goes wrong now and then, and what a person mends by one line that says so.
+EXPECTED = DatasetMissing, FileNotFoundError, KafkaException, ProcessFailed, ProduceFailed
 
 
 class Use(NamedTuple):
@@ -57,18 +68,48 @@ def run(
         spark = session(use.input_topic, master=master, settings=short_lived(master), connector=False)
         try:
             process(use, spark, broker, Path(directory) / "checkpoints")
-            for topic, told in written(use, spark, broker).items():
-                console.print(f"\n{topic}: {len(told):,} records" + (", the last:" if told else ""))
-                for key, value in told[-SHOWN_PER_TOPIC:]:
-                    console.print(f"  {key}  {value}", markup=False, highlight=False)
+            show(use, spark, broker, console)
         finally:
             end_session(spark)
 
 
+def run_command(main: Callable[..., None]) -> None:
+    """Run a use as a command; what is expected to go wrong now and then is one line, and exit status 1."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except StreamingQueryException as error:
+        sys.exit(f"The job failed: {reason_in(str(error))}")
+    except EXPECTED as error:
+        sys.exit(f"The job failed: {error}")
+
+
+def show(use: Use, spark: SparkSession, bootstrap: str, console: Console) -> None:
+    """How many records each topic has, and the newest by their timestamps, a line each; of dead letters the reason."""
+    for topic, records in outcome(use, spark, bootstrap).items():
+        count = records.count()
+        console.print(f"\n{topic}: {count:,} {'rows' if topic in use.tables else 'records'}", highlight=False)
+        newest = records.orderBy(F.desc("timestamp"), F.desc("offset")).limit(SHOWN_PER_TOPIC)
+        for row in reversed(newest.select("key", "value", "headers").collect()):
+            key, value, reason = _text(row.key), _text(row.value), _reason(row.headers)
+            line = "  ".join(part for part in (key, value, reason and f"({reason})") if part)
+            console.print(f"  {line}", markup=False, highlight=False, no_wrap=True, overflow="ellipsis")
+
+
+def _text(content: bytes | bytearray | None) -> str:
+    return "" if content is None else bytes(content).decode(errors="backslashreplace")
+
+
+def _reason(headers: Sequence[Any] | None) -> str:
+    return next((_text(header.value) for header in headers or () if header.key == REASON), "")
+
+
 def feed(use: Use, bootstrap: str, records: Iterable[Record], end: Record | None = None) -> int:
-    """Create the topics of a use and fill its input; returns the number of records."""
+    """Create the topics of a use and fill its input; returns the number of records, without the ends."""
     create_topics(bootstrap, (use.input_topic, *use.streams), use.tables)
-    return produce(bootstrap, use.input_topic, records, end=end)
+    taken = produce(bootstrap, use.input_topic, records, end=end)
+    return taken - STREAM_PARTITIONS * (end is not None)
 
 
 def process(use: Use, spark: SparkSession, bootstrap: str, checkpoints_dir: Path) -> None:
@@ -77,13 +118,18 @@ def process(use: Use, spark: SparkSession, bootstrap: str, checkpoints_dir: Path
         query.awaitTermination()
 
 
+def outcome(use: Use, spark: SparkSession, bootstrap: str) -> Mapping[str, DataFrame]:
+    """What a use has written, by topic; of a table the last record of each key that has a value."""
+    topics = BrokerTopics(spark, bootstrap)
+    streams = {topic: topics.batch(topic) for topic in use.streams}
+    return {**streams, **{topic: latest(topics.batch(topic)) for topic in use.tables}}
+
+
 def written(use: Use, spark: SparkSession, bootstrap: str) -> Mapping[str, list[tuple[str, str]]]:
     """Keys and values by topic, as text in the order of keys and offsets; of a table the last value of each key."""
-    topics = BrokerTopics(spark, bootstrap)
     found = {}
-    for topic in (*use.streams, *use.tables):
-        records = topics.batch(topic)
-        rows = (latest(records) if topic in use.tables else records).orderBy("key", "partition", "offset")
+    for topic, records in outcome(use, spark, bootstrap).items():
+        rows = records.orderBy("key", "partition", "offset")
         texts = rows.selectExpr("cast(key as string)", "cast(value as string)").collect()
         found[topic] = [(row.key, row.value) for row in texts]
     return found

@@ -17,7 +17,7 @@ from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.flights.dataset import NOT_AVAILABLE, table
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run
+from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
 
 READINGS, WARNINGS = "sensor-readings", "storm-warnings"
 
@@ -54,7 +54,8 @@ def warn(topics: Topics) -> Outputs:
     )
     falls = windows.where((F.col("readings") >= READINGS_MIN) & (F.col("fall_hpa") >= FALL_HPA))
     value = F.struct(F.col("window.end").alias("until"), F.round("fall_hpa", 1).alias("fall_hpa"))
-    return {WARNINGS: falls.select(F.col("station").alias("key"), F.to_json(value).alias("value"))}
+    at = F.col("window.end").alias("timestamp")
+    return {WARNINGS: falls.select(F.col("station").alias("key"), F.to_json(value).alias("value"), at)}
 
 
 USE = Use(warn, READINGS, streams=(WARNINGS,))
@@ -70,4 +71,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -71,14 +71,14 @@ def test_metrics_of_this_machine_have_means_and_rates(run_use: Any) -> None:
         values = [value for _, value in samples]
         assert told["samples"] == len(samples)
         if key.startswith(("memory", "load")):
-            assert told["mean"] == pytest.approx(sum(values) / len(values))
+            assert told["mean"] == pytest.approx(sum(values) / len(values), abs=0.01)
             assert told["max"] == max(values)
         elif len(samples) > 1 and values[-1] >= values[0]:  # Linux lets the ticks of waiting for a disk fall.
             span_s = (samples[-1][0] - samples[0][0]) / 1000
-            assert told["rate_per_s"] == pytest.approx((values[-1] - values[0]) / span_s)
+            assert told["rate_per_s"] == pytest.approx((values[-1] - values[0]) / span_s, abs=0.01)
 
 
-def test_a_rate_is_exact_and_a_counter_that_fell_has_none(run_use: Any) -> None:
+def test_a_rate_has_two_digits_and_a_counter_that_fell_has_none(run_use: Any) -> None:
     from pybroker.pipeline.uses import metrics
     from pybroker.pipeline.uses.running import end_after, json_record
 
@@ -90,7 +90,7 @@ def test_a_rate_is_exact_and_a_counter_that_fell_has_none(run_use: Any) -> None:
     ]
     written = run_use(metrics.USE, records, end_after(records[-1], metrics.END_AFTER))[metrics.BY_SECOND]
     rates = {key.split("@")[0]: json.loads(value).get("rate_per_s") for key, value in written}
-    assert rates == {"grew": 17.0 / 0.102, "fell": None}
+    assert rates == {"grew": round(17.0 / 0.102, 2), "fell": None}
 
 
 def test_a_log_becomes_counts_packages_and_dead_letters(run_use: Any) -> None:
