@@ -19,7 +19,7 @@ class LagWatch:
         self._is_said = False
 
     def observe(self, lag: int, taken: int, now_s: float) -> str | None:
-        """What is to be said after a micro-batch that has ``taken`` so many records and left ``lag``; mostly nothing."""
+        """What is to be said after a micro-batch that has ``taken`` so many records and left ``lag``; None mostly."""
         if lag <= taken:
             was_said, self._is_said, self._since_s = self._is_said, False, None
             return f"{self._name} has caught up" if was_said else None

@@ -2,8 +2,8 @@
 
 Owns the way from a query's progress to a group, and back to the offsets where a new query starts.  Works with any
 source whose offsets are those of topics: Spark's own connector and ``format("pybroker")``.  The group has no members;
-what Spark goes by is the query's checkpoint, never the group.  A query that falls behind is a warning, and so is that it
-has caught up.
+what Spark goes by is the query's checkpoint, never the group.  A query that falls behind is a
+warning, and so is that it has caught up.
 """
 
 import json

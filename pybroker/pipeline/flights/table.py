@@ -24,10 +24,10 @@ def by_carrier_and_origin(results: Results) -> dict[tuple[str, str], Delays]:
 def delay_table(results: Results, airline_names: Mapping[str, str]) -> Table:
     """A table of all carriers and origins, and a last row for everything. Late is from `LATE_FROM_MINUTES` on."""
     title = "Departures from New York in 2013"
-    table = Table(title=title, box=SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Airline", footer="All", overflow="fold")
     table.add_column("From", no_wrap=True)
-    headers = ("Flights", "Cancelled", "Late", "Mean\nminutes", "Worst\nminutes", "Arrival\nminutes")
+    headers = ("Flights", "Cancelled", "Late", "Mean\n(min)", "Worst\n(min)", "Arrival\n(min)")
     for header, footer in zip(headers, _cells(total(results.values())), strict=True):
         table.add_column(header, footer=footer, justify="right", no_wrap=True)
     previous = None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.dates import DateFormatter, MonthLocator, WeekdayLocator
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 AIRPORTS = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "La Guardia"}
@@ -52,10 +52,10 @@ def draw(hours: pd.DataFrame, by_weather: pd.DataFrame, path: Path, theme: Theme
 
 
 def plot(hours: pd.DataFrame, by_weather: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
-    """The plot: of more than one month a heatmap of all, and of each plot one of the latest month."""
+    """The plot: of more than one month a heatmap of all, and of each plot one of the month with the longest delays."""
     local = hours.assign(local=hours["hour_start"].dt.tz_convert(TIME_ZONE).dt.tz_localize(None))
     has_months = local["local"].dt.month.nunique() > 1
-    colours = {
+    colours: Any = {
         "figure.facecolor": theme.background,
         "axes.facecolor": theme.background,
         "axes.edgecolor": theme.faint,
@@ -67,12 +67,14 @@ def plot(hours: pd.DataFrame, by_weather: pd.DataFrame, theme: Theme = LIGHT) ->
     with mpl.rc_context(colours):
         figure = Figure(figsize=(12, 13 if has_months else 9), layout="constrained")
         figure.suptitle(f"Departures from New York, {period(local['local'])}", fontsize=15, fontweight="bold")
-        places = figure.add_gridspec(3 if has_months else 2, 5, height_ratios=(1.15, 1, 1)[: 3 if has_months else 2])
-        _days(figure.add_subplot(places[0, :]), local, theme)
+        # Each row has its own legends and scales beside it, whose widths are no other row's.
+        rows: Any = figure.subfigures(3 if has_months else 2, 1, height_ratios=(1.15, 1, 1)[: 3 if has_months else 2])
+        _days(rows[0].subplots(), local, theme)
+        left, right = rows[1].subplots(1, 2, width_ratios=(1.25, 1))
+        _weather(right, by_weather, theme)
         if has_months:
-            _by_month(figure, figure.add_subplot(places[1, :3]), local)
-        _one_month(figure, figure.add_subplot(places[2, :] if has_months else places[1, :3]), local)
-        _weather(figure.add_subplot(places[1, 3:]), by_weather, theme)
+            _by_month(rows[1], left, local)
+        _one_month(rows[-1], rows[2].subplots() if has_months else left, local)
     return figure
 
 
@@ -117,15 +119,21 @@ def _days(axes: Any, hours: pd.DataFrame, theme: Theme) -> None:
     axes.set_title("Delay of each day (thin) and of the seven days around it", fontsize=11)
     axes.set_ylabel(MEAN_DELAY)
     axes.grid(axis="y", color=theme.faint, linewidth=0.5)
-    axes.add_artist(_legend(axes, lines, "Airport", 1.0))
     if dots:
         axes.add_artist(_legend(axes, dots, "Unusual hours\nof the day", 0.68))
+    _legend(axes, lines, "Airport", 1.0)  # the last one, for which the layout keeps room
 
 
 def _legend(axes: Any, handles: Sequence[Any], title: str, top: float) -> Any:
     """A legend beside the frame, of which ``top`` is a part from below."""
     return axes.legend(
-        handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.005, top), frameon=False, labelspacing=0.7
+        handles=handles,
+        title=title,
+        alignment="left",
+        loc="upper left",
+        bbox_to_anchor=(1.005, top),
+        frameon=False,
+        labelspacing=0.7,
     )
 
 
@@ -136,8 +144,8 @@ def _frame(axes: Any, daily: pd.DataFrame) -> None:
     margin = max(span / 100, pd.Timedelta(hours=12))
     axes.set_xlim(days.min() - margin, days.max() + margin)
     is_short = span.days <= WEEKLY_TICKS_DAYS_MAX
-    axes.xaxis.set_major_locator(WeekdayLocator(byweekday=0) if is_short else MonthLocator())
-    axes.xaxis.set_major_formatter(DateFormatter(DATE))
+    shown = [day for day in days.unique() if (day.weekday() == 0 if is_short else day.day == 1)]
+    axes.set_xticks(shown, [f"{day:{DATE}}" for day in shown])
 
 
 def _name_days(axes: Any, daily: pd.DataFrame, theme: Theme) -> None:
@@ -146,7 +154,7 @@ def _name_days(axes: Any, daily: pd.DataFrame, theme: Theme) -> None:
     named = by_day[by_day["unusual"] > 0].nlargest(NAMED_DAYS, "unusual").sort_index()
     texts = [f"{day:{DATE}}: {count} unusual hour{'s' * (count != 1)}" for day, count in named["unusual"].items()]
     left, right = axes.get_xlim()
-    places = placed([(mpl.dates.date2num(day) - left) / (right - left) for day in named.index], texts)
+    places = placed([(date2num(day) - left) / (right - left) for day in named.index], texts)
     rows = 1 + max((row for _, row in places), default=-1)
     low, high = daily["delay"].min(), daily["delay"].max()
     bottom = low - (high - low) * 0.05
@@ -155,9 +163,9 @@ def _name_days(axes: Any, daily: pd.DataFrame, theme: Theme) -> None:
         axes.annotate(
             text,
             (day, top),
-            xytext=(at, 1 - GAP - row * LINE),
+            xytext=(at + len(text) * LETTER / 2, 1 - GAP - row * LINE),
             textcoords="axes fraction",
-            ha="left",
+            ha="center",
             va="top",
             fontsize=8,
             arrowprops={"arrowstyle": "-", "color": theme.faint, "linewidth": 0.8, "shrinkB": 4},
@@ -170,11 +178,14 @@ def placed(places: Sequence[float], texts: Sequence[str]) -> list[tuple[float, i
     ``places``: what each label is of, from 0 to 1 of the frame's width, in their order; so are the answers.
     """
     ends: list[float] = []  # of each row
-    found = []
+    found: list[tuple[float, int]] = []
     for place, text in zip(places, texts, strict=True):
         width = len(text) * LETTER
         at = min(max(place - width / 2, GAP), 1 - GAP - width)
         row = next((row for row, end in enumerate(ends) if end + GAP <= at), len(ends))
+        # Beside the lines that go down from the labels above it.
+        beside = max((former for former, (_, above) in zip(places, found, strict=False) if above < row), default=-1.0)
+        at = min(max(at, beside + GAP), 1 - GAP - width)
         ends[row : row + 1] = [at + width]
         found.append((at, row))
     return found
@@ -190,14 +201,14 @@ def _by_month(figure: Any, axes: Any, hours: pd.DataFrame) -> None:
 
 
 def _one_month(figure: Any, axes: Any, hours: pd.DataFrame) -> None:
-    """The mean delay by day and hour of the clock, in the month that was latest."""
+    """The mean delay by day and hour of the clock, in the month with the longest delays."""
     of_month = hours["local"].dt.to_period("M")
-    latest = _mean_delay(hours.groupby(of_month)[["departed", "delay_sum_minutes"]].sum()).idxmax()
-    chosen = hours[of_month == latest]
-    table = _by_clock(chosen, chosen["local"].dt.normalize().rename("day"), DEPARTED_MIN_OF_DAY)
+    chosen = _mean_delay(hours.groupby(of_month)[["departed", "delay_sum_minutes"]].sum()).idxmax()
+    in_month = hours[of_month == chosen]
+    table = _by_clock(in_month, in_month["local"].dt.normalize().rename("day"), DEPARTED_MIN_OF_DAY)
     _heatmap(figure, axes, table)
-    the_latest = "" if of_month.nunique() == 1 else ", the latest month"
-    axes.set_title(f"Delay by day and scheduled hour in {latest:%B}{the_latest}", fontsize=11)
+    why = "" if of_month.nunique() == 1 else ", the month with the longest delays"
+    axes.set_title(f"Delay by day and scheduled hour in {chosen.strftime('%B')}{why}", fontsize=11)
     shown = range(0, len(table.columns), WEEK_DAYS)
     axes.set_xticks(shown, [f"{table.columns[i]:{DATE}}" for i in shown])
 
@@ -231,7 +242,8 @@ def _weather(axes: Any, by_weather: pd.DataFrame, theme: Theme) -> None:
         if origin in table:
             places = [at + (i - 1) * width for at in range(len(table))]
             bars.append(axes.bar(places, table[origin], width, color=theme.airports[origin], label=name))
-    axes.set_xticks(range(len(kinds)), [f"{kind}\n{flights[kind]:,}\nflights" for kind in kinds])
+    axes.set_xticks(range(len(kinds)), [f"{kind}\n{flights[kind]:,}" for kind in kinds], fontsize=8)
+    axes.set_xlabel("Weather, and its flights")
     axes.set_title("Delay by the weather of the hour", fontsize=11)
     axes.set_ylabel(MEAN_DELAY)
     axes.grid(axis="y", color=theme.faint, linewidth=0.5)

@@ -68,9 +68,7 @@ def run(options: TourOptions, console: Console) -> None:
     console.print(f"The tour took {monotonic() - began:.0f} s.")
 
 
-def _run_on(
-    bootstrap: str, options: TourOptions, work_dir: Path, console: Console, report: list[Chapter]
-) -> None:
+def _run_on(bootstrap: str, options: TourOptions, work_dir: Path, console: Console, report: list[Chapter]) -> None:
     console.rule(TOPICS)
     with _Shown(console) as shown:
         counts = chapters.fill_topics(bootstrap, options.months, shown)
@@ -130,8 +128,8 @@ def unusual_table(hours: pd.DataFrame) -> Table:
 
 def weather_table(by_weather: pd.DataFrame) -> Table:
     """Flights and mean delays by kind of weather."""
-    names = AIRPORTS.values()
-    table = _table("Delays by the weather of the hour", ("Weather",), ("Flights", *(f"{each}\nminutes" for each in names)))
+    minutes = (f"{name}\nminutes" for name in AIRPORTS.values())
+    table = _table("Delays by the weather of the hour", ("Weather",), ("Flights", *minutes))
     for kind in KINDS:
         of_kind = by_weather[by_weather["weather"] == kind].set_index("origin")
         if len(of_kind):
@@ -142,7 +140,7 @@ def weather_table(by_weather: pd.DataFrame) -> Table:
 
 
 def leave(stage: Stage, output_dir: Path, report: Sequence[Chapter]) -> list[Table]:
-    """Leave report, plot and Parquet files, in place of those of an earlier run; returns the tables of the last chapter."""
+    """Leave report, plot and Parquet files, in place of those of an earlier run; returns the last chapter's tables."""
     hours, by_weather = stage.table(HOURS), stage.table(BY_WEATHER)
     output_dir.mkdir(parents=True, exist_ok=True)
     picture = Picture(output_dir / PICTURE, stage.work_dir / PICTURE, DESCRIBED)

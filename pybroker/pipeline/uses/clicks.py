@@ -13,7 +13,6 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import typer
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -21,7 +20,16 @@ from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
+from pybroker.pipeline.uses.running import (
+    LOCAL_MASTER,
+    Bootstrap,
+    Master,
+    Use,
+    end_after,
+    json_record,
+    run,
+    run_command,
+)
 
 CLICKS, SESSIONS = "clicks", "sessions"
 

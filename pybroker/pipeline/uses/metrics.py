@@ -19,7 +19,16 @@ from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
+from pybroker.pipeline.uses.running import (
+    LOCAL_MASTER,
+    Bootstrap,
+    Master,
+    Use,
+    end_after,
+    json_record,
+    run,
+    run_command,
+)
 
 SAMPLES, BY_SECOND = "metric-samples", "metrics-by-second"
 

@@ -8,7 +8,6 @@ when the window is closed.  Readings without a pressure (the stations had gaps) 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-import typer
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -17,7 +16,16 @@ from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.flights.dataset import NOT_AVAILABLE, table
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, json_record, run, run_command
+from pybroker.pipeline.uses.running import (
+    LOCAL_MASTER,
+    Bootstrap,
+    Master,
+    Use,
+    end_after,
+    json_record,
+    run,
+    run_command,
+)
 
 READINGS, WARNINGS = "sensor-readings", "storm-warnings"
 
