@@ -330,4 +330,5 @@ def test_cluster_tools(tool: Tool, broker: BrokerUnderTest) -> None:
 
 def test_feature_command(tool: Tool) -> None:
     described = tool(FEATURE_COMMAND, "describe")
-    assert "Feature: metadata.version" in described
+    (level,) = re.findall(r"Feature: metadata\.version\s.*FinalizedVersionLevel: (\S+)", described)
+    assert level == "4.4-IV2"  # 33

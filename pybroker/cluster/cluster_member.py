@@ -187,7 +187,7 @@ class ClusterMember:
         own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
         live = LiveBrokers(self._store, self.node_id, own)
         contacts = self._meet()
-        election = ControllerElection(
+        self._election = election = ControllerElection(
             self._env, self._store, self.follower, live, self.controller, self.node_id, liveness, contacts
         )
         self.controller.is_live = live.is_live
@@ -345,6 +345,7 @@ class ClusterMember:
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand leaderships over, before the listeners close; ``done`` runs when that is so, or the time is over."""
         assert self._lifecycle is not None
+        self._election.leave()
         self._lifecycle.leave(timeout_ms, done)
 
     def close(self) -> None:

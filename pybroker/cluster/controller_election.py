@@ -77,6 +77,7 @@ class ControllerElection:
         self._fencing: dict[int, int] = {}  # broker epochs by broker id
         self._takes_part = False
         self._closed = False
+        self._is_leaving = False
 
     def start(self) -> None:
         """Take part; called whenever this broker's own live key is there, after a lost session again."""
@@ -96,12 +97,17 @@ class ControllerElection:
         self._closed = True
         self._term += 1
 
+    def leave(self) -> None:
+        """This broker stops: that another one decides from now on is nothing to warn of."""
+        self._is_leaving = True
+
     def step_down(self) -> None:
         """Decide nothing more until the key is taken anew: this broker's session is lost, or its key."""
         self._term += 1
         self._taking = False
         if self._controller.is_active:
-            log.warning("broker %d is no longer the active controller", self._broker_id)
+            level = logging.INFO if self._is_leaving else logging.WARNING
+            log.log(level, "broker %d is no longer the active controller", self._broker_id)
             self._controller.deactivate()
         self._env.timers.call_later(STORE_RETRY_MS, self._look)
 

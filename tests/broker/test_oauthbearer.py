@@ -19,6 +19,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from pybroker import limits
 from pybroker.config.schema import ConfigError
 from pybroker.security import key_sets, mechanisms
 from pybroker.testing import Broker
@@ -94,6 +95,15 @@ class AioTokens(AioTokenProvider):  # type: ignore[misc]
 
 
 # --- stock clients ---------------------------------------------------------------------------------------------------
+
+
+def test_a_login_with_a_token_longer_than_a_whole_frame_is_answered(broker: Broker) -> None:
+    """It is read in steps, and may be as long as sasl.server.max.receive.size."""
+    token = signed(sub="carol", groups=["g" * 80] * 2_000)
+    assert len(token) > limits.WHOLE_FRAME_BYTES
+    with Login(broker, token) as login:
+        assert login.answer.error_code == 0
+        assert login.ask(ANY_TOPIC, 9).brokers
 
 
 def test_stock_clients_log_in_with_signed_tokens(broker: Broker) -> None:

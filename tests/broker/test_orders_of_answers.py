@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.testing import Broker
 from pybroker_protocol.messages.alter_client_quotas import (
@@ -13,8 +14,12 @@ from pybroker_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequestEntryData,
     OpData,
 )
+from pybroker_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pybroker_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
+from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.wire_client import WireClient
 
 FIRST_OF_A_TOPIC = [
@@ -80,3 +85,30 @@ def test_quotas_come_in_the_order_of_kafkas_table(client: WireClient) -> None:
             ([(part.entity_type, part.entity_name) for part in entry.entity], [value.key for value in entry.values])
             for entry in described
         ] == [quota for quota in QUOTAS if not components or any(kind == "user" for kind, _ in quota[0])]
+
+
+def join(client: WireClient, group: str, member: str) -> None:
+    """A member of a group of KIP-848 heartbeats for the first time, as soon as there is a coordinator."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    wait_until(lambda: client.ask(request, 1).error_code == 0, f"{member} in {group}")
+
+
+def test_groups_and_members_come_in_the_order_of_kafkas_tables(client: WireClient) -> None:
+    """As ListGroupsRequestTest and ConsumerGroupDescribeRequestTest expect them, whatever order they came in."""
+    client.create_topic("t")
+    client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["grp-1"]), 4)  # makes the coordinators' topic
+    for group in ("grp-1", "grp-4"):
+        for member in ("member-1", "member-2"):
+            join(client, group, member)
+    listed = client.ask(ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups
+    assert [group.group_id for group in listed] == ["grp-4", "grp-1"]
+    request = ConsumerGroupDescribeRequest(group_ids=["grp-1"], include_authorized_operations=False)
+    (group,) = client.ask(request, 1).groups
+    assert [member.member_id for member in group.members] == ["member-2", "member-1"]

@@ -255,7 +255,7 @@ def differences(short: Twin, long: Twin, *, every_version: bool) -> Iterator[str
     )
     for (request, version), (same, _) in asked:
         answer, other = short.ask(request, version), long.ask(same, version)
-        if answer != other:
+        if answer is None or answer != other:
             yield f"{type(request).__name__} {version}: {answer} in short, {other} in this form"
 
 

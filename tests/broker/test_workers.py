@@ -396,8 +396,8 @@ def test_worker_that_is_stopped_in_the_middle_of_a_write_is_killed_and_started_a
 
 
 def test_a_clean_start_and_end_of_workers_warns_of_nothing(tmp_path: Path) -> None:
-    with workers(tmp_path / "data", 3):
-        pass
+    with workers(tmp_path / "data", 3) as (served, _):
+        assert served.stop(signal.SIGINT) == 0
     said = (tmp_path / "stderr.log").read_text()
     assert said.count(" serves as node ") == 3
     assert [line for line in said.splitlines() if " INFO " not in line] == []

@@ -7,6 +7,7 @@ a calm time, so that whatever is stuck then is stuck because of the brokers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.metadata_store import StoreError
@@ -71,6 +72,13 @@ AIMED = (
 AIM_US = 20_000
 
 
+def drawn_kinds(random: Random, enabled: frozenset[str]) -> list[str]:
+    """The kinds of a run: those that are enabled, or, where that is all of them, in some runs a swarm of a few."""
+    if enabled == frozenset(FAULTS) and random.random() < SWARM_SHARE:
+        return random.sample(list(_WEIGHTS), random.randint(*SWARM))
+    return [name for name in _WEIGHTS if name in enabled]
+
+
 class ClusterFaults:
     """One run's faults."""
 
@@ -81,9 +89,7 @@ class ClusterFaults:
         self._ensemble = simulation.ensemble
         self._random = simulation.new_random()
         self.counts: dict[str, int] = dict.fromkeys(_WEIGHTS, 0)
-        self._kinds = [name for name in _WEIGHTS if name in enabled]
-        if enabled == frozenset(FAULTS) and self._random.random() < SWARM_SHARE:
-            self._kinds = self._random.sample(list(_WEIGHTS), self._random.randint(*SWARM))
+        self._kinds = drawn_kinds(self._random, enabled)
         self._aimed = [name for name in AIMED if name in self._kinds]
         drawn = self._random.choice((0.0, 0.0, 0.1, 0.3))
         self._aim_share = drawn if aim_share is None else aim_share

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from random import Random
 
 import pytest
 from harness.waiting import PATIENCE_S
 
 from pybroker.cluster.cluster_member import ClusterMember
-from tests.simulation.cluster_faults import FAULTS, RARE_FAULTS
+from tests.simulation.cluster_faults import FAULTS, RARE_FAULTS, drawn_kinds
 from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.full_disks import GOES_ON
 from tests.simulation.run import Outcome
@@ -75,6 +76,19 @@ def test_a_broker_that_keeps_its_full_disk_to_itself_is_found(monkeypatch: pytes
 def test_disks_that_stay_full_and_all_other_faults_together_violate_no_invariant() -> None:
     outcome = ClusterSimulation(11, active_ms=8_000, faults=frozenset(FAULTS | RARE_FAULTS)).run()
     assert outcome.violation is None, str(outcome.violation)
+
+
+def test_a_third_of_the_seeds_have_three_to_six_kinds_of_faults_and_the_others_all() -> None:
+    drawn = [drawn_kinds(Random(seed), frozenset(FAULTS)) for seed in range(1_000)]
+    swarms = [set(kinds) for kinds in drawn if kinds != list(FAULTS)]
+    assert 250 < len(swarms) < 350
+    assert {len(kinds) for kinds in swarms} == {3, 4, 5, 6}
+    assert set.union(*swarms) == FAULTS.keys() | RARE_FAULTS.keys()
+
+
+def test_kinds_of_faults_that_are_asked_for_are_all_that_strike() -> None:
+    asked = frozenset({"kill", "swing of a leadership"})
+    assert all(set(drawn_kinds(Random(seed), asked)) == asked for seed in range(100))
 
 
 @pytest.mark.slow
