@@ -136,6 +136,7 @@ class ProgressMirror(StreamingQueryListener):
         """Commit nothing more.  What was committed stays."""
         with self._lock:
             consumer, self._consumer = self._consumer, None
+            self._questions = None
         if consumer is None:
             return
         self._spark.streams.removeListener(self)
