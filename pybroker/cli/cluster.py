@@ -24,7 +24,6 @@ from rich.text import Text
 
 from pybroker.cli import supervisor
 from pybroker.cli.admin_command import admin_command
-from pybroker.cli.brokers import described_cluster
 from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.cluster_description import describe_cluster
 from pybroker.cli.cluster_state import (
@@ -47,6 +46,7 @@ from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
 from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
+from pybroker.cli.wire_requests import described_cluster
 from pybroker.config.broker import internal_topic_factors
 from pybroker.config.schema import ConfigError
 

@@ -11,7 +11,7 @@ from harness.waiting import wait_until
 
 from pybroker import cluster_limits, limits
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from pybroker.cluster.internal_topics import lacks_brokers
+from pybroker.cluster.lack_of_brokers import lacks_brokers
 from pybroker.cluster.operations import NewTopic
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
