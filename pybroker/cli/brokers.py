@@ -78,5 +78,5 @@ def unregister_broker(
         )
         session.output.flush()
         with suppress(CommandFailed):  # who may unregister a broker may not ask for its settings
-            if lack := lack_of_brokers(client):
+            if lack := lack_of_brokers(client, without=broker_id):
                 remark(lack)

@@ -45,8 +45,8 @@ from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
-from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.cli.wire_requests import described_cluster
+from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.config.broker import internal_topic_factors
 from pybroker.config.schema import ConfigError
 

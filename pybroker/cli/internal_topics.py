@@ -19,20 +19,16 @@ _STORE: Final = "pybroker.metadata"
 _IS_DEFAULT: Final = "DEFAULT_CONFIG"
 
 
-def lack_of_brokers(client: AdminClient) -> str:
+def lack_of_brokers(client: AdminClient, without: int | None = None) -> str:
     """What groups or transactions wait for, by the settings of the broker that is the controller; "" if for nothing.
 
-    Raises ``CommandFailed``, also where the user may not ask.
+    ``without`` is a broker that is gone, of which the one that is asked may not know yet.  Raises ``CommandFailed``,
+    also where the user may not ask.
     """
     cluster = retried(lambda: described_cluster(client))
     topics = retried(lambda: topic_requests.described(client, list(FACTOR_SETTINGS)))
     there = {each["name"] for each in topics if each["error_code"] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    asked = (
-        cluster.controller_id
-        if cluster.controller_id >= 0
-        else min((each.broker_id for each in cluster.brokers), default=-1)
-    )
-    settings = {each["name"]: each for each in config_requests.described(client, "broker", str(asked))}
+    settings = {each["name"]: each for each in config_requests.described(client, "broker", str(cluster.controller_id))}
     is_alone = _STORE in settings and settings[_STORE]["value"] is None
     factors = {
         # A broker that is alone begins with one replica, unless it is set.
@@ -40,4 +36,4 @@ def lack_of_brokers(client: AdminClient) -> str:
         for topic, name in FACTOR_SETTINGS.items()
         if name in settings
     }
-    return lack_of(factors, there, len(cluster.brokers))
+    return lack_of(factors, there, len({each.broker_id for each in cluster.brokers} - {without}))
