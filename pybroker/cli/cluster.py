@@ -324,7 +324,7 @@ def restart(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     former = state.broker(name)
     state.ask_for_restart(former.name)
     _wait_for(state, name, lambda broker: broker.state == SERVING and broker.began != former.began)
-    _say(f"{former.name} serves on {read_state(state.directory).broker(name).address}")
+    _say(f"{former.name} serves again")
 
 
 def _say(line: str) -> None:

@@ -18,7 +18,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 
-from .fakes import FakeCluster
+from .fakes import FakeCluster, ManualLoop, fake_env
 
 
 def topics(cluster: FakeCluster) -> set[str]:
