@@ -229,9 +229,8 @@ def add_sizes(client: AdminClient, topics: list[dict[str, Any]], metadata: Mappi
             partition["size"] = sum_of_known(partition["sizes"].values())
         topic["size"] = sum_of_known(size for of_one in sizes.values() for size in of_one.values())
     if missing:
-        remark(
-            f"sizes are without replicas of which nothing is told, on brokers {', '.join(map(str, sorted(missing)))}"
-        )
+        brokers_of = ", ".join(map(str, sorted(missing)))
+        remark(f"sizes are without replicas on broker {brokers_of}, of which nothing is told")
 
 
 def replica_sizes(client: AdminClient) -> dict[tuple[str, int], dict[int, int]]:
