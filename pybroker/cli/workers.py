@@ -156,8 +156,9 @@ def require_free_ports(members: Sequence[Member], addresses: Sequence[tuple[str,
 
 
 def _try_to_listen(host: str, port: int) -> None:
+    hosts: Sequence[str | None] = bound_hosts(host) or (None,)
     try:
-        for each in bound_hosts(host) or [None]:
+        for each in hosts:
             for family, kind, _, _, address in socket.getaddrinfo(
                 each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             ):
