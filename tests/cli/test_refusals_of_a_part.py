@@ -29,10 +29,11 @@ NOT_CONTROLLER = int(ErrorCode.NOT_CONTROLLER)
 def answer_to(request: CreateTopicsRequest, refused: Sequence[str]) -> CreateTopicsResponse:
     """All are created but those."""
     return CreateTopicsResponse(
+        throttle_time_ms=0,
         topics=[
             CreatableTopicResult(name=each.name, error_code=NOT_CONTROLLER * (each.name in refused), error_message=None)
             for each in request.topics
-        ]
+        ],
     )
 
 
