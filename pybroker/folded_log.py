@@ -34,7 +34,7 @@ _OTHERS = ("others", _OTHER_REASONS)
 class FoldedLog:
     """See the module's docstring."""
 
-    __slots__ = ("_counts", "_kinds", "_level", "_log", "_timer", "_timers")
+    __slots__ = ("_counts", "_kinds", "_level", "_levels", "_log", "_timer", "_timers")
 
     def __init__(self, log: logging.Logger, timers: Timers, level: int = logging.WARNING) -> None:
         self._log = log
@@ -42,6 +42,7 @@ class FoldedLog:
         self._timers = timers
         self._timer: Cancellable | None = None
         self._counts: dict[tuple[str, str], int] = {}
+        self._levels: dict[tuple[str, str], int] = {}  # the highest of those counted
         self._kinds: Counter[str] = Counter()  # of each source
 
     def warning(self, source: str, reason: str, line: str, *args: object) -> None:
@@ -49,8 +50,8 @@ class FoldedLog:
         if self.is_first(source, reason):
             self._log.log(self._level, line, *args)
 
-    def is_first(self, source: str, reason: str) -> bool:
-        """Whether the caller has to write the line; else it is counted.
+    def is_first(self, source: str, reason: str, level: int | None = None) -> bool:
+        """Whether the caller has to write the line; else it is counted, to be told of at the same level.
 
         Reasons pass for the same if only their numbers are others.
         """
@@ -66,6 +67,7 @@ class FoldedLog:
                 self._tell_later()
                 return True
         self._counts[kind] = self._counts.get(kind, 0) + 1
+        self._levels[kind] = max(self._levels.get(kind, 0), self._level if level is None else level)
         return False
 
     def close(self) -> None:
@@ -84,12 +86,15 @@ class FoldedLog:
     def _tell(self) -> None:
         self._timer = None
         counts, self._counts = self._counts, {}
+        levels, self._levels = self._levels, {}
         self._kinds.clear()
         for kind, count in counts.items():
             if count:
                 self._counts[kind] = 0  # it goes on: its next line is a count, too
                 self._kinds[kind[0]] += 1
                 seconds = limits.FOLDED_LOG_MS // 1_000
-                self._log.log(self._level, "… and %d more of %s in the last %d s: %s", count, kind[0], seconds, kind[1])
+                self._log.log(
+                    levels[kind], "… and %d more of %s in the last %d s: %s", count, kind[0], seconds, kind[1]
+                )
         if self._counts:
             self._tell_later()

@@ -29,7 +29,7 @@ from pybroker.cluster.image import (
     ImageDelta,
     first_delta,
 )
-from pybroker.cluster.internal_topics import lacks_brokers
+from pybroker.cluster.lack_of_brokers import LackOfBrokers
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.moved_replicas import MovedReplicas
@@ -169,7 +169,7 @@ class BrokerServer:
             membership.doubt_itself(sockets.processor.gate)
             services.doubts, services.liveness = membership.doubts, membership.liveness
             self._remember_who_leaves(env, metadata)
-            self._tell_of_lacking_brokers(env, metadata)
+            self._close_what_was_built.append(LackOfBrokers(env, config, metadata).close)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
@@ -179,16 +179,6 @@ class BrokerServer:
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
         self._is_serving = True
-
-    def _tell_of_lacking_brokers(self, env: Env, metadata: MetadataCache) -> None:
-        """Not at once: brokers that start together know of each other a moment later."""
-
-        def tell() -> None:
-            if why := lacks_brokers(self.config, metadata.image):
-                log.warning(why)
-
-        timer = env.timers.call_later(cluster_limits.BROKERS_AWAITED_MS, tell)
-        self._close_what_was_built.append(timer.cancel)
 
     @staticmethod
     def _tell_of_failed_dirs(logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]) -> None:

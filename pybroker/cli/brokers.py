@@ -5,37 +5,23 @@ Owns: the shapes that these commands print.  Counterparts: kafka-cluster.sh, kaf
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.changes import settled
-from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import INT32_MAX
-from pybroker.cli.output import Row
+from pybroker.cli.output import Row, remark
 from pybroker.cli.retries import retried
+from pybroker.cli.wire_requests import described_cluster
 
 app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
 
-_BROKERS = 1  # the endpoint type of DescribeCluster
-
-
 BROKER_COLUMNS = ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER")
-
-
-def described_cluster(client: AdminClient) -> Any:
-    """DescribeCluster, fenced brokers included; CommandFailed."""
-    from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
-
-    request = DescribeClusterRequest(
-        include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
-    )
-    cluster = client.ask(request)
-    if cluster.error_code:
-        raise refused("cluster", cluster.error_code, cluster.error_message)
-    return cluster
 
 
 def broker_documents(cluster: Any) -> list[dict[str, Any]]:
@@ -79,13 +65,18 @@ def unregister_broker(
     broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The id of a stopped broker.")],
 ) -> None:
     """Forget a broker that was stopped and does not come back."""
+    from pybroker.cli.internal_topics import lack_of_brokers
     from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
     with session.client() as client:
         request = UnregisterBrokerRequest(broker_id=broker_id)
         response = retried(lambda: client.ask(request))
-    if settled(client, request, response.error_code, f"broker {broker_id}"):
-        raise refused(f"broker {broker_id}", response.error_code, response.error_message)
-    session.output.result(
-        [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]
-    )
+        if settled(client, request, response.error_code, f"broker {broker_id}"):
+            raise refused(f"broker {broker_id}", response.error_code, response.error_message)
+        session.output.result(
+            [{"id": broker_id, "status": "unregistered"}], ("BROKER", "STATUS"), [(broker_id, "unregistered")]
+        )
+        session.output.flush()
+        with suppress(CommandFailed):  # who may unregister a broker may not ask for its settings
+            if lack := lack_of_brokers(client, without=broker_id):
+                remark(lack)

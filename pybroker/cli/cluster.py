@@ -24,14 +24,28 @@ from rich.text import Text
 
 from pybroker.cli import supervisor
 from pybroker.cli.admin_command import admin_command
+from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.cluster_description import describe_cluster
-from pybroker.cli.cluster_state import ASK, ClusterState, Known, read_state, remove_state, take_restarts, write_state
+from pybroker.cli.cluster_state import (
+    ASK,
+    DEAD,
+    PAUSED,
+    SERVING,
+    ClusterState,
+    Known,
+    read_state,
+    remove_state,
+    take_restarts,
+    write_state,
+)
+from pybroker.cli.connection import admin_client
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import Json
 from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
 from pybroker.cli.supervisor import Member
+from pybroker.cli.wire_requests import described_cluster
 from pybroker.cli.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.config.broker import internal_topic_factors
 from pybroker.config.schema import ConfigError
@@ -46,7 +60,9 @@ BROKERS_MAX = 64
 SESSION_TIMEOUT_MS = 6_000
 LOGS = "logs"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+_PREFIX = "broker-"  # of names, in front of the node id
 _PATIENCE_S = 60.0
+_ASKED_WITHIN_MS = 2_000
 _PAUSE_S = 0.05
 _FOLLOW_S = 0.2
 
@@ -80,12 +96,13 @@ def up(
         raise CommandFailed(f"pybroker.metadata.session.timeout.ms: {timeout_ms} is no number")
     common = [*COMMAND, *(("--dev",) if dev else ()), "--set", f"pybroker.metadata={url}"]
     pairs = [*internal_topic_factors(brokers).items(), *pairs]
-    common += [word for name, value in pairs if name != "pybroker.metadata" for word in ("--set", f"{name}={value}")]
+    unseen = [f"--set={name}={value}" for name, value in pairs if name != "pybroker.metadata"]
     members = []
     for number in range(1, brokers + 1):
-        name, address = f"broker-{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
+        name, address = f"{_PREFIX}{number}", f"127.0.0.1:{port + number - 1 if port else 0}"
         own = ["--listen", address, "--data-dir", str(directory / name), "--set", f"node.id={number}"]
-        members.append(Member(name, [*common, *own], directory / LOGS / f"{name}.log", [directory / name]))
+        log_path = directory / LOGS / f"{name}.log"
+        members.append(Member(name, [*common, *own], log_path, [directory / name], unseen))
     try:
         refuse_directory_of_one([str(directory)])
         require_free_ports(members, [("127.0.0.1", port)])
@@ -225,20 +242,45 @@ def _last_line(path: Path | None) -> str:
 def status(data_dir: DataDir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Show the brokers of a running cluster."""
     state = read_state(data_dir.absolute())
+    states = {each.name: each.state for each in state.brokers.values()}
+    registered = registered_ids(state) if DEAD in states.values() else None
+    if registered is not None:
+        gone = [name for name in states if states[name] == DEAD and node_id_of(name) not in registered]
+        states |= dict.fromkeys(gone, "not registered")
     shown: list[dict[str, Any]] = [
-        {"name": each.name, "state": each.state, "pid": each.pid if each.runs else None, "address": each.address}
+        {"name": each.name, "state": states[each.name], "pid": each.pid if each.runs else None, "address": each.address}
         for each in state.brokers.values()
     ]
     rows = [(each["name"], each["state"], each["pid"], each["address"]) for each in shown]
     Output(as_json=as_json).result(shown, ("NAME", "STATE", "PID", "ADDRESS"), rows)
 
 
+def registered_ids(state: ClusterState) -> set[int] | None:
+    """The node ids that the cluster knows; ``None`` where no broker tells them without a login."""
+    asked = ",".join(each.address for each in state.brokers.values() if each.state == SERVING)
+    if not asked:
+        return None
+    patience = [f"{name}.timeout.ms={_ASKED_WITHIN_MS}" for name in ("bootstrap", "request")]
+    try:
+        with admin_client(ClientOptions(asked, patience, None)) as client:
+            return {int(each.broker_id) for each in described_cluster(client).brokers}
+    except CommandFailed:
+        return None
+
+
+def node_id_of(name: str) -> int:
+    """That of ``broker-2`` is 2."""
+    return int(name.removeprefix(_PREFIX))
+
+
 @app.command("kill")
 def kill(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     """End a broker as kill -9 does; it stays dead until it is restarted."""
     state = read_state(data_dir.absolute())
-    state.broker(name).signal(signal.SIGKILL)
+    broker = state.broker(name)
+    broker.signal(signal.SIGKILL)
     _wait_for(state, name, lambda broker: not broker.runs)
+    _say(f"{broker.name} was killed")
 
 
 @app.command("stop")
@@ -250,22 +292,29 @@ def stop(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     with suppress(CommandFailed):  # it may have ended by now
         broker.signal(signal.SIGCONT)  # one that is paused heeds nothing else
     _wait_for(state, name, lambda broker: not broker.runs)
+    _say(f"{broker.name} has stopped")
 
 
 @app.command("pause")
 def pause(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     """Have a broker do nothing until it is resumed (SIGSTOP)."""
     state = read_state(data_dir.absolute())
-    state.broker(name).signal(signal.SIGSTOP)
-    _wait_for(state, name, lambda broker: broker.state == "paused")
+    broker = state.broker(name)
+    was_paused = broker.state == PAUSED
+    broker.signal(signal.SIGSTOP)
+    _wait_for(state, name, lambda broker: broker.state == PAUSED)
+    _say(f"{broker.name} was paused before" if was_paused else f"{broker.name} is paused")
 
 
 @app.command("resume")
 def resume(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     """Have a paused broker go on (SIGCONT)."""
     state = read_state(data_dir.absolute())
-    state.broker(name).signal(signal.SIGCONT)
-    _wait_for(state, name, lambda broker: broker.state != "paused")
+    broker = state.broker(name)
+    was_paused = broker.state == PAUSED
+    broker.signal(signal.SIGCONT)
+    _wait_for(state, name, lambda broker: broker.state != PAUSED)
+    _say(f"{broker.name} goes on" if was_paused else f"{broker.name} was not paused")
 
 
 @app.command("restart")
@@ -274,7 +323,12 @@ def restart(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     state = read_state(data_dir.absolute())
     former = state.broker(name)
     state.ask_for_restart(former.name)
-    _wait_for(state, name, lambda broker: broker.state == "serving" and broker.began != former.began)
+    _wait_for(state, name, lambda broker: broker.state == SERVING and broker.began != former.began)
+    _say(f"{former.name} serves again")
+
+
+def _say(line: str) -> None:
+    Output().line(line)
 
 
 def _wait_for(state: ClusterState, name: str, holds: Callable[[Known], bool]) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
 from pybroker.cli.client_settings import Access, Address
@@ -25,7 +25,10 @@ from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 
 REACHED: Final = ("name", "tcp", "tls", "protocol", "login")
-INSIDE: Final = ("rights", "advertised addresses", "clock", "versions", "partitions", "hanging transactions")
+INSIDE: Final = (
+    *("rights", "advertised addresses", "clock", "versions"),
+    *("partitions", "internal topics", "hanging transactions"),
+)
 _WAIT_S: Final = 5.0
 _SOON_S: Final = 30 * 86_400
 _CLOCK_MS_MAX: Final = 1_000
@@ -37,15 +40,21 @@ _ADVICE: Final = {
     Step.PROTOCOL: "check that the address and port are a Kafka listener's",
     Step.LOGIN: "check sasl.mechanism, sasl.username and sasl.password; pybroker users list shows who there is",
 }
-# The partitions in which a transaction hangs, and how many could not be looked at.
-HangingSearch = Callable[[], tuple[list[str], int]]
 
 
-def cluster_findings(address: Address, access: Access, find_hanging: HangingSearch) -> Iterator[Finding]:
-    """The findings about one broker and the cluster behind it; what comes behind a failed step is skipped.
+class Searches(NamedTuple):
+    """What is found by a client of its own; both may raise ``CommandFailed``.
 
-    ``find_hanging`` may raise ``CommandFailed``.
+    ``find_hanging``: the partitions in which a transaction hangs, and how many could not be looked at.  ``find_lack``:
+    a sentence where too few brokers are registered for internal topics, else "".
     """
+
+    find_hanging: Callable[[], tuple[list[str], int]]
+    find_lack: Callable[[], str]
+
+
+def cluster_findings(address: Address, access: Access, searches: Searches) -> Iterator[Finding]:
+    """The findings about one broker and the cluster behind it; what comes behind a failed step is skipped."""
     with ExitStack() as stack:
         connection = stack.enter_context(BrokerConnection(address, access, _WAIT_S))
         try:
@@ -55,7 +64,7 @@ def cluster_findings(address: Address, access: Access, find_hanging: HangingSear
             yield Finding(error.step, Status.FAILED, str(error), _ADVICE[error.step])
             yield from skipped((*REACHED[REACHED.index(error.step) + 1 :], *INSIDE), error.step)
             return
-        yield from _inside(stack, connection, access, find_hanging)
+        yield from _inside(stack, connection, access, searches)
 
 
 def skipped(checks: Iterable[str], after: str) -> Iterator[Finding]:
@@ -99,9 +108,7 @@ def _certificate(found: Mapping[str, Any], names_are_checked: bool) -> str | Fin
     return message
 
 
-def _inside(
-    stack: ExitStack, connection: BrokerConnection, access: Access, find_hanging: HangingSearch
-) -> Iterator[Finding]:
+def _inside(stack: ExitStack, connection: BrokerConnection, access: Access, searches: Searches) -> Iterator[Finding]:
     try:
         cluster = connection.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
         metadata = connection.ask(MetadataRequest(topics=None, include_topic_authorized_operations=True))
@@ -121,7 +128,8 @@ def _inside(
     yield _clock(others.get(cluster.controller_id, connection))
     yield _versions(others or {-1: connection})
     yield _partitions(metadata.topics)
-    yield _hanging(find_hanging)
+    yield _internal_topics(searches.find_lack)
+    yield _hanging(searches.find_hanging)
 
 
 def _rights(cluster: Any, metadata: Any) -> Finding:
@@ -208,7 +216,7 @@ def _partitions(topics: Iterable[Any]) -> Finding:
                 without_leader.append(name)
             elif len(partition.isr_nodes) < len(partition.replica_nodes):
                 under_replicated.append(name)
-    advice = "start the brokers that are missing; pybroker topics list --under-replicated --unavailable"
+    advice = "start the brokers that are missing; pybroker topics describe --under-replicated --unavailable"
     if without_leader:
         message = f"{len(without_leader)} of {count} have no leader: {_some(without_leader)}"
         return Finding("partitions", Status.FAILED, message, advice)
@@ -218,7 +226,18 @@ def _partitions(topics: Iterable[Any]) -> Finding:
     return Finding("partitions", Status.OK, f"each that this user may see has a leader and all replicas ({count})")
 
 
-def _hanging(find_hanging: HangingSearch) -> Finding:
+def _internal_topics(find_lack: Callable[[], str]) -> Finding:
+    check = INSIDE[-2]
+    try:
+        lack = find_lack()
+    except CommandFailed as error:
+        return Finding(check, Status.SKIPPED, str(error), "a user with DESCRIBE_CONFIGS on the cluster may ask")
+    if lack:
+        return Finding(check, Status.WARNING, lack, "start more brokers, or set these to fewer and restart all brokers")
+    return Finding(check, Status.OK, "those of groups and transactions are there, or can be made")
+
+
+def _hanging(find_hanging: Callable[[], tuple[list[str], int]]) -> Finding:
     check = INSIDE[-1]
     try:
         found, unseen = find_hanging()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pybroker.cli.admin_command import Session
-from pybroker.cli.brokers import BROKER_COLUMNS, broker_documents, broker_row, described_cluster
+from pybroker.cli.brokers import BROKER_COLUMNS, broker_documents, broker_row
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.features import api_versions
 from pybroker.cli.retries import retried
+from pybroker.cli.wire_requests import described_cluster
 from pybroker_protocol.errors import ErrorCode
 
 _METADATA_TOPIC: Final = "__cluster_metadata"

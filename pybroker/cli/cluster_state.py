@@ -21,6 +21,10 @@ from pybroker.storage.files.os_file import replace_file
 STATE_FILE: Final = "cluster.json"
 RESTART_PREFIX: Final = "restart-"
 ASK: Final = signal.SIGUSR1
+DEAD: Final = "dead"
+PAUSED: Final = "paused"
+SERVING: Final = "serving"
+STARTING: Final = "starting"
 
 
 class Known(NamedTuple):
@@ -39,12 +43,14 @@ class Known(NamedTuple):
 
     @property
     def state(self) -> str:
-        """For people."""
+        """For people, as far as a process has it."""
+        if self.began is None:
+            return STARTING  # for the first time: it waits for another broker that has its data still
         if not self.runs or self.pid is None:
-            return "dead"
+            return DEAD
         if is_stopped(self.pid):
-            return "paused"
-        return "serving" if self.serves else "starting"
+            return PAUSED
+        return SERVING if self.serves else STARTING
 
     def signal(self, number: int) -> None:
         """Send it a signal.  Raises ``CommandFailed`` where it does not run."""

@@ -97,9 +97,9 @@ class AdminClient:
         return request in self._unanswered
 
     @property
-    def in_doubt(self) -> list[str]:
-        """The names of changes that may be done or not: the last request of each got no answer."""
-        return list(self._in_doubt)
+    def doubt(self) -> str | None:
+        """A sentence with the changes that may be done or not, since the last request of each got no answer."""
+        return f"{' and '.join(self._in_doubt)} got no answer, and may be done even so" if self._in_doubt else None
 
     def serves(self, request_class: type[Request], version: int = 0) -> bool:
         """Whether brokers know the API, in this version or a later one."""
@@ -152,10 +152,9 @@ def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
     try:
         yield client
     except CommandFailed as error:
-        if not client.in_doubt:
+        if client.doubt is None:
             raise
-        requests = " and ".join(client.in_doubt)
-        raise CommandFailed(f"{error}\n{requests} got no answer, and may be done even so") from error
+        raise CommandFailed(f"{error}\n{client.doubt}") from error
     finally:
         client.close()
 

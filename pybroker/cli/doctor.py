@@ -6,23 +6,26 @@ The checks are ``cluster_checks``' and ``host_checks``'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from pybroker.cli.client_settings import ClientOptions, parse_addresses
-from pybroker.cli.cluster_checks import INSIDE, REACHED, cluster_findings, skipped
-from pybroker.cli.connection import admin_client, heeded_settings
+from pybroker.cli.cluster_checks import INSIDE, REACHED, Searches, cluster_findings, skipped
+from pybroker.cli.connection import AdminClient, admin_client, heeded_settings
 from pybroker.cli.failure import CommandFailed, ExitCode, describe_error, is_expected
 from pybroker.cli.findings import Finding, Status
 from pybroker.cli.hanging_transactions import find_hanging
 from pybroker.cli.host_checks import host_findings
+from pybroker.cli.internal_topics import lack_of_brokers
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, Json, repeated
 from pybroker.cli.output import Output, visible
 from pybroker_protocol.errors import ErrorCode
+
+T = TypeVar("T")
 
 _MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 
@@ -31,16 +34,21 @@ def hanging_partitions(options: ClientOptions) -> tuple[list[str], int]:
     """Where a transaction hangs, of what this user may see, and how many partitions could not be looked at;
     ``CommandFailed``.
     """
+    found, failed = asked(options, lambda client: find_hanging(client, None, _MAX_TIMEOUT_MS))
+    # A topic that was deleted since it was listed hides nothing.
+    unseen = sum(code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in failed.values())
+    return [str(each.partition) for each in found], unseen
+
+
+def asked(options: ClientOptions, search: Callable[[AdminClient], T]) -> T:
+    """What a client finds; ``CommandFailed`` for all that may go wrong."""
     try:
         with admin_client(options) as client:
-            found, failed = find_hanging(client, None, _MAX_TIMEOUT_MS)
+            return search(client)
     except Exception as error:
         if not is_expected(error):
             raise
         raise CommandFailed(describe_error(error)) from error
-    # A topic that was deleted since it was listed hides nothing.
-    unseen = sum(code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in failed.values())
-    return [str(each.partition) for each in found], unseen
 
 
 def doctor(
@@ -73,7 +81,8 @@ def _of_cluster(options: ClientOptions) -> Iterator[Finding]:
     except (CommandFailed, OSError) as error:
         failed = Finding("settings", Status.FAILED, describe_error(error), "correct -X or the file of --command-config")
         return chain([failed], skipped((*REACHED, *INSIDE), failed.check))
-    return cluster_findings(first, access, lambda: hanging_partitions(options))
+    searches = Searches(lambda: hanging_partitions(options), lambda: asked(options, lack_of_brokers))
+    return cluster_findings(first, access, searches)
 
 
 def _show(findings: Iterable[Finding], output: Output) -> bool:

@@ -12,8 +12,8 @@ import typer
 from pybroker.cli import group_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import fail_for, refused
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import fail_for, part_of, refused, report
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.group_descriptions import describe_all, describe_groups, with_offsets
 from pybroker.cli.group_lag import show_once, watch
 from pybroker.cli.group_offsets import (
@@ -21,7 +21,6 @@ from pybroker.cli.group_offsets import (
     chosen_partitions,
     commit_plan,
     plan_reset,
-    raise_refused,
 )
 from pybroker.cli.group_requests import UNKNOWN_MEMBER, Leaving
 from pybroker.cli.offset_reset import Target
@@ -187,18 +186,16 @@ def remove_member(
             code, codes = retried(lambda: group_requests.remove_members(client, group, leaving, reason))
     if code:
         raise refused(f"group {group}", code)
-    document = [
-        {
-            "member_id": each.member_id or None,
-            "instance_id": each.instance_id,
-            "status": describe_error_code(its_code) if its_code else "removed",
-        }
+    parts = [
+        part_of(
+            {"member_id": each.member_id or None, "instance_id": each.instance_id},
+            f"member {each.instance_id or each.member_id}",
+            its_code,
+            "removed",
+        )
         for each, its_code in codes.items()
     ]
-    rows = [list(entry.values()) for entry in document]
-    session.output.result(document, ("MEMBER-ID", "INSTANCE-ID", "STATUS"), rows)
-    names = {each: f"member {each.instance_id or each.member_id}" for each in codes}
-    fail_for([refused(names[each], its_code) for each, its_code in codes.items() if its_code], session.output)
+    report(session.output, ("MEMBER-ID", "INSTANCE-ID", "STATUS"), parts)
 
 
 def all_members(client: AdminClient, group: str) -> list[Leaving]:
@@ -221,12 +218,9 @@ def delete_groups(
     """Delete groups without members, and their offsets."""
     with session.client() as client:
         codes = group_requests.delete(client, groups)
-    document = [
-        {"group": group, "status": describe_error_code(codes[group]) if codes[group] else "deleted"} for group in groups
-    ]
-    session.output.result(document, ("GROUP", "STATUS"), [list(result.values()) for result in document])
-    failed = [refused(f"group {group}", codes[group]) for group in dict.fromkeys(groups) if codes[group]]
-    fail_for(failed, session.output)
+    names = dict.fromkeys(groups)
+    parts = [part_of({"group": group}, f"group {group}", codes[group], "deleted") for group in names]
+    report(session.output, ("GROUP", "STATUS"), parts)
 
 
 @admin_command(app, "reset-offsets")
@@ -299,14 +293,8 @@ def delete_offsets(
     with session.client() as client:
         partitions = chosen_partitions(client, group, topics, all_topics=False)
         answer = retried(lambda: group_requests.delete_offsets(client, group, partitions))
-    document = [
-        {
-            "topic": partition.topic,
-            "partition": partition.number,
-            "status": describe_error_code(code) if code else "deleted",
-        }
+    parts = [
+        part_of({"topic": partition.topic, "partition": partition.number}, partition, code, "deleted")
         for partition, code in sorted(answer.items())
     ]
-    session.output.result(document, ("TOPIC", "PARTITION", "STATUS"), [list(entry.values()) for entry in document])
-    session.output.flush()
-    raise_refused(answer)
+    report(session.output, ("TOPIC", "PARTITION", "STATUS"), parts)

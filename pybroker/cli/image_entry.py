@@ -12,7 +12,6 @@ Invariant: no value of a variable is an argument of a process: it may be a secre
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
-from pybroker.cli.image_settings import DATA_DIR, SETTINGS_FILE, from_variables, listener_settings
+from pybroker.cli.image_settings import DATA_DIR, HOST_PORT, SETTINGS_FILE, from_variables, listener_settings
 from pybroker.cli.serve import build_parser, run_serve
 
 _FAILED: Final = 1
@@ -54,12 +53,17 @@ def heed_early_stops() -> None:
 def serve_arguments(arguments: Sequence[str], options: Namespace, environment: Mapping[str, str]) -> list[str]:
     """``arguments``, which are ``options``, with those that stand for variables, file and the image's defaults.
 
-    Raises ConfigError for a file that cannot be read, and for a quorum that would be that many lone brokers.
+    Raises ConfigError for a file that cannot be read, for variables that contradict each other, and for a quorum that
+    would be that many lone brokers.
     """
     from pybroker.config.named_files import read_named_text
     from pybroker.config.properties import parse_properties
+    from pybroker.config.schema import ConfigError
 
-    found = from_variables(environment, read_named_text)
+    try:
+        found = from_variables(environment, read_named_text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     say_without_effect(found.of_the_jvm, "they are of the JVM, or of its image, and there is none")
     say_without_effect(found.of_kubernetes, "Kubernetes sets them for a service that is called kafka")
     own = known(found.settings)
@@ -72,41 +76,22 @@ def serve_arguments(arguments: Sequence[str], options: Namespace, environment: M
     of_file = {} if config_file is None else parse_properties(read_named_text(config_file, "--config"))
     given = {**of_file, **own, **dict(options.settings)}
     refuse_split_quorum(given)
-    if options.workers is not None:
-        added += [] if options.listen else ["--listen", "0.0.0.0:9092"]
-    elif not options.listen:
+    if options.workers is None and not options.listen:
         listeners = listener_settings(given, socket.gethostname())
+    elif options.workers is not None and not (options.listen or given.get("listeners")):
+        added += ["--listen", f"0.0.0.0:{HOST_PORT}"]
     if options.data_dir is None and not given.keys() & {"log.dir", "log.dirs"}:
         added += ["--data-dir", DATA_DIR]
     # Arguments win, but may not say a second time what they say already.
     passed_over = {"listeners"} if options.listen else set()
     passed_over |= {"log.dir", "log.dirs"} if options.data_dir is not None else set()
     variables = {name: value for name, value in own.items() if name not in passed_over}
-    if options.workers is not None:
-        return [*added, *arguments, "--config", hidden_file({**of_file, **variables})]
     return [*added, *as_arguments(variables), *arguments, *as_arguments(listeners)]
 
 
 def as_arguments(settings: Mapping[str, str]) -> list[str]:
     """The settings as ``pybroker serve`` takes them."""
     return [f"--set={name}={value}" for name, value in settings.items()]
-
-
-def hidden_file(settings: Mapping[str, str]) -> str:
-    """The path of a file of properties that is in memory, for as long as this process lives.
-
-    Workers are processes, and everybody on the machine sees the arguments of a process, but not its files.
-    """
-    text = "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
-    descriptor = int(vars(os)["memfd_create"]("settings"))  # Linux's alone, as images are; the types of macOS lack it
-    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
-        file.write(text)
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-
-def escaped(text: str) -> str:
-    """A key or a value as Java's properties have it."""
-    return re.sub(r"[\\=:#! ]", r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def known(settings: Mapping[str, str]) -> dict[str, str]:

@@ -53,8 +53,18 @@ def setting_of(variable: str) -> str:
 
 
 def from_variables(environment: Mapping[str, str], read: Callable[[str, str], str]) -> FromVariables:
-    """What the variables say; ``read(path, setting)`` gives the text of a file in SECRETS, or raises."""
+    """What the variables say; ``read(path, setting)`` gives the text of a file in SECRETS, or raises.
+
+    Raises ``ValueError`` where two variables give a setting two values, as KAFKA_a and KAFKA_A may.
+    """
     found = FromVariables({}, [], [])
+    given_by: dict[str, str] = {}
+
+    def take(variable: str, name: str, value: str) -> None:
+        if found.settings.setdefault(name, value) != value:
+            raise ValueError(f"{given_by[name]} and {variable} both set {name}, and not to the same: leave one away")
+        given_by[name] = variable
+
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         if _OF_THE_STOCK_IMAGE.fullmatch(variable):
             found.of_the_jvm.append(variable)
@@ -67,9 +77,9 @@ def from_variables(environment: Mapping[str, str], read: Callable[[str, str], st
             name, value = _STORES[name], f"{SECRETS}/{value}"
         elif name in _PASSWORDS:
             name, value = _PASSWORDS[name], read(f"{SECRETS}/{value}", variable).rstrip("\n")
-        found.settings[name] = value
+        take(variable, name, value)
     if cluster_id := environment.get("CLUSTER_ID", ""):
-        found.settings[CLUSTER_ID] = cluster_id
+        take("CLUSTER_ID", CLUSTER_ID, cluster_id)
     return found
 
 

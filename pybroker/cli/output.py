@@ -200,15 +200,23 @@ def remark(text: str) -> None:
 def progress(description: str, total: int | None, *, prints: bool = True) -> Iterator[Progress | None]:
     """A progress bar with one task (id 0) on stderr, or ``None`` where it would not be seen.
 
-    That is so where stderr is no terminal, and where results (``prints``) scroll over the same terminal.
+    That is so where stderr is no terminal, and where results (``prints``) scroll over the same terminal.  Its spinner
+    turns as long as the command runs, also while nothing comes.
     """
     if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(SpinnerColumn(), *columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task(description, total=total)
         yield bar

@@ -20,8 +20,8 @@ from pybroker.cli import topic_requests, wire_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.changes import may_be_done, remark_on_repeat, settled
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import fail_for, refused
-from pybroker.cli.failure import CommandFailed, describe_error_code, named_error
+from pybroker.cli.error_names import part_of, refused, report
+from pybroker.cli.failure import CommandFailed, named_error
 from pybroker.cli.offset_reset import parse_topic_partitions
 from pybroker.cli.options import INT32_MAX
 from pybroker.cli.output import progress, remark
@@ -136,12 +136,12 @@ def reassign(
             taken_back = dict.fromkeys(each for each in under_way if each in now)
             answers = alter(client, taken_back, under_way)
             remove_throttle(client, by_topic(taken_back))
-            report(session, now, taken_back, answers, done="cancelled")
+            report_moves(session, now, taken_back, answers, done="cancelled")
             return
         plan = dict.fromkeys(now, exact) if exact else planned(client, at_rest(now, under_way), allowed, replicas)
         changed = {each: wanted for each, wanted in plan.items() if wanted is not None and wanted != now[each]}
         if dry_run:
-            report(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
+            report_moves(session, now, changed, dict.fromkeys(changed, (0, None)), done="planned")
             return
         if throttle is not None and changed:
             set_throttle(client, moves(under_way, now, changed), throttle)
@@ -153,7 +153,7 @@ def reassign(
             answers |= not_moved(client, {each: changed[each] for each in begun})
         if throttle is not None and (wait or not begun):
             remove_throttle(client, by_topic(changed))
-    report(session, now, changed, answers, done="moved" if wait else "started")
+    report_moves(session, now, changed, answers, done="moved" if wait else "started")
 
 
 def at_rest(
@@ -367,7 +367,7 @@ def stalled(under_way: Mapping[Partition, Reassignment], running: Set[int], sinc
     return f"nothing was copied for {since_s:.0f} s{why}; still under way: {first}{others}"
 
 
-def report(
+def report_moves(
     session: Session,
     now: Mapping[Partition, list[int]],
     wanted: Mapping[Partition, list[int] | None],
@@ -376,21 +376,12 @@ def report(
     done: str,
 ) -> None:
     """Print what became of each; raises ``CommandFailed`` when one failed."""
-    document = []
+    parts = []
     for each, (code, message) in sorted(answers.items()):
-        status = describe_error_code(code) if code else done
-        entry = {"topic": each.topic, "partition": each.number, "from": now[each], "to": wanted[each], "status": status}
-        document.append({**entry, "message": message or None})
-    print_answers(session, document, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), answers)
-
-
-def print_answers(
-    session: Session, document: list[dict[str, Any]], columns: Sequence[str], answers: Mapping[Partition, Answer]
-) -> None:
-    """The document of a change, and the failure where a part of it failed."""
-    session.output.result(document, columns, [tuple(entry.values())[: len(columns)] for entry in document])
-    failed = [refused(each, code, message) for each, (code, message) in sorted(answers.items()) if code]
-    fail_for(failed, session.output)
+        named = {"topic": each.topic, "partition": each.number, "from": now[each], "to": wanted[each]}
+        document, failure = part_of(named, each, code, done, message)
+        parts.append(({**document, "message": message or None}, failure))
+    report(session.output, ("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), parts)
 
 
 @admin_command(app, "reassignments")
@@ -449,13 +440,9 @@ def elect(
         for each in topic.partition_result
         if each.error_code != ErrorCode.ELECTION_NOT_NEEDED
     }
-    document = [
-        {
-            "topic": each.topic,
-            "partition": each.number,
-            "status": describe_error_code(code) if code else "elected",
-            "message": message or None,
-        }
-        for each, (code, message) in sorted(answers.items())
-    ]
-    print_answers(session, document, ("TOPIC", "PARTITION", "STATUS"), answers)
+    parts = []
+    for each, (code, message) in sorted(answers.items()):
+        named = {"topic": each.topic, "partition": each.number}
+        document, failure = part_of(named, each, code, "elected", message)
+        parts.append(({**document, "message": message or None}, failure))
+    report(session.output, ("TOPIC", "PARTITION", "STATUS"), parts)

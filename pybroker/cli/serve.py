@@ -10,6 +10,8 @@ import argparse
 import gc
 from collections.abc import Sequence
 
+from pybroker.cli.unseen_arguments import take_from_environment
+
 WORKERS_MAX = 256
 DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."
 
@@ -93,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run_serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop; returns the exit code."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser().parse_args([*take_from_environment(), *arguments])
     from pybroker.cli.standard_streams import open_closed_streams
 
     open_closed_streams()

@@ -19,10 +19,12 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pybroker.cli.processes import ends_with_parent, is_locked_by_another, is_stopped, start_time
+from pybroker.cli.unseen_arguments import in_environment
 
 log = logging.getLogger("pybroker.supervisor")
 
@@ -41,13 +43,20 @@ class Member:
     """One broker's process.
 
     ``log_path`` is where its standard error goes: None is the supervisor's own.  ``data_dirs`` are those it locks.
+    ``unseen`` are arguments of ``pybroker serve`` that may be secrets.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], log_path: Path | None = None, data_dirs: Sequence[Path] = ()
+        self,
+        name: str,
+        command: Sequence[str],
+        log_path: Path | None = None,
+        data_dirs: Sequence[Path] = (),
+        unseen: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.command = command
+        self.environment = in_environment(unseen)
         self.log_path = log_path
         self.data_dirs = data_dirs
         self.address = ""  # as of its ready line
@@ -98,12 +107,18 @@ class Member:
 
     async def _begin(self) -> Process:
         # A session of its own: Ctrl-C at the terminal is for the supervisor.
-        begin = asyncio.create_subprocess_exec
-        die, new = ends_with_parent(), True
+        begin = partial(
+            asyncio.create_subprocess_exec,
+            *self.command,
+            stdout=PIPE,
+            env={**os.environ, **self.environment},
+            start_new_session=True,
+            preexec_fn=ends_with_parent(),
+        )
         if self.log_path is None:
-            return await begin(*self.command, stdout=PIPE, start_new_session=new, preexec_fn=die)
+            return await begin()
         with open(self.log_path, "ab") as lines:
-            return await begin(*self.command, stdout=PIPE, stderr=lines, start_new_session=new, preexec_fn=die)
+            return await begin(stderr=lines)
 
     def next_pause_s(self) -> float:
         """How long to wait before it is started again: longer and longer while it does not live for long."""

@@ -129,7 +129,7 @@ def take_away(session: Session, client: AdminClient, names: Names, traces: Trace
     for row in traces.quotas:
         quotas.alter(client, [row["entity"]], dict.fromkeys(row["quotas"]))
     if traces.topics:
-        answers = retried(lambda: topic_requests.delete(client, traces.topics))
+        answers = topic_requests.delete(client, traces.topics)
         gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         failures += [
             f"topic {each['name']}: {named_error(each['error_code'], each.get('error_message'))}"

@@ -5,15 +5,20 @@ Owns: the requests, and the plain documents of what brokers answer.  Offsets in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pybroker.cli import config_requests
 from pybroker.cli.changes import may_be_done, settled
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.wire_requests import raise_passing
+from pybroker.cli.output import remark
+from pybroker.cli.retries import Passing, retried
+from pybroker.cli.wire_requests import PASSING_ERRORS, raise_passing
 from pybroker_protocol.messages.metadata import MetadataRequestTopic
+from pybroker_protocol.schema import Request
 from pybroker_protocol.uuids import ZERO_UUID
+
+EXISTS: Final = "exists"  # in place of "created"
 
 _TIMEOUT_MS: Final = 30_000
 _BROKERS_DEFAULT: Final = -1
@@ -61,29 +66,76 @@ def create(
 ) -> list[dict[str, Any]]:
     """CreateTopics: what became of each.
 
-    One that exists after a request that got no answer counts as created where it is as asked for.
+    One that exists after a request that got no answer is no failure where it is as asked for, and its ``status`` says
+    that it exists: by this command, or from before, which no broker tells.
     """
     from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
-    topics = [
-        CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            assignments=[],
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        for name in dict.fromkeys(names)
-    ]
-    request = CreateTopicsRequest(topics=topics, timeout_ms=_TIMEOUT_MS, validate_only=dry_run)
-    outcomes = _outcomes(client.ask(request, client.controller()).topics)
-    for each in outcomes:
-        if may_be_done(client, request, each["error_code"]):
-            if _is_as_wanted(client, each["name"], partitions, replicas, configs):
-                each["error_code"] = settled(client, request, each["error_code"], f"topic {each['name']}")
-            else:
-                each["error_message"] = "It is not as asked for, and may be another's."
-    return outcomes
+    def request_of(rest: Sequence[str]) -> CreateTopicsRequest:
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for name in rest
+        ]
+        return CreateTopicsRequest(topics=topics, timeout_ms=_TIMEOUT_MS, validate_only=dry_run)
+
+    def settle(outcome: dict[str, Any], _: Request) -> None:
+        if _is_as_wanted(client, outcome["name"], partitions, replicas, configs):
+            remark(
+                f"topic {outcome['name']}: it exists with that shape (created by this command, or before): "
+                "an earlier request of this command got no answer"
+            )
+            outcome.update(error_code=0, error_message=None, status=EXISTS)
+        else:
+            outcome["error_message"] = "It is not as asked for, and may be another's."
+
+    return _asked_of_controller(client, names, request_of, lambda response: response.topics, settle)
+
+
+def _asked_of_controller(
+    client: AdminClient,
+    names: Sequence[str],
+    request_of: Callable[[Sequence[str]], Request],
+    results_of: Callable[[Any], Sequence[Any]],
+    settle: Callable[[dict[str, Any], Request], None],
+) -> list[dict[str, Any]]:
+    """What became of each topic; those alone are asked for again of which a refusal passes by itself.
+
+    ``settle(outcome, request)`` judges a refusal that there would be if that request, which got no answer, was done.
+    Raises ``CommandFailed`` where nothing came of any topic.
+    """
+    wanted = list(dict.fromkeys(names))
+    outcomes: dict[str, dict[str, Any]] = {}
+    sent: list[Request] = []
+
+    def rest() -> list[str]:
+        return [each for each in wanted if each not in outcomes or outcomes[each]["error_code"] in PASSING_ERRORS]
+
+    def ask_for_rest() -> None:
+        sent.append(request_of(rest()))
+        for result in results_of(client.ask(sent[-1], client.controller())):
+            outcome = {"name": result.name, "error_code": int(result.error_code), "error_message": result.error_message}
+            # A request for all may have been lost before the one for the rest.
+            lost = next((each for each in sent if may_be_done(client, each, outcome["error_code"])), None)
+            if lost is not None:
+                settle(outcome, lost)
+            outcomes[result.name] = outcome
+        raise_passing(each["error_code"] for each in outcomes.values())
+
+    try:
+        retried(ask_for_rest)
+    except Passing as error:
+        if len(rest()) == len(wanted):
+            raise
+        if client.doubt is not None:
+            for name in rest():
+                outcomes[name]["error_message"] = f"{error}; {client.doubt}"
+    return list(outcomes.values())
 
 
 def _is_as_wanted(client: AdminClient, name: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
@@ -104,16 +156,16 @@ def delete(client: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
     """DeleteTopics: what became of each."""
     from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-    wanted = list(dict.fromkeys(names))
-    if client.serves(DeleteTopicsRequest, _BY_ID):
-        states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in wanted]
-        request = DeleteTopicsRequest(topics=states, topic_names=[], timeout_ms=_TIMEOUT_MS)
-    else:
-        request = DeleteTopicsRequest(topics=[], topic_names=wanted, timeout_ms=_TIMEOUT_MS)
-    outcomes = _outcomes(client.ask(request, client.controller()).responses)
-    for each in outcomes:
-        each["error_code"] = settled(client, request, each["error_code"], f"topic {each['name']}")
-    return outcomes
+    def request_of(rest: Sequence[str]) -> DeleteTopicsRequest:
+        if not client.serves(DeleteTopicsRequest, _BY_ID):
+            return DeleteTopicsRequest(topics=[], topic_names=list(rest), timeout_ms=_TIMEOUT_MS)
+        states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in rest]
+        return DeleteTopicsRequest(topics=states, topic_names=[], timeout_ms=_TIMEOUT_MS)
+
+    def settle(outcome: dict[str, Any], lost: Request) -> None:
+        outcome["error_code"] = settled(client, lost, outcome["error_code"], f"topic {outcome['name']}")
+
+    return _asked_of_controller(client, names, request_of, lambda response: response.responses, settle)
 
 
 def set_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool) -> tuple[int, str | None]:
@@ -128,11 +180,3 @@ def set_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool)
     if may_be_done(client, request, code) and _is_as_wanted(client, name, count, _BROKERS_DEFAULT, {}):
         code = settled(client, request, code, f"topic {name}")
     return code, result.error_message
-
-
-def _outcomes(results: Sequence[Any]) -> list[dict[str, Any]]:
-    raise_passing(result.error_code for result in results)
-    return [
-        {"name": result.name, "error_code": int(result.error_code), "error_message": result.error_message}
-        for result in results
-    ]

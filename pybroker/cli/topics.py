@@ -16,11 +16,11 @@ from pybroker.cli import config_requests, log_requests, topic_requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import fail_for, refused
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.error_names import fail_for, part_of, refused, report
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_timestamp_ms
 from pybroker.cli.options import INT32_MAX, repeated
-from pybroker.cli.output import Output, show_size
+from pybroker.cli.output import Output, remark, show_size
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
 from pybroker.cli.retries import is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
@@ -117,9 +117,9 @@ def create_topics(
     if compact and settings.setdefault(CLEANUP_POLICY, "compact") != "compact":
         raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
     with session.client() as client:
-        answers = retried(lambda: topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run))
-    known = {TOPIC_ALREADY_EXISTS: "exists"} if if_not_exists else {}
-    report(session.output, answers, done="valid" if dry_run else "created", known=known)
+        answers = topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run)
+    known = {TOPIC_ALREADY_EXISTS: topic_requests.EXISTS} if if_not_exists else {}
+    report_topics(session.output, answers, done="valid" if dry_run else "created", known=known)
 
 
 @admin_command(app, "delete")
@@ -131,26 +131,20 @@ def delete_topics(
 ) -> None:
     """Delete topics and all their records."""
     with session.client() as client:
-        answers = retried(lambda: topic_requests.delete(client, names))
+        answers = topic_requests.delete(client, names)
     known = {UNKNOWN_TOPIC_OR_PARTITION: "missing"} if if_exists else {}
-    report(session.output, answers, done="deleted", known=known)
+    report_topics(session.output, answers, done="deleted", known=known)
 
 
-def report(output: Output, answers: list[dict[str, Any]], *, done: str, known: Mapping[int, str]) -> None:
+def report_topics(output: Output, answers: list[dict[str, Any]], *, done: str, known: Mapping[int, str]) -> None:
     """Print what became of each topic; ``CommandFailed`` where one failed, but for errors that are ``known``."""
-    results: list[dict[str, Any]] = []
-    failures: list[CommandFailed] = []
+    parts = []
     for answer in answers:
-        code, message = answer["error_code"], answer.get("error_message")
-        status = done if code == 0 else known.get(code) or describe_error_code(code)
-        result = {"name": answer["name"], "status": status}
-        if code and message:
-            result["message"] = message
-        if code and code not in known:
-            failures.append(refused(f"topic {answer['name']}", code, message))
-        results.append(result)
-    output.result(results, ("NAME", "STATUS"), [(result["name"], result["status"]) for result in results])
-    fail_for(failures, output)
+        name, code, message = answer["name"], answer["error_code"], answer.get("error_message")
+        status = known.get(code, answer.get("status", done))
+        document, failure = part_of({"name": name}, f"topic {name}", 0 if code in known else code, status, message)
+        parts.append(({**document, "message": message} if code and message else document, failure))
+    report(output, ("NAME", "STATUS"), parts)
 
 
 @admin_command(app, "describe")
@@ -184,7 +178,7 @@ def describe_topics(
         chosen = [narrowed(topic, is_shown) for topic in found]
         topics = [describe_one(client, topic) for topic in chosen if topic["partitions"] or not only_some]
         if sizes:
-            add_sizes(client, topics)
+            add_sizes(client, topics, {topic["name"]: topic["partitions"] for topic in found})
     if output.as_json:
         output.json(topics)
     else:
@@ -216,8 +210,31 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
         output.table(columns, rows)
 
 
-def add_sizes(client: AdminClient, topics: list[dict[str, Any]]) -> None:
-    """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic, of all partitions."""
+def add_sizes(client: AdminClient, topics: list[dict[str, Any]], metadata: Mapping[str, list[dict[str, Any]]]) -> None:
+    """Add to each partition the bytes of its replicas, by broker, and in all; and to its topic those of all partitions.
+
+    ``metadata`` has all partitions of these topics, also those that are not shown.  Where no broker tells of any
+    replica, the bytes are ``None``; where some are missing, a remark says so.
+    """
+    told = replica_sizes(client)
+    missing: set[int] = set()
+    for topic in topics:
+        sizes = {}
+        for each in metadata[topic["name"]]:
+            number = each["partition_index"]
+            sizes[number] = told.get((topic["name"], number), {})
+            missing |= set(each["replica_nodes"]) - sizes[number].keys()
+        for partition in topic["partitions"]:
+            partition["sizes"] = sizes[partition["partition"]]
+            partition["size"] = sum_of_known(partition["sizes"].values())
+        topic["size"] = sum_of_known(size for of_one in sizes.values() for size in of_one.values())
+    if missing:
+        brokers_of = ", ".join(map(str, sorted(missing)))
+        remark(f"sizes are without replicas on broker {brokers_of}, of which nothing is told")
+
+
+def replica_sizes(client: AdminClient) -> dict[tuple[str, int], dict[int, int]]:
+    """The bytes of each replica that a running broker has: by topic and partition, and by broker."""
     directories, codes = retried(
         lambda: log_requests.log_directories(client, brokers(client)), passes=is_passing_with_brokers
     )
@@ -228,11 +245,13 @@ def add_sizes(client: AdminClient, topics: list[dict[str, Any]]) -> None:
         for each in directory.replicas:
             if not each.is_future:
                 sizes.setdefault((each.topic, each.partition), {})[directory.broker] = each.size
-    for topic in topics:
-        for partition in topic["partitions"]:
-            partition["sizes"] = sizes.get((topic["name"], partition["partition"]), {})
-            partition["size"] = sum(partition["sizes"].values())
-        topic["size"] = sum(partition["size"] for partition in topic["partitions"])
+    return sizes
+
+
+def sum_of_known(sizes: Iterable[int]) -> int | None:
+    """``None`` where nothing is known."""
+    known = list(sizes)
+    return sum(known) if known else None
 
 
 @admin_command(app, "delete-records")
@@ -262,23 +281,18 @@ def delete_records(
     except ValueError as error:
         raise typer.BadParameter(f"--before-time: {error}") from error
     with session.client() as client:
-        known = ends_of_deletion(client, choose_partitions(client, partitions), before_offset, time_ms)
+        chosen = choose_partitions(client, partitions)
+        starts = offsets_at(client, chosen, log_requests.EARLIEST)
+        known = ends_of_deletion(client, chosen, before_offset, time_ms)
         answers = {partition: (code, -1) for partition, (code, _) in known.items() if code}
         offsets = {partition: offset for partition, (code, offset) in known.items() if not code}
         answers |= delete_before(client, offsets, timeout_s)
-    document = [
-        {
-            "topic": partition.topic,
-            "partition": partition.number,
-            "start_offset": None if code else start,
-            "status": describe_error_code(code) if code else "deleted",
-        }
-        for partition, (code, start) in sorted(answers.items())
-    ]
-    columns = ("TOPIC", "PARTITION", "START-OFFSET", "STATUS")
-    session.output.result(document, columns, [list(entry.values()) for entry in document])
-    failures = [refused(partition, code) for partition, (code, _) in sorted(answers.items()) if code]
-    fail_for(failures, session.output)
+    parts = []
+    for each, (code, start) in sorted(answers.items()):
+        named = {"topic": each.topic, "partition": each.number, "start_offset": None if code else start}
+        has_deleted = each in offsets and offsets[each] > starts[each][1]
+        parts.append(part_of(named, each, code, "deleted" if has_deleted else "nothing to delete"))
+    report(session.output, ("TOPIC", "PARTITION", "START-OFFSET", "STATUS"), parts)
 
 
 def delete_before(

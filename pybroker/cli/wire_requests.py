@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any, Final
 
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
@@ -23,6 +24,8 @@ PASSING_ERRORS = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_CONTROLLER,
 }
+
+_BROKERS: Final = 1  # the endpoint type of DescribeCluster
 
 
 class CoordinatorType(IntEnum):
@@ -47,6 +50,19 @@ def brokers(client: AdminClient) -> list[int]:
 def racks(client: AdminClient) -> dict[int, str | None]:
     """The brokers that answer, each with its rack."""
     return {broker.node_id: broker.rack for broker in client.metadata().brokers}
+
+
+def described_cluster(client: AdminClient) -> Any:
+    """DescribeCluster, fenced brokers included; CommandFailed."""
+    from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
+
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
+    )
+    cluster = client.ask(request)
+    if cluster.error_code:
+        raise refused("cluster", cluster.error_code, cluster.error_message)
+    return cluster
 
 
 def find_coordinators(client: AdminClient, keys: Iterable[str], kind: CoordinatorType) -> dict[int, list[str]]:

@@ -3,6 +3,8 @@
 Owns: what each worker is told.  Worker i has the ports + i, the node id + i and ``DIR/worker-i`` of each data dir; the
 metadata they share lies in ``DIR/metadata.db``, unless ``pybroker.metadata`` says otherwise.  Does not own their
 processes (``supervisor``).
+
+Invariant: no setting that all share, and no user, is an argument of a worker's process: it may be a secret.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Final
 from pybroker.cli.standard_streams import log_to_stderr, say
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
-from pybroker.config.listeners import listeners_of
+from pybroker.config.listeners import bound_hosts, listeners_of
 from pybroker.config.schema import ConfigError
 
 METADATA_FILE: Final = "metadata.db"
@@ -58,14 +60,18 @@ def run_workers(
     except (ConfigError, OSError) as error:
         return _refuse(error)
     common = [*COMMAND, *(("--config", config_file) if config_file else ()), *(("--dev",) if dev else ())]
-    of_all = [(name, value) for name, value in settings if name not in {*OWN_SETTINGS, _METADATA}]
-    common += [word for name, value in of_all for word in ("--set", f"{name}={value}")]
-    common += [word for user in add_scram for word in ("--add-scram", user)]
+    unseen = [f"--set={name}={value}" for name, value in settings if name not in {*OWN_SETTINGS, _METADATA}]
+    unseen += [f"--add-scram={user}" for user in add_scram]
     factors = {name: value for name, value in internal_topic_factors(count).items() if not config.is_set(name)}
     common += [word for name, value in factors.items() for word in ("--set", f"{name}={value}")]
     common += ["--set", f"{_METADATA}={url}"]
     members = [
-        Member(f"worker {i}", [*common, *_own_arguments(config, listen, i)], data_dirs=_own_dirs(config, i))
+        Member(
+            f"worker {i}",
+            [*common, *_own_arguments(config, listen, i)],
+            data_dirs=_own_dirs(config, i),
+            unseen=unseen,
+        )
         for i in range(count)
     ]
     try:
@@ -150,15 +156,17 @@ def require_free_ports(members: Sequence[Member], addresses: Sequence[tuple[str,
 
 
 def _try_to_listen(host: str, port: int) -> None:
+    hosts: Sequence[str | None] = bound_hosts(host) or (None,)
     try:
-        for family, kind, _, _, address in socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                trial.bind(address)
+        for each in hosts:
+            for family, kind, _, _, address in socket.getaddrinfo(
+                each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                with socket.socket(family, kind) as trial:
+                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    trial.bind(address)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error

@@ -6,13 +6,12 @@ and ``TransactionStateManager.transactionTopicConfigs``.
 
 from __future__ import annotations
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from pybroker.cluster.operations import NewTopic
 from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
 
-# Which setting says how many replicas a topic begins with, and who has no use for a cluster before it is there.
+# Which setting says how many replicas a topic begins with.
 FACTOR_SETTINGS = dict(zip((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC), INTERNAL_TOPIC_FACTORS, strict=True))
-_USERS = {GROUP_METADATA_TOPIC: "groups", TRANSACTION_STATE_TOPIC: "transactions"}
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> NewTopic:
@@ -22,26 +21,6 @@ def creatable_topic(name: str, config: BrokerConfig) -> NewTopic:
     if name == TRANSACTION_STATE_TOPIC:
         return _transaction_state(config)
     return NewTopic(name)
-
-
-def lacks_brokers(config: BrokerConfig, image: ClusterImage) -> str:
-    """A line that says what cannot begin because too few brokers are registered, and by which settings; "" if nothing.
-
-    A topic that is there keeps the replicas that it began with, so that nobody has to wait for more.
-    """
-    count = len(image.brokers)
-    wanted = {
-        name: config.replication_factor_of_internal_topic(setting)
-        for name, setting in FACTOR_SETTINGS.items()
-        if name not in image.topics_by_name
-    }
-    lacking = {name: factor for name, factor in wanted.items() if factor > count}
-    if not lacking:
-        return ""
-    users = " and ".join(_USERS[name] for name in lacking)
-    settings = ", ".join(f"{FACTOR_SETTINGS[name]}={factor}" for name, factor in lacking.items())
-    there = "1 broker is" if count == 1 else f"{count} brokers are"
-    return f"{there} registered, so that {users} cannot begin before more join, or fewer replicas are set: {settings}"
 
 
 def _consumer_offsets(config: BrokerConfig) -> NewTopic:

@@ -18,7 +18,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.config.schema import ConfigError
 
-WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
+_IPV6_WILDCARDS: Final = frozenset({"::", "0:0:0:0:0:0:0:0"})
+_IPV4_WILDCARD: Final = "0.0.0.0"
+WILDCARDS: Final = frozenset({"", _IPV4_WILDCARD, *_IPV6_WILDCARDS})
 # In the order of their numbers on the wire (org.apache.kafka.common.security.auth.SecurityProtocol).
 KNOWN_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LOOPBACK: Final = "127.0.0.1"
@@ -56,6 +58,17 @@ class Listener(NamedTuple):
     def advertised(self, bound_port: int) -> tuple[str, int]:
         """Host and port that clients are told."""
         return self.advertised_host, bound_port if self.advertised_port < 0 else self.advertised_port
+
+
+def bound_hosts(host: str) -> list[str] | None:
+    """Where to bind a listener's ``host``; ``None`` is every address of every family that this machine has.
+
+    That of IPv6 takes IPv4 as well, as in Java, whose sockets serve both.  Here each family has a socket of its own, so
+    that a client of IPv4 keeps its address in quotas, ACLs and the log.
+    """
+    if host in _IPV6_WILDCARDS:
+        return [host, _IPV4_WILDCARD]
+    return [host] if host else None
 
 
 class Settings(Protocol):
@@ -181,15 +194,20 @@ def _endpoints(setting: str, texts: Sequence[str]) -> list[_Endpoint]:
 
 
 def _refuse_shared_ports(endpoints: Sequence[_Endpoint]) -> None:
-    """One address is bound once; IPv4 and IPv6 may share a port."""
-    seen: set[tuple[str, int]] = set()
-    for endpoint in endpoints:
-        address = (endpoint.host.lower(), endpoint.port)
-        wildcard = {(host, endpoint.port) for host in WILDCARDS}
-        clashes = address in seen or (address in wildcard and seen & wildcard)
-        if endpoint.port and clashes:
-            raise ConfigError(f"listeners: port {endpoint.port} of {endpoint.host or 'every address'} appears twice")
-        seen.add(address)
+    """One address is bound once; IPv4 and IPv6 may share a port, unless one of them is bound to every address."""
+    for later, endpoint in enumerate(endpoints):
+        for former in endpoints[:later]:
+            if endpoint.port and endpoint.port == former.port and _overlap(former.host.lower(), endpoint.host.lower()):
+                every = endpoint.host or "every address"
+                raise ConfigError(f"listeners: port {endpoint.port} of {every} appears twice")
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two hosts have an address in common, as far as that is known without asking for their names."""
+    hosts = {one, other}
+    if _IPV4_WILDCARD in hosts and not any(":" in each for each in hosts):
+        return True
+    return one == other or not hosts.isdisjoint(WILDCARDS - {_IPV4_WILDCARD})
 
 
 def _security_protocols(text: str) -> dict[str, str]:

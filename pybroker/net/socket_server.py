@@ -18,6 +18,7 @@ from pybroker import limits
 from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.listener_settings import ListenerSettings
+from pybroker.config.listeners import bound_hosts
 from pybroker.config.schema import ConfigError
 from pybroker.net.connection_quotas import MAX_CONNECTIONS
 from pybroker.net.doors import Door
@@ -92,7 +93,7 @@ class SocketServer:
         bind = partial(
             loop.create_server,
             protocol,
-            host or None,
+            bound_hosts(host),
             backlog=self._backlog,
             reuse_address=True,
             start_serving=False,

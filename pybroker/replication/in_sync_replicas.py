@@ -171,5 +171,5 @@ class InSyncReplicas:
         if error_code:
             partition = self._partition
             reason = error_name(error_code)
-            if self._folded_log.is_first("in-sync replicas that stay", reason):
+            if self._folded_log.is_first("in-sync replicas that stay", reason, logging.INFO):
                 logger.info("the ISR of %s-%d stays: %s", partition.topic, partition.index, reason)

@@ -26,11 +26,14 @@ from pybroker.cli import supervisor as supervisor_module
 from pybroker.cli.processes import is_stopped
 from pybroker.cli.serve import build_parser
 from pybroker.cli.supervisor import Member, Supervisor
+from pybroker.cli.unseen_arguments import in_environment, take_from_environment
 from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
 from pybroker.storage.dirs.start_traces import LOCK_FILE
+from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -40,6 +43,7 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 
 TOPIC_RESOURCE = 2
+BROKER = 4
 ALTERATIONS_MAX = 3_000
 
 
@@ -93,6 +97,32 @@ def test_workers_are_one_cluster_behind_one_address_and_sigterm_stops_all(tmp_pa
         assert f"node.id={number + 1}" in (directory / "meta.properties").read_text()
         assert list(directory.glob("t-*"))
         assert list(directory.glob("__consumer_offsets-*")), "what the group has committed has as many replicas"
+
+
+def test_no_setting_and_no_user_of_all_workers_is_an_argument_of_their_processes(tmp_path: Path) -> None:
+    secrets = ("--set", "ssl.key.password=se=cret", "--add-scram", "SCRAM-SHA-256=[name=alice,password=alices-secret]")
+    with workers(tmp_path / "data", 2, "--set", "num.partitions=4", *secrets) as (served, processes):
+        arguments = [word for process in processes for word in process.cmdline()]
+        assert "--data-dir" in arguments
+        assert not any("cret" in word or "num.partitions" in word for word in arguments)
+        with WireClient((served.host, served.port)) as client:
+            users = client.ask(DescribeUserScramCredentialsRequest(users=None), 0).results
+            broker = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None)
+            (told,) = client.ask(DescribeConfigsRequest(resources=[broker], include_synonyms=False), 4).results
+    assert [each.user for each in users] == ["alice"]
+    values = {each.name: (each.value, each.is_sensitive) for each in told.configs}
+    assert (values["num.partitions"], values["ssl.key.password"]) == (("4", False), (None, True))
+
+
+def test_arguments_that_were_handed_over_unseen_come_in_front_and_are_not_handed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handed = in_environment(["--set=a=b c", "--add-scram=ü"])
+    for name, value in handed.items():
+        monkeypatch.setenv(name, value)
+    assert take_from_environment() == ["--set=a=b c", "--add-scram=ü"]
+    assert not handed.keys() & os.environ.keys()
+    assert take_from_environment() == []
 
 
 def test_worker_that_dies_is_started_again_on_its_own_data(tmp_path: Path) -> None:

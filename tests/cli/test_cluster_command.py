@@ -38,8 +38,10 @@ def states(directory: Path) -> dict[str, str]:
     return {each["name"]: each["state"] for each in shown}
 
 
-def control(directory: Path, *arguments: str) -> None:
-    CLI.ok("cluster", *arguments, "--data-dir", str(directory))
+def control(directory: Path, *arguments: str) -> str:
+    """The line that says what happened."""
+    (line,) = CLI.lines("cluster", *arguments, "--data-dir", str(directory))
+    return line
 
 
 def test_clients_use_a_cluster_and_interrupt_ends_all_of_it(tmp_path: Path, cluster: Serving) -> None:
@@ -61,11 +63,13 @@ def test_clients_use_a_cluster_and_interrupt_ends_all_of_it(tmp_path: Path, clus
 
 def test_brokers_are_killed_paused_resumed_and_restarted_by_name(tmp_path: Path, cluster: Serving) -> None:
     assert states(tmp_path) == dict.fromkeys(("broker-1", "broker-2", "broker-3"), "serving")
-    control(tmp_path, "kill", "broker-2")
-    control(tmp_path, "pause", "3")
+    assert control(tmp_path, "kill", "broker-2") == "broker-2 was killed"
+    assert control(tmp_path, "pause", "3") == "broker-3 is paused"
+    assert control(tmp_path, "pause", "3") == "broker-3 was paused before"
     assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "paused"}
-    control(tmp_path, "restart", "broker-2")
-    control(tmp_path, "resume", "3")
+    assert control(tmp_path, "restart", "broker-2") == "broker-2 serves again"
+    assert control(tmp_path, "resume", "3") == "broker-3 goes on"
+    assert control(tmp_path, "resume", "3") == "broker-3 was not paused"
     control(tmp_path, "restart", "1")
     assert states(tmp_path) == dict.fromkeys(("broker-1", "broker-2", "broker-3"), "serving")
     admin = KafkaAdminClient(bootstrap_servers=read_state(tmp_path).broker("2").address)
@@ -79,7 +83,7 @@ def test_stopped_broker_ends_cleanly_and_stays_down_until_it_is_restarted(
 ) -> None:
     if was_paused:
         control(tmp_path, "pause", "2")
-    control(tmp_path, "stop", "broker-2")
+    assert control(tmp_path, "stop", "2") == "broker-2 has stopped"
     assert (tmp_path / "broker-2" / ".kafka_cleanshutdown").exists()
     assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "serving"}
     refused = CLI.run("cluster", "stop", "2", "--data-dir", str(tmp_path))
@@ -105,6 +109,32 @@ def test_groups_work_in_a_cluster_of_fewer_brokers_than_internal_topics_have_rep
         )
         assert next(consumer).value == b"value"
         consumer.close()
+        assert served.stop(signal.SIGINT) == 0
+
+
+def test_broker_that_is_not_registered_any_more_is_not_called_dead(tmp_path: Path, cluster: Serving) -> None:
+    control(tmp_path, "stop", "3")
+    control(tmp_path, "kill", "2")
+    asked = CommandLine(read_state(tmp_path).broker("1").address)
+    wait_until(lambda: asked.run("brokers", "unregister", "3").returncode == 0, "its end is known")
+    assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "not registered"}
+    control(tmp_path, "restart", "3")
+    assert states(tmp_path)["broker-3"] == "serving"
+
+
+def test_broker_that_has_not_begun_yet_is_starting() -> None:
+    assert Known("broker-1", None, None, "", False).state == "starting"
+
+
+def test_no_setting_of_all_brokers_is_an_argument_of_their_processes(tmp_path: Path) -> None:
+    command = [str(COMMAND), "cluster", "up", "--brokers", "2", "--port", "0", "--dev", "--data-dir", str(tmp_path)]
+    with serving([*command, "--set", "ssl.key.password=se=cret", "--set", "num.partitions=3"]) as served:
+        arguments = [word for each in psutil.Process(served.process.pid).children() for word in each.cmdline()]
+        assert arguments
+        assert not any("cret" in word or "num.partitions" in word for word in arguments)
+        CommandLine(served.bootstrap).ok("topics", "create", "t")
+        (topic,) = CommandLine(served.bootstrap).json("topics", "describe", "t")
+        assert topic["partition_count"] == 3
         assert served.stop(signal.SIGINT) == 0
 
 

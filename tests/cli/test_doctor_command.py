@@ -84,7 +84,7 @@ def test_a_cluster_that_is_well_passes_every_check(cli: CommandLine, name: str) 
     exit_code, found = diagnosis(cli.bootstrap)
     assert exit_code == 0
     assert list(found) == CHECKS
-    assert statuses(found) == ["ok", "ok", "skipped", *["ok"] * 8]
+    assert statuses(found) == ["ok", "ok", "skipped", *["ok"] * 9]
     assert "DESCRIBE" in found["rights"]["message"]
     assert "metadata.version" in found["versions"]["message"]
     assert found["clock"]["message"].startswith("the active controller's differs by ")
@@ -101,7 +101,7 @@ def test_what_comes_behind_a_failed_step_is_skipped() -> None:
     exit_code, found = diagnosis("elsewhere:1", address)
     assert exit_code == 1
     assert list(found) == CHECKS
-    assert statuses(found) == ["ok", "failed", *["skipped"] * 9]
+    assert statuses(found) == ["ok", "failed", *["skipped"] * 10]
     assert found["tcp"]["message"] == f"{address} refuses the connection; no process listens there"
     assert "listeners" in found["tcp"]["advice"]
 
@@ -114,7 +114,7 @@ def test_tls_and_a_login_are_looked_at(secured: Broker, keys: Path) -> None:
     assert found["login"]["message"] == "alice by PLAIN"
     exit_code, found = diagnosis(secured.bootstrap, *login(keys, "wrong"))
     assert exit_code == 1
-    assert statuses(found) == ["ok", "ok", "ok", "ok", "failed", *["skipped"] * 6]
+    assert statuses(found) == ["ok", "ok", "ok", "ok", "failed", *["skipped"] * 7]
     assert "pybroker users list" in found["login"]["advice"]
 
 
@@ -168,7 +168,7 @@ def test_a_broker_that_refuses_to_tell_of_the_cluster_fails(refused: type[Reques
         exit_code, found = diagnosis(address)
     assert (exit_code, found["rights"]["status"]) == (1, "failed")
     assert found["rights"]["message"].endswith(" is refused: CLUSTER_AUTHORIZATION_FAILED")
-    assert statuses(found)[6:] == ["skipped"] * 5
+    assert statuses(found)[6:] == ["skipped"] * 6
 
 
 def unserved(_: Request) -> None:
@@ -179,7 +179,7 @@ def test_a_listener_that_serves_no_clients_is_a_finding() -> None:
     with scripted_broker(unserved, ()) as address:
         exit_code, found = diagnosis(address)
     assert exit_code == 1
-    assert statuses(found) == ["ok", "ok", "skipped", "ok", "failed", *["skipped"] * 6]
+    assert statuses(found) == ["ok", "ok", "skipped", "ok", "failed", *["skipped"] * 7]
     assert found["login"]["message"].startswith(f"{address} does not serve Metadata in a version that is known here")
 
 
@@ -190,7 +190,7 @@ def test_a_broker_that_says_nothing_of_the_cluster_is_a_finding() -> None:
     with scripted_broker(script, (MetadataRequest,)) as address:
         exit_code, found = diagnosis(address)
     assert (exit_code, list(found)) == (1, CHECKS)
-    assert statuses(found) == ["ok", "ok", "skipped", "ok", "ok", "failed", *["skipped"] * 5]
+    assert statuses(found) == ["ok", "ok", "skipped", "ok", "ok", "failed", *["skipped"] * 6]
 
 
 def test_a_finding_is_shown_before_the_next_check_begins() -> None:
@@ -270,6 +270,16 @@ def test_partitions_that_lack_something_fail(leader: int, in_sync: list[int], st
     )
     found = cluster_checks._partitions([MetadataResponseTopic(error_code=0, name="t", partitions=[partition])])
     assert (found.status, found.message) == (status, message)
+
+
+def test_too_few_brokers_for_internal_topics_are_a_warning_and_what_may_not_be_asked_is_skipped() -> None:
+    def refused() -> str:
+        raise CommandFailed("broker 1: CLUSTER_AUTHORIZATION_FAILED")
+
+    assert cluster_checks._internal_topics(lambda: "").status is Status.OK
+    found = cluster_checks._internal_topics(lambda: "1 broker is registered")
+    assert (found.status, found.message) == (Status.WARNING, "1 broker is registered")
+    assert cluster_checks._internal_topics(refused).status is Status.SKIPPED
 
 
 def test_hanging_transactions_fail_and_what_may_not_be_asked_is_skipped() -> None:

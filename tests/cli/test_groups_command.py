@@ -49,7 +49,7 @@ def test_members_are_shown_with_what_they_own(cli: CommandLine, name: str) -> No
     assert refused.returncode == 1
     assert b"is Stable" in refused.stderr
     assert undeletable.returncode == 1
-    assert b"\tNON_EMPTY_GROUP\n" in undeletable.stdout
+    assert undeletable.stderr.startswith(f"pybroker: group {name}: NON_EMPTY_GROUP: ".encode())
 
 
 def test_a_reset_changes_nothing_until_it_is_executed(cli: CommandLine, name: str) -> None:

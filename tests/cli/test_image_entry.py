@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from harness.broker_probe import free_port
 from harness.pybroker_process import Serving, serving
@@ -19,8 +20,6 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.cli import image_entry, image_health
 from pybroker.cli.serve import build_parser
-from pybroker.config.named_files import read_named_text
-from pybroker.config.properties import parse_properties
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -222,18 +221,32 @@ def test_arguments_win_over_variables_that_answer_the_same_question(monkeypatch:
     assert image_entry.serve_arguments(arguments, options, variables) == ["--set=node.id=2", *arguments]
 
 
-def test_no_value_of_a_variable_is_an_argument_of_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text("num.partitions=3\nnum.io.threads=5\n")
-    secret = " a=\\b: #ü\tnew\nline"
-    arguments = ["--workers", "2", "--config", str(file), "--set", "node.id=4"]
+def test_workers_have_the_settings_of_variables_and_listen_as_they_say(tmp_path: Path) -> None:
+    arguments = ["--workers", "2", "--data-dir", str(tmp_path), "--set", "node.id=4"]
     options = build_parser().parse_args(arguments)
-    variables = {"KAFKA_SSL_KEY_PASSWORD": secret, "KAFKA_NUM_PARTITIONS": "6"}
+    variables = {"KAFKA_SSL_KEY_PASSWORD": "secret", "KAFKA_NUM_PARTITIONS": "6"}
+    settings = ["--set=num.partitions=6", "--set=ssl.key.password=secret"]
     completed = image_entry.serve_arguments(arguments, options, variables)
-    parsed = build_parser().parse_args(completed)
-    assert parsed.settings == [("node.id", "4")]
-    text = read_named_text(parsed.config, "--config")
-    assert parse_properties(text) == {"num.partitions": "6", "num.io.threads": "5", "ssl.key.password": secret}
+    assert completed == ["--listen", "0.0.0.0:9092", *settings, *arguments]
+    listeners = "PLAINTEXT://:9099"
+    completed = image_entry.serve_arguments(arguments, options, {**variables, "KAFKA_LISTENERS": listeners})
+    assert completed == [f"--set=listeners={listeners}", *settings, *arguments]
+
+
+def test_no_value_of_a_variable_is_an_argument_of_a_process_also_with_workers(tmp_path: Path) -> None:
+    with started(tmp_path, {"KAFKA_SSL_KEY_PASSWORD": "secret"}, "--workers", "2", "--listen", "127.0.0.1:0") as served:
+        command = psutil.Process(served.process.pid)
+        arguments = [word for process in (command, *command.children()) for word in process.cmdline()]
+    assert arguments.count("--data-dir") == 3
+    assert not any("secret" in word for word in arguments)
+
+
+def test_variables_that_contradict_each_other_are_refused_in_a_line() -> None:
+    said = refused(KAFKA_NUM_PARTITIONS="3", KAFKA_num_partitions="4")
+    assert said == (
+        "pybroker: KAFKA_NUM_PARTITIONS and KAFKA_num_partitions both set num.partitions, and not to the same: "
+        "leave one away\n"
+    )
 
 
 def test_data_is_in_the_volume_where_nothing_else_is_said() -> None:

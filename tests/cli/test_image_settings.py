@@ -68,6 +68,22 @@ def test_variables_of_the_jvm_and_of_kubernetes_set_nothing() -> None:
     assert found == ({}, of_the_jvm, of_kubernetes)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("KAFKA_NUM_PARTITIONS", "KAFKA_num_partitions"),
+        ("KAFKA_SSL_KEYSTORE_FILENAME", "KAFKA_SSL_KEYSTORE_LOCATION"),
+        ("KAFKA_PYBROKER_CLUSTER_ID", "CLUSTER_ID"),
+    ],
+)
+def test_two_variables_for_a_setting_have_to_say_the_same(one: str, other: str) -> None:
+    value = f"{SECRETS}/3"
+    same = {one: value.rpartition("/")[2] if one.endswith("FILENAME") else value, other: value}
+    assert list(settings(**same).values()) == [value]
+    with pytest.raises(ValueError, match=f"{one} and {other} both set .*, and not to the same: leave one away"):
+        settings(**{**same, other: "4"})
+
+
 def test_unknown_setting_is_said_and_does_not_end_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert known({"num.partitions": "3", "num.partition": "4"}) == {"num.partitions": "3"}
     (line,) = capsys.readouterr().err.splitlines()

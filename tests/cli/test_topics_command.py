@@ -68,7 +68,17 @@ def test_creating_a_topic_twice_fails_unless_allowed(cli: CommandLine, name: str
     again = cli.run("topics", "create", name, "--json")
     assert again.returncode == 1
     assert b"TOPIC_ALREADY_EXISTS" in again.stdout
-    cli.ok("topics", "create", name, "--if-not-exists")
+    assert cli.lines("topics", "create", name, "--if-not-exists") == ["NAME\tSTATUS", f"{name}\texists"]
+
+
+def test_a_failure_is_said_once_and_the_table_has_what_was_done(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name)
+    told = f"pybroker: topic {name}: TOPIC_ALREADY_EXISTS: Topic '{name}' already exists.\n"
+    again = cli.run("topics", "create", name)
+    assert (again.returncode, again.stdout, again.stderr.decode()) == (1, b"", told)
+    one_of_two = cli.run("topics", "create", name, f"{name}-new")
+    assert (one_of_two.returncode, one_of_two.stderr.decode()) == (1, told)
+    assert one_of_two.stdout.decode() == f"NAME\tSTATUS\n{name}-new\tcreated\n"
 
 
 def test_a_dry_run_creates_nothing(cli: CommandLine, name: str) -> None:
@@ -150,8 +160,8 @@ def test_records_before_an_offset_or_all_are_deleted(cli: CommandLine, name: str
         "TOPIC\tPARTITION\tSTART-OFFSET\tSTATUS",
         f"{name}\t1\t3\tdeleted",
     ]
-    beyond = cli.run("topics", "delete-records", name, "--before-offset", "3", "--json")
-    assert beyond.returncode == 0
+    beyond = cli.json("topics", "delete-records", name, "--before-offset", "3")
+    assert [(each["start_offset"], each["status"]) for each in beyond] == [(3, "deleted"), (3, "nothing to delete")]
     too_far = cli.run("topics", "delete-records", name, "--before-offset", "4")
     assert too_far.returncode == 1
     assert [line.split(":")[:3] for line in too_far.stderr.decode().splitlines()] == [
@@ -166,10 +176,15 @@ def test_records_before_a_time_are_deleted(cli: CommandLine, name: str) -> None:
     for partition, times in ((0, (1_000, 2_000, 3_000)), (1, (1_000,))):
         records = "".join(f'{{"value": "v", "timestamp": {time}}}\n' for time in times)
         cli.ok("produce", name, "-p", str(partition), "--json", stdin=records.encode())
-    assert [
-        (each["partition"], each["start_offset"])
-        for each in cli.json("topics", "delete-records", name, "--before-time", "2000")
-    ] == [(0, 1), (1, 1)]
+
+    def deleted_before(time_ms: int) -> list[tuple[int, int, str]]:
+        document = cli.json("topics", "delete-records", name, "--before-time", str(time_ms))
+        return [(each["partition"], each["start_offset"], each["status"]) for each in document]
+
+    nothing = "nothing to delete"
+    assert deleted_before(1000) == [(0, 0, nothing), (1, 0, nothing)]
+    assert deleted_before(2000) == [(0, 1, "deleted"), (1, 1, "deleted")]
+    assert deleted_before(3000) == [(0, 2, "deleted"), (1, 1, nothing)]
 
 
 def metadata_of(leader: int) -> MetadataResponse:
@@ -295,6 +310,26 @@ def test_sizes_are_the_bytes_of_all_replicas(cli: CommandLine, name: str) -> Non
     assert lines[1][lines[0].index("SIZE")] == "5.1 kB"
     assert [line[lines[2].index("SIZE")] for line in lines[3:]] == ["5.1 kB", "0 B"]
     assert "size" not in cli.json("topics", "describe", name)[0]
+
+
+def test_the_size_of_a_topic_is_that_of_all_its_partitions_also_where_some_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {("t", 0): {1: 5, 2: 7}, ("t", 1): {1: 100}}
+    monkeypatch.setattr(topics, "replica_sizes", lambda _: told)
+    metadata = {"t": [{"partition_index": number, "replica_nodes": [1, 2]} for number in (0, 1)]}
+    shown: list[dict[str, Any]] = [{"name": "t", "partitions": [{"partition": 1}]}]
+    client: Any = None
+    topics.add_sizes(client, shown, metadata)
+    assert (shown[0]["size"], shown[0]["partitions"][0]["size"]) == (112, 100)
+    assert capsys.readouterr().err == "sizes are without replicas on broker 2, of which nothing is told\n"
+    del told["t", 1]
+    topics.add_sizes(client, shown, metadata)
+    assert (shown[0]["size"], shown[0]["partitions"][0]["size"]) == (12, None)
+    capsys.readouterr()
+    told["t", 1] = {1: 100, 2: 101}
+    topics.add_sizes(client, shown, metadata)
+    assert (shown[0]["size"], capsys.readouterr().err) == (213, "")
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from harness.waiting import wait_until
 
 from pybroker import cluster_limits, limits
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from pybroker.cluster.internal_topics import lacks_brokers
+from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, ImageDelta
+from pybroker.cluster.lack_of_brokers import LackOfBrokers, lacks_brokers
+from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import NewTopic
+from pybroker.config.broker import BrokerConfig
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 
-from .fakes import FakeCluster
+from .fakes import FakeCluster, ManualLoop, fake_env
 
 
 def topics(cluster: FakeCluster) -> set[str]:
@@ -245,6 +247,21 @@ def test_topic_that_is_there_waits_for_no_more_brokers(tmp_path: Path) -> None:
         cluster.ask(cluster.controller.create_topics, [NewTopic(topic, 1, 1)])
     assert lacks_brokers(cluster.config, cluster.cache.image) == ""
     cluster.close()
+
+
+def test_too_few_brokers_are_told_of_when_one_is_unregistered(caplog: pytest.LogCaptureFixture) -> None:
+    cache = MetadataCache()
+
+    def become(*broker_ids: int) -> int:
+        """How often it has been told of so far, once these are registered."""
+        image = ClusterImage(epoch=cache.image.epoch + 1, brokers=dict.fromkeys(broker_ids, cast(Any, None)))
+        cache.apply(image, ImageDelta(brokers_changed=broker_ids))
+        return caplog.text.count("registered, so that groups and transactions cannot begin")
+
+    lack = LackOfBrokers(fake_env(ManualLoop()), BrokerConfig({"pybroker.metadata": "sqlite:///shared.db"}), cache)
+    assert [become(1), become(1, 2, 3, 4), become(1, 2, 3), become(1, 2), become(1, 2)] == [0, 0, 0, 1, 1]
+    lack.close()
+    assert become(1) == 1
 
 
 def test_refusal_for_too_few_brokers_names_the_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

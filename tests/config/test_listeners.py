@@ -104,11 +104,12 @@ def test_inter_broker_listener_is_named_in_one_way() -> None:
         inter_broker_listener(config, listeners_of(config))
 
 
-def test_ipv4_and_ipv6_may_share_a_port() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_ipv4_and_ipv6_may_share_a_port(host: str) -> None:
     found = listeners(
-        listeners="A://127.0.0.1:9092,B://[::1]:9092", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
+        listeners=f"A://{host}:9092,B://[::1]:9092", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
     )
-    assert [listener.host for listener in found] == ["127.0.0.1", "::1"]
+    assert [listener.host for listener in found] == [host, "::1"]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,9 @@ def test_ipv4_and_ipv6_may_share_a_port() -> None:
         ({"listeners": "PLAINTEXT://a:70000"}, "out of range"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "each listener must have a different name"),
         ({"listeners": "PLAINTEXT://a:1,SSL://a:1"}, "appears twice"),
+        ({"listeners": "PLAINTEXT://[::1]:1,SSL://:1"}, "port 1 of every address appears twice"),
+        ({"listeners": "PLAINTEXT://[::]:1,SSL://127.0.0.1:1"}, "port 1 of 127.0.0.1 appears twice"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1,SSL://127.0.0.1:1"}, "port 1 of 127.0.0.1 appears twice"),
         ({"listeners": "FOO://a:1"}, "No security protocol defined for listener FOO"),
         ({"listeners": "CONTROLLER://a:1"}, "names no listener for clients"),
         ({"listener_security_protocol_map": "X"}, "Error parsing configuration property"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pybroker import limits
+from pybroker.folded_log import FoldedLog
 from tests.net.fake_network import FakeNetwork, post
 
 MANY = 1_000
@@ -94,3 +95,19 @@ def test_end_tells_what_is_counted(network: FakeNetwork, lines: list[logging.Log
     assert "4 more" in lines[-1].getMessage()
     network.pass_ms(2 * limits.FOLDED_LOG_MS)
     assert len(lines) == 2
+
+
+def test_lines_are_counted_at_their_own_level(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
+    log = logging.getLogger("pybroker.net")
+    log.setLevel(logging.INFO)
+    folded = FoldedLog(log, network.loop)
+    for level in (logging.INFO, logging.ERROR, None):
+        assert folded.is_first("a", f"reason {logging.getLevelName(level or 0)}", level)
+        for _ in range(2):
+            assert not folded.is_first("a", f"reason {logging.getLevelName(level or 0)}", level)
+    network.pass_ms(limits.FOLDED_LOG_MS)
+    assert [line.levelno for line in lines] == [logging.INFO, logging.ERROR, logging.WARNING]
+    assert not folded.is_first("a", "reason INFO", logging.INFO)
+    folded.close()
+    assert [line.levelno for line in lines[3:]] == [logging.INFO]
+    log.setLevel(logging.NOTSET)

@@ -69,9 +69,11 @@ def test_sends_are_buffered_by_the_kernel_as_set_or_as_little_as_keeps_them_in_t
 
 
 @needs_ipv6
+@pytest.mark.parametrize("host", ["", "[::]"])
 @pytest.mark.parametrize("loop_factory", [_fast_loop, asyncio.SelectorEventLoop, lucky_the_third_time])
-def test_free_port_at_every_address_is_the_same_one_at_each(loop_factory: LoopFactory) -> None:
-    with Broker(listen=":0", loop_factory=loop_factory) as broker:
+def test_free_port_at_every_address_is_the_same_one_at_each(loop_factory: LoopFactory, host: str) -> None:
+    """Every address of IPv6 takes IPv4 as well, as in Java."""
+    with Broker(listen=f"{host}:0", loop_factory=loop_factory) as broker:
         for address in ("127.0.0.1", "::1"):
             socket.create_connection((address, broker.port), timeout=PATIENCE_S).close()
         (listener,) = sockets_of(broker).listeners

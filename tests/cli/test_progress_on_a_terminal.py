@@ -1,0 +1,43 @@
+"""The progress of ``consume`` where its records go elsewhere, and its standard error is a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+
+from harness.waiting import PATIENCE_S
+
+from tests.cli.command import COMMAND, CommandLine
+
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+DIFFERENT = 4
+
+
+def test_progress_moves_while_the_command_waits_for_records(cli: CommandLine, name: str) -> None:
+    cli.ok("topics", "create", name)
+    cli.ok("produce", name, stdin=b"a\n")
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**cli.environment(), "TERM": "xterm-256color", "NO_COLOR": "1"}
+    command = [COMMAND, "consume", name, "--count", "5"]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        shown, deadline = b"", time.monotonic() + PATIENCE_S
+        try:
+            while len(waiting := set(re.findall(r"[^\r\n]*1/5[^\r\n]*", CONTROLS.sub("", shown.decode())))) < DIFFERENT:
+                left = deadline - time.monotonic()
+                assert left > 0, f"it stands still: {waiting}"
+                if select.select([terminal], [], [], left)[0]:
+                    shown += os.read(terminal, 1 << 16)
+        finally:
+            process.kill()
+            os.close(terminal)
