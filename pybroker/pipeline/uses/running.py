@@ -14,7 +14,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pybroker.pipeline.feed import create_topics, produce
+from pybroker.pipeline.feed import FeedFailed, create_topics, produce
 from pybroker.pipeline.flights.processes import given_or_own_broker
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session, short_lived
@@ -47,12 +47,19 @@ def run(
     *,
     master: str = LOCAL_MASTER,
 ) -> None:
-    """Feed ``records``, then ``end`` to every partition; run the job over them; show what came out."""
+    """Feed ``records``, then ``end`` to every partition; run the job over them; show what came out.
+
+    Ends the command by a line where the topics are there already, or a broker does not take the records.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="pybroker-use-") as directory,
         given_or_own_broker(bootstrap, Path(directory)) as broker,
     ):
-        fed = feed(use, broker, records, end)
+        try:
+            fed = feed(use, broker, records, end)
+        except FeedFailed as error:
+            console.print(f"Nothing is fed: {error}", style="red", markup=False)
+            raise typer.Exit(1) from error
         console.print(f"{fed:,} records are in {use.input_topic} on {broker}.")
         spark = session(use.input_topic, master=master, settings=short_lived(master), connector=False)
         try:
@@ -66,7 +73,7 @@ def run(
 
 
 def feed(use: Use, bootstrap: str, records: Iterable[Record], end: Record | None = None) -> int:
-    """Create the topics of a use and fill its input; returns the number of records."""
+    """Create the topics of a use and fill its input; returns the number of records.  Raises `FeedFailed`."""
     create_topics(bootstrap, (use.input_topic, *use.streams), use.tables)
     return produce(bootstrap, use.input_topic, records, end=end)
 
