@@ -21,6 +21,7 @@ TABLE_CONFIG = {"cleanup.policy": "compact"}
 REACHED_WITHIN_S = 10.0
 TIMEOUT_S = 60.0
 POLL_EVERY_RECORDS = 2_000
+OF_THE_KEY = -1  # librdkafka's sign for the partition that the partitioner chooses
 QUEUE_FULL_WAIT_S = 0.1
 FLUSH_WAIT_S = 1.0
 
@@ -96,7 +97,7 @@ def produce(
     partitions = feed.partitions() if end is not None else ()
     for partition in partitions:
         assert end is not None
-        feed.send(end, partition=partition)
+        feed.send(end, partition)
     feed.finish()
     on_progress(count % POLL_EVERY_RECORDS + len(partitions))
     return count + len(partitions)
@@ -122,12 +123,12 @@ class _Feed:
         settings = {**client_settings(bootstrap), **PRODUCER_SETTINGS, "on_delivery": _failures_to(self._failures)}
         self._producer = Producer(settings)
 
-    def send(self, record: Record, **place: int) -> None:
+    def send(self, record: Record, partition: int = OF_THE_KEY) -> None:
         """Hand a record over; waits while too many are on their way."""
         key, value, timestamp_ms = as_bytes(record.key), as_bytes(record.value), record.timestamp_ms
         while True:
             try:
-                self._producer.produce(self._topic, value, key, timestamp=timestamp_ms, **place)
+                self._producer.produce(self._topic, value, key, partition, timestamp=timestamp_ms)
             except BufferError:
                 self.poll(QUEUE_FULL_WAIT_S)
             except KafkaException as error:

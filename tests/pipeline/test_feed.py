@@ -14,6 +14,7 @@ from pybroker.testing import Broker
 
 PARTITIONS = 4
 AT_MS = 1_357_000_000_000
+END_MS = AT_MS + 1_000_000_000
 # Kafka's UtilsTest has these of its hash, murmur2.
 HASHES = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
 NOBODY = "127.0.0.1:1"
@@ -62,14 +63,14 @@ def test_each_partition_has_its_records_in_order_and_the_end_behind_them(
     pybroker: Broker, topic: str, consumer: Any
 ) -> None:
     records = numbered(5_000)
-    end = Record(b"end", None, AT_MS * 2)
+    end = Record(b"end", None, END_MS)
     handed_over: list[int] = []
     assert produce(pybroker.bootstrap, topic, records, end=end, on_progress=handed_over.append) == 5_004
     assert sum(handed_over) == 5_004
     assert len(handed_over) > 1
     found = read(consumer, topic)
     for at in found.values():
-        assert at.pop() == (b"end", None, AT_MS * 2)
+        assert at.pop() == (b"end", None, END_MS)
         assert at == sorted(at, key=lambda record: record[2])
     told = [(record.key, record.value, record.timestamp_ms) for record in records]
     assert sorted(record for at in found.values() for record in at) == sorted(told)
