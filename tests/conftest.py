@@ -48,9 +48,3 @@ def pybroker(pybroker_settings: Mapping[str, Setting]) -> Iterator[Broker]:
     """The plugin's broker, which ends with the module: tests elsewhere fail the process's disk, and count its calls."""
     with Broker(pybroker_settings) as broker:
         yield broker
-
-
-@pytest.fixture(scope="module")
-def kafka_broker(pybroker: Broker) -> Broker:
-    """The plugin's former name, of the module's broker."""
-    return pybroker

@@ -61,8 +61,8 @@ def test_handler_is_one_function_that_says_what_it_serves(api: Api) -> None:
     assert api.handler == re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
 
 
-def test_advertised_versions_are_those_of_the_table(kafka_broker: Broker) -> None:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+def test_advertised_versions_are_those_of_the_table(pybroker: Broker) -> None:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         response = client.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
     advertised = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
     telemetry = {71, 72}  # only where a client-metrics subscription exists

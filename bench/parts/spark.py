@@ -17,8 +17,9 @@ from bench.wire import Client
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import total
 from pybroker.pipeline.flights.demo import DemoOptions, create_topics, job_options
-from pybroker.pipeline.flights.events import FlightEvent, flight_events, produce
+from pybroker.pipeline.flights.events import flight_events, produce
 from pybroker.pipeline.flights.processes import JobProcess, ProcessFailed
+from pybroker.pipeline.records import Record
 
 
 def run(context: Context) -> None:
@@ -34,9 +35,7 @@ def run(context: Context) -> None:
         context.alternate(brokers, partial(measure, context, events, found))
 
 
-def measure(
-    context: Context, events: list[FlightEvent], expected: dict[str, Any], name: str, broker: Contestant
-) -> None:
+def measure(context: Context, events: list[Record], expected: dict[str, Any], name: str, broker: Contestant) -> None:
     """One broker: produce the flights, then run the job over them, from the start of its process to its end."""
     flights, delays = (f"bench-{kind}-{uuid.uuid4().hex[:8]}" for kind in ("flights", "delays"))
     options = DemoOptions(broker.bootstrap, context.volume.flight_months, flights, delays)

@@ -129,8 +129,8 @@ def make_topic(topic_admin: Admin, broker: BrokerUnderTest) -> Iterator[MakeTopi
 
 
 @pytest.fixture
-def kafka_topic(make_topic: MakeTopic) -> str:
-    """A topic of one partition; in place of the plugin's, because the broker may be of any make."""
+def fresh_topic(make_topic: MakeTopic) -> str:
+    """A topic of one partition, on a broker of any make; the plugin's is pybroker's alone."""
     return make_topic()
 
 

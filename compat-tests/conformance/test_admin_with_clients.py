@@ -64,27 +64,27 @@ def test_topic_with_a_bad_config_is_refused(client: Client, name: str) -> None:
     assert name not in admin.topics()
 
 
-def test_partitions_are_added_but_never_removed(client: Client, kafka_topic: str, every_broker: EveryBroker) -> None:
+def test_partitions_are_added_but_never_removed(client: Client, fresh_topic: str, every_broker: EveryBroker) -> None:
     admin = client.admin()
-    assert admin.create_partitions(kafka_topic, 4) == 0
-    wait_for_partitions(admin, kafka_topic, 4)
-    assert admin.create_partitions(kafka_topic, 2) == INVALID_PARTITIONS
-    every_broker.wait_for_partitions(kafka_topic, 4)
+    assert admin.create_partitions(fresh_topic, 4) == 0
+    wait_for_partitions(admin, fresh_topic, 4)
+    assert admin.create_partitions(fresh_topic, 2) == INVALID_PARTITIONS
+    every_broker.wait_for_partitions(fresh_topic, 4)
     producer = client.producer()
-    producer.send(kafka_topic, b"v", partition=3)
+    producer.send(fresh_topic, b"v", partition=3)
     assert [delivery.partition for delivery in producer.flush()] == [3]
 
 
-def test_legacy_alteration_replaces_all_configs(client: Client, kafka_topic: str) -> None:
+def test_legacy_alteration_replaces_all_configs(client: Client, fresh_topic: str) -> None:
     admin = client.admin()
-    default = admin.topic_configs(kafka_topic)["segment.bytes"]
+    default = admin.topic_configs(fresh_topic)["segment.bytes"]
     altered = {"segment.bytes": "2000000", "retention.ms": "5000000"}
-    assert admin.alter_configs(kafka_topic, altered) == 0
-    wait_for_configs(admin, kafka_topic, altered)
+    assert admin.alter_configs(fresh_topic, altered) == 0
+    wait_for_configs(admin, fresh_topic, altered)
     altered = {"retention.ms": "6000000", "segment.bytes": default or ""}
-    assert admin.alter_configs(kafka_topic, altered) == 0
-    wait_for_configs(admin, kafka_topic, altered)
-    assert admin.alter_configs(kafka_topic, {"retention.ms": "soon"}) == INVALID_CONFIG
+    assert admin.alter_configs(fresh_topic, altered) == 0
+    wait_for_configs(admin, fresh_topic, altered)
+    assert admin.alter_configs(fresh_topic, {"retention.ms": "soon"}) == INVALID_CONFIG
 
 
 def wait_for_configs(admin: Admin, topic: str, expected: dict[str, str]) -> None:
@@ -92,32 +92,32 @@ def wait_for_configs(admin: Admin, topic: str, expected: dict[str, str]) -> None
     wait_until(lambda: expected.items() <= admin.topic_configs(topic).items(), f"{expected} of {topic}")
 
 
-def test_incremental_alteration_changes_what_is_named(client: Client, kafka_topic: str) -> None:
+def test_incremental_alteration_changes_what_is_named(client: Client, fresh_topic: str) -> None:
     admin = client.admin()
     setting = [("SET", "retention.ms", "5000000"), ("APPEND", "cleanup.policy", "compact")]
-    assert admin.incremental_alter_configs(kafka_topic, setting) == 0
+    assert admin.incremental_alter_configs(fresh_topic, setting) == 0
     altered = {"retention.ms": "5000000", "cleanup.policy": "delete,compact"}
-    wait_for_configs(admin, kafka_topic, altered)
+    wait_for_configs(admin, fresh_topic, altered)
     resetting = [("DELETE", "retention.ms", None), ("SUBTRACT", "cleanup.policy", "delete")]
-    assert admin.incremental_alter_configs(kafka_topic, resetting) == 0
+    assert admin.incremental_alter_configs(fresh_topic, resetting) == 0
     altered = {"retention.ms": "604800000", "cleanup.policy": "compact"}
-    wait_for_configs(admin, kafka_topic, altered)
+    wait_for_configs(admin, fresh_topic, altered)
 
 
-def test_configs_take_effect_at_once(client: Client, kafka_topic: str, every_broker: EveryBroker) -> None:
+def test_configs_take_effect_at_once(client: Client, fresh_topic: str, every_broker: EveryBroker) -> None:
     admin = client.admin()
-    assert admin.alter_configs(kafka_topic, {"max.message.bytes": "1000"}) == 0
-    every_broker.wait_for_config(kafka_topic, "max.message.bytes", "1000")
+    assert admin.alter_configs(fresh_topic, {"max.message.bytes": "1000"}) == 0
+    every_broker.wait_for_config(fresh_topic, "max.message.bytes", "1000")
     producer = client.producer()
-    producer.send(kafka_topic, bytes(2_000))
+    producer.send(fresh_topic, bytes(2_000))
     assert [delivery.error for delivery in producer.flush()] == [MESSAGE_TOO_LARGE]
 
 
-def test_records_are_deleted_up_to_an_offset(client: Client, kafka_topic: str) -> None:
-    partition = (kafka_topic, 0)
+def test_records_are_deleted_up_to_an_offset(client: Client, fresh_topic: str) -> None:
+    partition = (fresh_topic, 0)
     producer = client.producer()
     for _ in range(10):
-        producer.send(kafka_topic, b"v")
+        producer.send(fresh_topic, b"v")
     producer.flush()
     admin = client.admin()
     assert admin.delete_records(partition, 4) == 4
@@ -126,15 +126,15 @@ def test_records_are_deleted_up_to_an_offset(client: Client, kafka_topic: str) -
     assert client.consumer().beginning_and_end(partition) == (10, 10)
 
 
-def test_groups_are_listed_described_and_deleted(client: Client, kafka_topic: str, name: str) -> None:
+def test_groups_are_listed_described_and_deleted(client: Client, fresh_topic: str, name: str) -> None:
     admin = client.admin()
     consumer = client.consumer(ConsumerOptions(group=name))
-    consumer.subscribe(kafka_topic)
+    consumer.subscribe(fresh_topic)
     poll_until([consumer], lambda _: bool(consumer.assignment()))
-    consumer.commit({(kafka_topic, 0): Committed(5, "")})
+    consumer.commit({(fresh_topic, 0): Committed(5, "")})
     assert name in admin.groups()
     assert admin.describe_group(name) == Group("Stable", 1)
-    assert admin.group_offsets(name) == {(kafka_topic, 0): 5}
+    assert admin.group_offsets(name) == {(fresh_topic, 0): 5}
     consumer.close()
     assert admin.describe_group(name) == Group("Empty", 0)
     assert admin.delete_group(name) == 0
@@ -142,31 +142,31 @@ def test_groups_are_listed_described_and_deleted(client: Client, kafka_topic: st
     assert admin.delete_group(name) == GROUP_ID_NOT_FOUND
 
 
-def test_group_with_members_is_not_deleted(client: Client, kafka_topic: str, name: str) -> None:
+def test_group_with_members_is_not_deleted(client: Client, fresh_topic: str, name: str) -> None:
     consumer = client.consumer(ConsumerOptions(group=name))
-    consumer.subscribe(kafka_topic)
+    consumer.subscribe(fresh_topic)
     poll_until([consumer], lambda _: bool(consumer.assignment()))
     assert client.admin().delete_group(name) == NON_EMPTY_GROUP
 
 
-def test_offsets_of_a_group_are_altered_and_deleted(client: Client, kafka_topic: str, name: str) -> None:
+def test_offsets_of_a_group_are_altered_and_deleted(client: Client, fresh_topic: str, name: str) -> None:
     admin = client.admin()
-    partition = (kafka_topic, 0)
+    partition = (fresh_topic, 0)
     assert admin.alter_group_offset(name, partition, 3) == 0
     assert admin.group_offsets(name) == {partition: 3}
     assert admin.delete_group_offset(name, partition) == 0
     assert admin.group_offsets(name) == {}
 
 
-def test_offsets_of_a_topic_that_members_read_are_kept(client: Client, kafka_topic: str, name: str) -> None:
+def test_offsets_of_a_topic_that_members_read_are_kept(client: Client, fresh_topic: str, name: str) -> None:
     admin = client.admin()
     consumer = client.consumer(ConsumerOptions(group=name))
-    consumer.subscribe(kafka_topic)
+    consumer.subscribe(fresh_topic)
     poll_until([consumer], lambda _: bool(consumer.assignment()))
-    consumer.commit({(kafka_topic, 0): Committed(5, "")})
-    assert admin.alter_group_offset(name, (kafka_topic, 0), 1) == UNKNOWN_MEMBER_ID
-    assert admin.group_offsets(name) == {(kafka_topic, 0): 5}
-    assert admin.delete_group_offset(name, (kafka_topic, 0)) == GROUP_SUBSCRIBED_TO_TOPIC
+    consumer.commit({(fresh_topic, 0): Committed(5, "")})
+    assert admin.alter_group_offset(name, (fresh_topic, 0), 1) == UNKNOWN_MEMBER_ID
+    assert admin.group_offsets(name) == {(fresh_topic, 0): 5}
+    assert admin.delete_group_offset(name, (fresh_topic, 0)) == GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def test_offsets_are_listed_by_every_spec(client: Client, make_topic: MakeTopic) -> None:
@@ -181,11 +181,11 @@ def test_offsets_are_listed_by_every_spec(client: Client, make_topic: MakeTopic)
     assert [admin.list_offset(partition, spec) for spec in specs] == [0, 3, 1, 1, -1]
 
 
-def test_log_dirs_tell_what_a_partition_takes(client: Client, kafka_topic: str) -> None:
+def test_log_dirs_tell_what_a_partition_takes(client: Client, fresh_topic: str) -> None:
     producer = client.producer()
-    producer.send(kafka_topic, bytes(10_000))
+    producer.send(fresh_topic, bytes(10_000))
     producer.flush()
-    assert 10_000 < client.admin().log_dir_sizes()[kafka_topic, 0] < 11_000
+    assert 10_000 < client.admin().log_dir_sizes()[fresh_topic, 0] < 11_000
 
 
 def test_cluster_is_described(client: Client, broker: BrokerUnderTest) -> None:

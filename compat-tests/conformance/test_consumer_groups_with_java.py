@@ -29,13 +29,13 @@ def run(broker: BrokerUnderTest, main_class: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, kafka_topic: str) -> None:
+def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, fresh_topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(200):
-        producer.produce(kafka_topic, str(number).encode())
+        producer.produce(fresh_topic, str(number).encode())
     assert producer.flush(PATIENCE_S) == 0
-    group = f"java-{kafka_topic}"
-    consuming = ("--topic", kafka_topic, "--group-id", group, "--max-messages", "200", "--reset-policy", "earliest")
+    group = f"java-{fresh_topic}"
+    consuming = ("--topic", fresh_topic, "--group-id", group, "--max-messages", "200", "--reset-policy", "earliest")
     consumed = run(broker, VERIFIABLE_CONSUMER, *consuming, "--group-protocol", "consumer")
     events = [json.loads(line) for line in consumed.splitlines() if line.startswith("{")]
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
@@ -45,17 +45,17 @@ def test_java_consumers_read_commit_and_leave(broker: BrokerUnderTest, kafka_top
         [group, "Consumer", "consumer"]
     ]
     described = run(broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--offsets")
-    (row,) = [line.split() for line in described.splitlines() if kafka_topic in line and line.startswith(group)]
-    assert row[1:6] == [kafka_topic, "0", "200", "200", "0"]
+    (row,) = [line.split() for line in described.splitlines() if fresh_topic in line and line.startswith(group)]
+    assert row[1:6] == [fresh_topic, "0", "200", "200", "0"]
     state = run(broker, CONSUMER_GROUP_COMMAND, "--describe", "--group", group, "--state", "--verbose")
     assert "Empty" in state
 
 
-def test_java_console_consumer_subscribes_by_regular_expression(broker: BrokerUnderTest, kafka_topic: str) -> None:
+def test_java_console_consumer_subscribes_by_regular_expression(broker: BrokerUnderTest, fresh_topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
-    producer.produce(kafka_topic, b"value")
+    producer.produce(fresh_topic, b"value")
     assert producer.flush(PATIENCE_S) == 0
-    settings = ("group.protocol=consumer", "auto.offset.reset=earliest", f"group.id=regex-{kafka_topic}")
+    settings = ("group.protocol=consumer", "auto.offset.reset=earliest", f"group.id=regex-{fresh_topic}")
     properties = [part for setting in settings for part in ("--command-property", setting)]
-    printed = run(broker, CONSOLE_CONSUMER, "--include", f"{kafka_topic[:-2]}.*", "--max-messages", "1", *properties)
+    printed = run(broker, CONSOLE_CONSUMER, "--include", f"{fresh_topic[:-2]}.*", "--max-messages", "1", *properties)
     assert printed.split() == ["value"]

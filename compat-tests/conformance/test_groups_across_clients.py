@@ -53,26 +53,26 @@ def test_static_member_returns_without_a_rebalance(client: Client, make_topic: M
     assert stays.revocations == revocations
 
 
-def test_group_goes_on_where_it_committed(client: Client, kafka_topic: str, name: str) -> None:
+def test_group_goes_on_where_it_committed(client: Client, fresh_topic: str, name: str) -> None:
     producer = client.producer()
     for number in range(20):
-        producer.send(kafka_topic, b"%d" % number)
+        producer.send(fresh_topic, b"%d" % number)
     producer.flush()
-    first = member(client, kafka_topic, name)
+    first = member(client, fresh_topic, name)
     poll_until([first], lambda so_far: len(so_far) >= 20)
-    first.commit({(kafka_topic, 0): Committed(12, "")})
+    first.commit({(fresh_topic, 0): Committed(12, "")})
     first.close()
-    second = member(client, kafka_topic, name)
+    second = member(client, fresh_topic, name)
     assert [record.offset for record in read(second, 8)] == list(range(12, 20))
     second.commit()
     # Which metadata a client gives when it is asked for none is its own affair.
-    committed = second.committed((kafka_topic, 0))
+    committed = second.committed((fresh_topic, 0))
     assert committed is not None
     assert committed.offset == 20
 
 
-def test_commits_keep_their_metadata(client: Client, kafka_topic: str, name: str) -> None:
-    partition = (kafka_topic, 0)
+def test_commits_keep_their_metadata(client: Client, fresh_topic: str, name: str) -> None:
+    partition = (fresh_topic, 0)
     consumer = client.consumer(ConsumerOptions(group=name))
     consumer.assign([partition])
     assert consumer.committed(partition) is None
@@ -80,18 +80,18 @@ def test_commits_keep_their_metadata(client: Client, kafka_topic: str, name: str
     assert consumer.committed(partition) == Committed(3, "by hand: ä")
 
 
-def test_asynchronous_commit_arrives(client: Client, kafka_topic: str, name: str) -> None:
-    partition = (kafka_topic, 0)
+def test_asynchronous_commit_arrives(client: Client, fresh_topic: str, name: str) -> None:
+    partition = (fresh_topic, 0)
     consumer = client.consumer(ConsumerOptions(group=name))
     consumer.assign([partition])
     consumer.commit_async({partition: Committed(7, "later")})
     poll_until([consumer], lambda _: consumer.committed(partition) == Committed(7, "later"))
 
 
-def test_groups_do_not_disturb_each_other(client: Client, kafka_topic: str, name: str) -> None:
+def test_groups_do_not_disturb_each_other(client: Client, fresh_topic: str, name: str) -> None:
     producer = client.producer()
-    producer.send(kafka_topic, b"v")
+    producer.send(fresh_topic, b"v")
     producer.flush()
-    members = [member(client, kafka_topic, f"{name}-{number}") for number in range(4)]
+    members = [member(client, fresh_topic, f"{name}-{number}") for number in range(4)]
     poll_until(members, lambda so_far: len(so_far) == len(members))
-    assert all(consumer.assignment() == {(kafka_topic, 0)} for consumer in members)
+    assert all(consumer.assignment() == {(fresh_topic, 0)} for consumer in members)

@@ -103,37 +103,37 @@ def test_topic_command(tool: Tool, name: str) -> None:
 
 
 def test_consumer_group_command(
-    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, kafka_topic: str, name: str
+    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, fresh_topic: str, name: str
 ) -> None:
-    fill(producer, kafka_topic, 10)
-    commit(broker, name, kafka_topic, 4)
+    fill(producer, fresh_topic, 10)
+    commit(broker, name, fresh_topic, 4)
     group = ("--group", name)
     assert [name, "Empty"] in [line.split() for line in tool(CONSUMER_GROUP_COMMAND, "--list", "--state").splitlines()]
-    assert _offsets_and_lag(tool(CONSUMER_GROUP_COMMAND, "--describe", *group), kafka_topic) == (4, 10, 6)
-    reset = ("--reset-offsets", *group, "--topic", kafka_topic, "--to-earliest", "--execute")
-    assert tool(CONSUMER_GROUP_COMMAND, *reset).splitlines()[-1].split()[:4] == [name, kafka_topic, "0", "0"]
+    assert _offsets_and_lag(tool(CONSUMER_GROUP_COMMAND, "--describe", *group), fresh_topic) == (4, 10, 6)
+    reset = ("--reset-offsets", *group, "--topic", fresh_topic, "--to-earliest", "--execute")
+    assert tool(CONSUMER_GROUP_COMMAND, *reset).splitlines()[-1].split()[:4] == [name, fresh_topic, "0", "0"]
     assert "was successful" in tool(CONSUMER_GROUP_COMMAND, "--delete", *group)
     assert name not in tool(GROUPS_COMMAND, "--list")
 
 
 def test_consumer_group_command_on_a_group_with_a_member(
-    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, kafka_topic: str, name: str
+    tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, fresh_topic: str, name: str
 ) -> None:
-    fill(producer, kafka_topic, 3)
+    fill(producer, fresh_topic, 3)
     group = ("--group", name)
-    reset = ("--reset-offsets", *group, "--topic", kafka_topic, "--shift-by", "-2")
-    with member(broker, name, kafka_topic) as consumer:
+    reset = ("--reset-offsets", *group, "--topic", fresh_topic, "--shift-by", "-2")
+    with member(broker, name, fresh_topic) as consumer:
         members = tool(CONSUMER_GROUP_COMMAND, "--describe", *group, "--members", "--verbose")
         (row,) = [line.split() for line in members.splitlines() if line.startswith(name)]
         assert row[3:5] == [f"{name}-member", "1"]
-        assert f"{kafka_topic}(0)" in row or f"{kafka_topic}:0" in row, row
+        assert f"{fresh_topic}(0)" in row or f"{fresh_topic}:0" in row, row
         assert "inactive" in tool(CONSUMER_GROUP_COMMAND, *reset, "--execute", check=False)
-        consumer.commit({TopicPartition(kafka_topic, 0): OffsetAndMetadata(3, "", -1)})
+        consumer.commit({TopicPartition(fresh_topic, 0): OffsetAndMetadata(3, "", -1)})
     planned = tool(CONSUMER_GROUP_COMMAND, *reset, "--dry-run").splitlines()[-1].split()
-    assert planned[:4] == [name, kafka_topic, "0", "1"]
-    assert committed(broker, name, kafka_topic) == 3
-    assert "Successful" in tool(CONSUMER_GROUP_COMMAND, "--delete-offsets", *group, "--topic", kafka_topic)
-    assert committed(broker, name, kafka_topic) is None
+    assert planned[:4] == [name, fresh_topic, "0", "1"]
+    assert committed(broker, name, fresh_topic) == 3
+    assert "Successful" in tool(CONSUMER_GROUP_COMMAND, "--delete-offsets", *group, "--topic", fresh_topic)
+    assert committed(broker, name, fresh_topic) is None
 
 
 @contextmanager
@@ -174,8 +174,8 @@ def _offsets_and_lag(described: str, topic: str) -> tuple[int, int, int]:
     return int(committed), int(end), int(lag)
 
 
-def test_config_command(tool: Tool, kafka_topic: str) -> None:
-    topic = ("--entity-type", "topics", "--entity-name", kafka_topic)
+def test_config_command(tool: Tool, fresh_topic: str) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", fresh_topic)
     tool(CONFIG_COMMAND, "--alter", *topic, "--add-config", "retention.ms=1234567,cleanup.policy=[compact,delete]")
     described = tool(CONFIG_COMMAND, "--describe", *topic)
     assert "retention.ms=1234567" in described
@@ -199,38 +199,38 @@ def test_config_command_on_groups(tool: Tool, name: str) -> None:
     assert "consumer.session.timeout.ms=50000" in tool(CONFIG_COMMAND, "--describe", *group)
 
 
-def test_console_producer_and_consumer(tool: Tool, kafka_topic: str) -> None:
+def test_console_producer_and_consumer(tool: Tool, fresh_topic: str) -> None:
     lines = [f"h:{number},i:\tkey-{number}\tvälue {number}" for number in range(20)]
     producing = (
         "--topic",
-        kafka_topic,
+        fresh_topic,
         "--reader-property",
         "parse.key=true",
         "--reader-property",
         "parse.headers=true",
     )
     tool(CONSOLE_PRODUCER, *producing, "--compression-codec", "lz4", standard_input="\n".join(lines) + "\n")
-    consuming = ("--topic", kafka_topic, "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000")
+    consuming = ("--topic", fresh_topic, "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000")
     shown = [part for what in ("key", "headers") for part in ("--formatter-property", f"print.{what}=true")]
     consumed = tool(CONSOLE_CONSUMER, *consuming, *shown)
     assert consumed.splitlines() == lines
 
 
-def test_verifiable_producer_and_consumer(tool: Tool, kafka_topic: str, name: str) -> None:
-    produced = tool(VERIFIABLE_PRODUCER, "--topic", kafka_topic, "--max-messages", "200")
+def test_verifiable_producer_and_consumer(tool: Tool, fresh_topic: str, name: str) -> None:
+    produced = tool(VERIFIABLE_PRODUCER, "--topic", fresh_topic, "--max-messages", "200")
     events = [json.loads(line) for line in produced.splitlines() if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 200
-    consuming = ("--topic", kafka_topic, "--group-id", name, "--max-messages", "200", "--reset-policy", "earliest")
+    consuming = ("--topic", fresh_topic, "--group-id", name, "--max-messages", "200", "--reset-policy", "earliest")
     consumed = tool(VERIFIABLE_CONSUMER, *consuming)
     events = [json.loads(line) for line in consumed.splitlines() if line.startswith("{")]
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 200
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
 
 
-def test_performance_tools(tool: Tool, broker: BrokerUnderTest, kafka_topic: str) -> None:
-    producing = ("--topic", kafka_topic, "--num-records", "500", "--record-size", "100", "--throughput", "-1")
+def test_performance_tools(tool: Tool, broker: BrokerUnderTest, fresh_topic: str) -> None:
+    producing = ("--topic", fresh_topic, "--num-records", "500", "--record-size", "100", "--throughput", "-1")
     assert "500 records sent" in tool(PRODUCER_PERFORMANCE, *producing)
-    consumed = tool(CONSUMER_PERFORMANCE, "--topic", kafka_topic, "--num-records", "500", "--hide-header")
+    consumed = tool(CONSUMER_PERFORMANCE, "--topic", fresh_topic, "--num-records", "500", "--hide-header")
     megabytes, records = (consumed.splitlines()[-1].split(", ")[column] for column in (2, 4))
     assert int(records) == 500
     assert float(megabytes) == pytest.approx(500 * 100 / 2**20, abs=1e-3)
@@ -255,22 +255,22 @@ def test_delete_records_and_offset_shell(
 
 
 @pytest.mark.usefixtures("data_dir")
-def test_log_dirs_command(tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, kafka_topic: str) -> None:
-    fill(producer, kafka_topic, 10)
-    printed = tool(LOG_DIRS_COMMAND, "--describe", "--topic-list", kafka_topic)
+def test_log_dirs_command(tool: Tool, broker: BrokerUnderTest, producer: KafkaProducer, fresh_topic: str) -> None:
+    fill(producer, fresh_topic, 10)
+    printed = tool(LOG_DIRS_COMMAND, "--describe", "--topic-list", fresh_topic)
     (document,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     log_dirs = [log_dir for told in document["brokers"] for log_dir in told["logDirs"]]
     assert {log_dir["logDir"] for log_dir in log_dirs} == set(map(str, broker.data_dirs))
     for log_dir in log_dirs:
         assert log_dir["error"] is None
         (partition,) = log_dir["partitions"]
-        assert partition["partition"] == f"{kafka_topic}-0"
+        assert partition["partition"] == f"{fresh_topic}-0"
         assert partition["size"] > 0
 
 
-def test_dump_log_segments_of_a_live_directory(data_dir: Path, producer: KafkaProducer, kafka_topic: str) -> None:
-    fill(producer, kafka_topic, 10)
-    log = data_dir / f"{kafka_topic}-0" / "00000000000000000000.log"
+def test_dump_log_segments_of_a_live_directory(data_dir: Path, producer: KafkaProducer, fresh_topic: str) -> None:
+    fill(producer, fresh_topic, 10)
+    log = data_dir / f"{fresh_topic}-0" / "00000000000000000000.log"
     dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--print-data-log", "--deep-iteration", "--files", str(log)).stdout
     assert all(f"payload: value-{number}" in dumped for number in range(10))
     assert "isvalid: true" in dumped
@@ -292,13 +292,13 @@ def test_dump_log_segments_finds_the_indexes_of_a_sealed_segment_right(
 
 
 def test_dump_log_segments_decodes_committed_offsets(
-    data_dir: Path, broker: BrokerUnderTest, kafka_topic: str, name: str
+    data_dir: Path, broker: BrokerUnderTest, fresh_topic: str, name: str
 ) -> None:
-    commit(broker, name, kafka_topic, 4)
+    commit(broker, name, fresh_topic, 4)
     files = ",".join(str(log) for log in sorted(data_dir.glob("__consumer_offsets-*/*.log")))
     dumped = run_kafka_tool(DUMP_LOG_SEGMENTS, "--offsets-decoder", "--files", files, timeout_s=TOOL_TIMEOUT_S).stdout
     (line,) = [line for line in dumped.splitlines() if f'"group":"{name}"' in line and '"offset":' in line]
-    assert f'"topic":"{kafka_topic}"' in line
+    assert f'"topic":"{fresh_topic}"' in line
     assert '"offset":4' in line
 
 

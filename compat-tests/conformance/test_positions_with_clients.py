@@ -25,8 +25,8 @@ def fill(client: Client, topic: str, count: int, step_ms: int | None = None) -> 
     return topic, 0
 
 
-def test_seeks_to_offset_beginning_and_end(client: Client, kafka_topic: str) -> None:
-    partition = fill(client, kafka_topic, 50)
+def test_seeks_to_offset_beginning_and_end(client: Client, fresh_topic: str) -> None:
+    partition = fill(client, fresh_topic, 50)
     consumer = client.consumer()
     consumer.assign([partition])
     consumer.seek(partition, 30)
@@ -36,7 +36,7 @@ def test_seeks_to_offset_beginning_and_end(client: Client, kafka_topic: str) -> 
     assert [record.offset for record in read(consumer, 50)] == list(range(50))
     consumer.seek_to_end(partition)
     producer = client.producer()
-    producer.send(kafka_topic, b"new")
+    producer.send(fresh_topic, b"new")
     producer.flush()
     assert [(record.offset, record.value) for record in read(consumer, 1)] == [(50, b"new")]
 
@@ -54,8 +54,8 @@ def test_offsets_by_time_and_at_both_ends(client: Client, make_topic: MakeTopic)
     assert consumer.offset_for_time(partition, FIRST_MS + 10 * STEP_MS) is None
 
 
-def test_offset_reset_decides_where_a_new_consumer_starts(client: Client, kafka_topic: str) -> None:
-    partition = fill(client, kafka_topic, 5)
+def test_offset_reset_decides_where_a_new_consumer_starts(client: Client, fresh_topic: str) -> None:
+    partition = fill(client, fresh_topic, 5)
     earliest, latest = (client.consumer(ConsumerOptions(offset_reset=reset)) for reset in ("earliest", "latest"))
     earliest.assign([partition])
     latest.assign([partition])
@@ -65,7 +65,7 @@ def test_offset_reset_decides_where_a_new_consumer_starts(client: Client, kafka_
 
     def one_came() -> bool:
         """A consumer that looks its position up while it is polled misses what was sent before."""
-        producer.send(kafka_topic, b"new")
+        producer.send(fresh_topic, b"new")
         producer.flush()
         received.extend(latest.poll())
         return bool(received)
@@ -74,8 +74,8 @@ def test_offset_reset_decides_where_a_new_consumer_starts(client: Client, kafka_
     assert received[0].offset >= 5
 
 
-def test_offset_out_of_range_is_reset(client: Client, kafka_topic: str) -> None:
-    partition = fill(client, kafka_topic, 5)
+def test_offset_out_of_range_is_reset(client: Client, fresh_topic: str) -> None:
+    partition = fill(client, fresh_topic, 5)
     consumer = client.consumer(ConsumerOptions(offset_reset="earliest"))
     consumer.assign([partition])
     consumer.seek(partition, 1_000)
@@ -83,9 +83,9 @@ def test_offset_out_of_range_is_reset(client: Client, kafka_topic: str) -> None:
 
 
 def test_consumer_starts_at_the_first_record_kept_after_deletion(
-    client: Client, topic_admin: Admin, kafka_topic: str
+    client: Client, topic_admin: Admin, fresh_topic: str
 ) -> None:
-    partition = fill(client, kafka_topic, 10)
+    partition = fill(client, fresh_topic, 10)
     assert topic_admin.delete_records(partition, 6) == 6
     consumer = client.consumer(ConsumerOptions(offset_reset="earliest"))
     consumer.assign([partition])
@@ -94,9 +94,9 @@ def test_consumer_starts_at_the_first_record_kept_after_deletion(
     assert consumer.beginning_and_end(partition) == (6, 10)
 
 
-def test_slow_consumer_misses_nothing(client: Client, kafka_topic: str) -> None:
+def test_slow_consumer_misses_nothing(client: Client, fresh_topic: str) -> None:
     consumer = client.consumer(ConsumerOptions(fetch_wait_ms=FETCH_WAIT_MS))
-    consumer.assign([(kafka_topic, 0)])
+    consumer.assign([(fresh_topic, 0)])
     producer = client.producer()
     sent = 0
     received: list[int] = []
@@ -104,7 +104,7 @@ def test_slow_consumer_misses_nothing(client: Client, kafka_topic: str) -> None:
         # Not polled for many times the broker's fetch wait, while records keep coming.
         pause_ends = time.monotonic() + 10 * FETCH_WAIT_MS / 1000
         while time.monotonic() < pause_ends:
-            producer.send(kafka_topic, b"v")
+            producer.send(fresh_topic, b"v")
             producer.flush()
             sent += 1
         received += [record.offset for record in read(consumer, sent - len(received))]
@@ -126,8 +126,8 @@ def test_paused_partition_waits_while_the_other_goes_on(client: Client, make_top
     assert [(record.partition, record.offset) for record in read(consumer, 5)] == [(0, n) for n in range(5)]
 
 
-def test_many_small_consumers_each_read_everything(client: Client, kafka_topic: str) -> None:
-    partition = fill(client, kafka_topic, 20)
+def test_many_small_consumers_each_read_everything(client: Client, fresh_topic: str) -> None:
+    partition = fill(client, fresh_topic, 20)
     consumers = [client.consumer() for _ in range(12)]
     for consumer in consumers:
         consumer.assign([partition])

@@ -25,23 +25,23 @@ def read_topic(client: Client, topic: str, count: int, **options: int) -> list[R
     return read(consumer, count)
 
 
-def test_batches_of_every_codec_are_read_back(client: Client, codec: str, kafka_topic: str) -> None:
-    values = send_compressed(client, codec, kafka_topic)
+def test_batches_of_every_codec_are_read_back(client: Client, codec: str, fresh_topic: str) -> None:
+    values = send_compressed(client, codec, fresh_topic)
     for reader in (client, *(kind(client.bootstrap) for kind in IN_PROCESS.values())):
         try:
-            assert [record.value for record in read_topic(reader, kafka_topic, len(values))] == values
+            assert [record.value for record in read_topic(reader, fresh_topic, len(values))] == values
         finally:
             if reader is not client:
                 reader.close()
 
 
-def test_batches_of_another_client_are_read(client: Client, codec: str, kafka_topic: str) -> None:
+def test_batches_of_another_client_are_read(client: Client, codec: str, fresh_topic: str) -> None:
     writer = IN_PROCESS["librdkafka"](client.bootstrap)
     try:
-        values = send_compressed(writer, codec, kafka_topic)
+        values = send_compressed(writer, codec, fresh_topic)
     finally:
         writer.close()
-    assert [record.value for record in read_topic(client, kafka_topic, len(values))] == values
+    assert [record.value for record in read_topic(client, fresh_topic, len(values))] == values
 
 
 def send_compressed(client: Client, codec: str, topic: str) -> list[bytes]:
@@ -65,14 +65,14 @@ def keys_and_values_read_back(
     return [(record.key, record.value) for record in records]
 
 
-def test_keys_and_null_values_are_kept(client: Client, kafka_topic: str) -> None:
+def test_keys_and_null_values_are_kept(client: Client, fresh_topic: str) -> None:
     sent = [(b"key", b"value"), (b"tombstone", None), (None, b"keyless"), (b"\x00\xff\n", b"\x00\xff\n")]
-    assert keys_and_values_read_back(client, kafka_topic, sent) == sent
+    assert keys_and_values_read_back(client, fresh_topic, sent) == sent
 
 
-def test_empty_keys_and_values_are_not_null(client: Client, kafka_topic: str) -> None:
+def test_empty_keys_and_values_are_not_null(client: Client, fresh_topic: str) -> None:
     sent = [(b"", b""), (b"", b"value"), (b"key", b"")]
-    assert keys_and_values_read_back(client, kafka_topic, sent) == sent
+    assert keys_and_values_read_back(client, fresh_topic, sent) == sent
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_empty_keys_and_values_are_not_null(client: Client, kafka_topic: str) ->
         pytest.param((("trace", b"\x00\xff"),), id="binary"),
     ],
 )
-def test_headers_are_kept(client: Client, kafka_topic: str, headers: Headers) -> None:
+def test_headers_are_kept(client: Client, fresh_topic: str, headers: Headers) -> None:
     producer = client.producer()
-    producer.send(kafka_topic, b"value", key=b"key", headers=headers)
-    producer.send(kafka_topic, b"bare")
+    producer.send(fresh_topic, b"value", key=b"key", headers=headers)
+    producer.send(fresh_topic, b"bare")
     assert [delivery.offset for delivery in producer.flush()] == [0, 1]
-    records = read_topic(client, kafka_topic, 2)
+    records = read_topic(client, fresh_topic, 2)
     assert [(record.value, record.headers) for record in records] == [(b"value", headers), (b"bare", ())]
 
 
-def test_create_time_is_the_producers(client: Client, kafka_topic: str) -> None:
+def test_create_time_is_the_producers(client: Client, fresh_topic: str) -> None:
     now_ms = int(time.time() * 1000)
     timestamps = [now_ms - 5_000, now_ms - 60_000, now_ms]
     producer = client.producer()
     for timestamp_ms in timestamps:
-        producer.send(kafka_topic, b"v", timestamp_ms=timestamp_ms)
+        producer.send(fresh_topic, b"v", timestamp_ms=timestamp_ms)
     producer.flush()
-    records = read_topic(client, kafka_topic, 3)
+    records = read_topic(client, fresh_topic, 3)
     assert [record.timestamp_ms for record in records] == timestamps
     assert {record.timestamp_type for record in records} <= {CREATE_TIME, NOT_TOLD}
 
@@ -117,11 +117,11 @@ def test_log_append_time_is_the_brokers(client: Client, make_topic: MakeTopic) -
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_records_arrive_with_every_acks(client: Client, kafka_topic: str, acks: int) -> None:
+def test_records_arrive_with_every_acks(client: Client, fresh_topic: str, acks: int) -> None:
     producer = client.producer(ProducerOptions(acks=acks, idempotent=False))
-    producer.send(kafka_topic, b"v")
+    producer.send(fresh_topic, b"v")
     producer.flush()
-    assert [record.value for record in read_topic(client, kafka_topic, 1)] == [b"v"]
+    assert [record.value for record in read_topic(client, fresh_topic, 1)] == [b"v"]
 
 
 def test_every_partitioner_spreads_keys_and_keeps_a_key_together(

@@ -145,10 +145,10 @@ def test_a_batch_reads_the_chosen_offsets(
 
 
 @pytest.mark.usefixtures("offset_fetching")
-def test_a_start_past_the_end_is_an_error_by_default(spark: SparkOnKafka, python: Client, kafka_topic: str) -> None:
-    fill(python, kafka_topic, range(3))
+def test_a_start_past_the_end_is_an_error_by_default(spark: SparkOnKafka, python: Client, fresh_topic: str) -> None:
+    fill(python, fresh_topic, range(3))
     with pytest.raises(Exception, match="No offset matched"):
-        spark.read({"subscribe": kafka_topic, "startingTimestamp": PAST_THE_END})
+        spark.read({"subscribe": fresh_topic, "startingTimestamp": PAST_THE_END})
 
 
 STREAM_STARTS: dict[str, tuple[dict[str, str], int]] = {
@@ -163,13 +163,13 @@ STREAM_STARTS: dict[str, tuple[dict[str, str], int]] = {
 @pytest.mark.usefixtures("offset_fetching")
 @pytest.mark.parametrize(("start", "first"), STREAM_STARTS.values(), ids=STREAM_STARTS)
 def test_a_stream_starts_where_it_is_told_and_goes_on_from_its_checkpoint(
-    start: Options, first: int, spark: SparkOnKafka, python: Client, kafka_topic: str, tmp_path: Path
+    start: Options, first: int, spark: SparkOnKafka, python: Client, fresh_topic: str, tmp_path: Path
 ) -> None:
-    fill(python, kafka_topic, range(10))
-    options = {"subscribe": kafka_topic, **start}
-    assert joined(spark.read_available(options, tmp_path)) == expected(kafka_topic, 0, range(first, 10))
-    fill(python, kafka_topic, range(10, 13))
-    assert spark.read_available(options, tmp_path) == [expected(kafka_topic, 0, range(10, 13))]
+    fill(python, fresh_topic, range(10))
+    options = {"subscribe": fresh_topic, **start}
+    assert joined(spark.read_available(options, tmp_path)) == expected(fresh_topic, 0, range(first, 10))
+    fill(python, fresh_topic, range(10, 13))
+    assert spark.read_available(options, tmp_path) == [expected(fresh_topic, 0, range(10, 13))]
 
 
 @pytest.mark.usefixtures("offset_fetching")
@@ -199,36 +199,36 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
         topic_admin.delete_topic(topic)
 
 
-def test_headers_are_included_where_asked_for(spark: SparkOnKafka, python: Client, kafka_topic: str) -> None:
+def test_headers_are_included_where_asked_for(spark: SparkOnKafka, python: Client, fresh_topic: str) -> None:
     producer = python.producer()
     headers = (("a", b"1"), ("a", b"2"), ("b", b""))
     for some in (headers, ()):
-        producer.send(kafka_topic, b"v", headers=some)
+        producer.send(fresh_topic, b"v", headers=some)
     assert {delivery.error for delivery in producer.flush()} == {0}
-    frame = spark.frame({"subscribe": kafka_topic, "includeHeaders": "true"})
+    frame = spark.frame({"subscribe": fresh_topic, "includeHeaders": "true"})
     rows = frame.orderBy("offset").select("headers").collect()
     found = [None if row.headers is None else tuple((h.key, plain(h.value)) for h in row.headers) for row in rows]
     assert found == [headers, None]
-    assert "headers" not in spark.frame({"subscribe": kafka_topic}).columns
+    assert "headers" not in spark.frame({"subscribe": fresh_topic}).columns
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_transactions_are_seen_as_the_isolation_level_has_it(
-    isolation: str, spark: SparkOnKafka, python: Client, kafka_topic: str, tmp_path: Path
+    isolation: str, spark: SparkOnKafka, python: Client, fresh_topic: str, tmp_path: Path
 ) -> None:
-    producer = python.producer(ProducerOptions(transactional_id=kafka_topic))
+    producer = python.producer(ProducerOptions(transactional_id=fresh_topic))
     for end in (producer.commit, producer.abort, producer.commit):
         assert producer.begin() == 0
         for number in range(3):
-            producer.send(kafka_topic, b"%d" % number, partition=0)
+            producer.send(fresh_topic, b"%d" % number, partition=0)
         producer.flush()
         assert end() == 0
     assert producer.begin() == 0
-    producer.send(kafka_topic, b"open", partition=0)
+    producer.send(fresh_topic, b"open", partition=0)
     producer.flush()
     # Each transaction is three records and a marker.
     offsets = [0, 1, 2, 8, 9, 10] if isolation == "read_committed" else [0, 1, 2, 4, 5, 6, 8, 9, 10, 12]
-    options = {"subscribe": kafka_topic, "startingOffsets": "earliest", "kafka.isolation.level": isolation}
+    options = {"subscribe": fresh_topic, "startingOffsets": "earliest", "kafka.isolation.level": isolation}
     assert [row.offset for row in spark.read(options)] == offsets
     assert [row.offset for row in joined(spark.read_available(options, tmp_path))] == offsets
     assert producer.commit() == 0
@@ -238,28 +238,28 @@ def test_transactions_are_seen_as_the_isolation_level_has_it(
 
 
 def test_records_deleted_before_a_batch_fail_it_or_are_passed_over(
-    spark: SparkOnKafka, python: Client, topic_admin: Admin, kafka_topic: str
+    spark: SparkOnKafka, python: Client, topic_admin: Admin, fresh_topic: str
 ) -> None:
-    fill(python, kafka_topic, range(10))
-    assert topic_admin.delete_records((kafka_topic, 0), 6) == 6
-    options = {"subscribe": kafka_topic, "startingOffsets": of_partitions(kafka_topic, 2)}
+    fill(python, fresh_topic, range(10))
+    assert topic_admin.delete_records((fresh_topic, 0), 6) == 6
+    options = {"subscribe": fresh_topic, "startingOffsets": of_partitions(fresh_topic, 2)}
     with pytest.raises(Exception, match=DATA_LOSS):
         spark.read({**options, "failOnDataLoss": "true"})
-    assert spark.read({**options, "failOnDataLoss": "false"}) == expected(kafka_topic, 0, range(6, 10))
+    assert spark.read({**options, "failOnDataLoss": "false"}) == expected(fresh_topic, 0, range(6, 10))
 
 
 def test_records_deleted_behind_a_checkpoint_fail_the_stream_or_are_passed_over(
-    spark: SparkOnKafka, python: Client, topic_admin: Admin, kafka_topic: str, tmp_path: Path
+    spark: SparkOnKafka, python: Client, topic_admin: Admin, fresh_topic: str, tmp_path: Path
 ) -> None:
-    fill(python, kafka_topic, range(3))
-    options = {"subscribe": kafka_topic, "startingOffsets": "earliest"}
-    assert spark.read_available(options, tmp_path) == [expected(kafka_topic, 0, range(3))]
-    fill(python, kafka_topic, range(3, 10))
-    assert topic_admin.delete_records((kafka_topic, 0), 6) == 6
+    fill(python, fresh_topic, range(3))
+    options = {"subscribe": fresh_topic, "startingOffsets": "earliest"}
+    assert spark.read_available(options, tmp_path) == [expected(fresh_topic, 0, range(3))]
+    fill(python, fresh_topic, range(3, 10))
+    assert topic_admin.delete_records((fresh_topic, 0), 6) == 6
     with pytest.raises(Exception, match=DATA_LOSS):
         spark.read_available(options, tmp_path)
     passed_over = spark.read_available({**options, "failOnDataLoss": "false"}, tmp_path)
-    assert passed_over == [expected(kafka_topic, 0, range(6, 10))]
+    assert passed_over == [expected(fresh_topic, 0, range(6, 10))]
 
 
 @pytest.mark.usefixtures("offset_fetching")
@@ -299,31 +299,31 @@ def test_micro_batches_are_no_larger_than_max_offsets_per_trigger(
     assert joined(batches) == expected(topic, 0, range(10)) + expected(topic, 1, range(5))
 
 
-def test_a_trigger_waits_for_min_offsets(spark: SparkOnKafka, python: Client, kafka_topic: str, tmp_path: Path) -> None:
+def test_a_trigger_waits_for_min_offsets(spark: SparkOnKafka, python: Client, fresh_topic: str, tmp_path: Path) -> None:
     """The first trigger does not: no other was before it."""
-    options = {"subscribe": kafka_topic, "startingOffsets": "earliest"}
-    fill(python, kafka_topic, range(1))
+    options = {"subscribe": fresh_topic, "startingOffsets": "earliest"}
+    fill(python, fresh_topic, range(1))
     with spark.stream({**options, "minOffsetsPerTrigger": "10", "maxTriggerDelay": "1h"}, tmp_path) as stream:
         stream.wait_for_batches(1)
-        fill(python, kafka_topic, range(1, 5))
+        fill(python, fresh_topic, range(1, 5))
         stream.query.processAllAvailable()
-        fill(python, kafka_topic, range(5, 11))
+        fill(python, fresh_topic, range(5, 11))
         stream.wait_for_batches(2)
-    assert stream.batches == [expected(kafka_topic, 0, range(1)), expected(kafka_topic, 0, range(1, 11))]
+    assert stream.batches == [expected(fresh_topic, 0, range(1)), expected(fresh_topic, 0, range(1, 11))]
 
 
 def test_a_trigger_waits_no_longer_than_max_trigger_delay(
-    spark: SparkOnKafka, python: Client, kafka_topic: str, tmp_path: Path
+    spark: SparkOnKafka, python: Client, fresh_topic: str, tmp_path: Path
 ) -> None:
-    options = {"subscribe": kafka_topic, "startingOffsets": "earliest"}
-    fill(python, kafka_topic, range(1))
+    options = {"subscribe": fresh_topic, "startingOffsets": "earliest"}
+    fill(python, fresh_topic, range(1))
     begun = time.monotonic()
     with spark.stream({**options, "minOffsetsPerTrigger": "1000", "maxTriggerDelay": "3s"}, tmp_path) as stream:
         stream.wait_for_batches(1)
-        fill(python, kafka_topic, range(1, 4))
+        fill(python, fresh_topic, range(1, 4))
         stream.wait_for_batches(2)
         assert time.monotonic() - begun >= 3
-    assert stream.batches == [expected(kafka_topic, 0, range(1)), expected(kafka_topic, 0, range(1, 4))]
+    assert stream.batches == [expected(fresh_topic, 0, range(1)), expected(fresh_topic, 0, range(1, 4))]
 
 
 @pytest.mark.parametrize(
@@ -361,13 +361,13 @@ def test_the_group_of_the_source_is_named_as_told(
     spark: SparkOnKafka,
     python: Client,
     topic_admin: Admin,
-    kafka_topic: str,
+    fresh_topic: str,
     tmp_path: Path,
 ) -> None:
     """Only a driver that learns of offsets by a consumer is a member of the group; nobody commits."""
-    fill(python, kafka_topic, range(3))
-    group = f"{kafka_topic}-group"
-    with spark.stream({"subscribe": kafka_topic, "startingOffsets": "earliest", option: group}, tmp_path) as stream:
+    fill(python, fresh_topic, range(3))
+    group = f"{fresh_topic}-group"
+    with spark.stream({"subscribe": fresh_topic, "startingOffsets": "earliest", option: group}, tmp_path) as stream:
         stream.wait_for_batches(1)
         groups = {found for found in topic_admin.groups() if found.startswith(group)}
         if offset_fetching == "admin":
@@ -377,15 +377,15 @@ def test_the_group_of_the_source_is_named_as_told(
             members = [(found, topic_admin.describe_group(found)) for found in groups]
             (driver,) = [found for found, described in members if described == ("Stable", 1)]
             assert topic_admin.group_offsets(driver) == {}
-    assert stream.batches == [expected(kafka_topic, 0, range(3))]
+    assert stream.batches == [expected(fresh_topic, 0, range(3))]
 
 
-def test_a_poll_in_vain_ends_after_its_timeout(spark: SparkOnKafka, python: Client, kafka_topic: str) -> None:
-    fill(python, kafka_topic, range(3))
+def test_a_poll_in_vain_ends_after_its_timeout(spark: SparkOnKafka, python: Client, fresh_topic: str) -> None:
+    fill(python, fresh_topic, range(3))
     with pytest.raises(Exception, match=r"(?i)in 0 milliseconds"):
-        spark.read({"subscribe": kafka_topic, "kafkaConsumer.pollTimeoutMs": "0"})
-    rows = spark.read({"subscribe": kafka_topic, "kafkaConsumer.pollTimeoutMs": "60000"})
-    assert rows == expected(kafka_topic, 0, range(3))
+        spark.read({"subscribe": fresh_topic, "kafkaConsumer.pollTimeoutMs": "0"})
+    rows = spark.read({"subscribe": fresh_topic, "kafkaConsumer.pollTimeoutMs": "60000"})
+    assert rows == expected(fresh_topic, 0, range(3))
 
 
 @pytest.mark.parametrize("retries", [1, 20])
@@ -394,16 +394,16 @@ def test_offsets_are_asked_for_again_as_often_as_told(
     spark: SparkOnKafka,
     broker: BrokerUnderTest,
     python: Client,
-    kafka_topic: str,
+    fresh_topic: str,
     tmp_path: Path,
 ) -> None:
     """The broker is behind a relay that refuses the first connection; each attempt is one connection.
 
     It is made at some time of the attempt, so that two of them are at least the interval apart.
     """
-    fill(python, kafka_topic, range(3))
+    fill(python, fresh_topic, range(3))
     options = {
-        "subscribe": kafka_topic,
+        "subscribe": fresh_topic,
         "startingOffsets": "earliest",
         "fetchOffset.numRetries": str(retries),
         "fetchOffset.retryIntervalMs": "2500",
@@ -419,7 +419,7 @@ def test_offsets_are_asked_for_again_as_often_as_told(
                 spark.read_available(options, tmp_path)
             assert len(relay.connected_s) == 1
         else:
-            assert spark.read_available(options, tmp_path) == [expected(kafka_topic, 0, range(3))]
+            assert spark.read_available(options, tmp_path) == [expected(fresh_topic, 0, range(3))]
             assert relay.connected_s[1] - relay.connected_s[0] >= 2.5
 
 
@@ -480,11 +480,11 @@ def test_the_topic_option_is_stronger_than_the_column(
 
 
 def test_a_value_alone_has_no_key_and_a_topic_must_be_named(
-    spark: SparkOnKafka, python: Client, kafka_topic: str
+    spark: SparkOnKafka, python: Client, fresh_topic: str
 ) -> None:
     frame = spark.session.createDataFrame([("ü",)], "value string")
-    spark.write(frame, {"topic": kafka_topic})
-    assert written(python, kafka_topic, 1, 1) == [(0, None, "ü".encode(), ())]
+    spark.write(frame, {"topic": fresh_topic})
+    assert written(python, fresh_topic, 1, 1) == [(0, None, "ü".encode(), ())]
     with pytest.raises(Exception, match=r"(?i)topic"):
         spark.write(frame, {})
 

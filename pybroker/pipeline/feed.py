@@ -1,42 +1,75 @@
-"""Feeds recorded data into topics with confluent-kafka: for the tour and the uses, which bring their own input.
+"""Feeds recorded data into topics with confluent-kafka: for the flights demo, the tour and the uses.
 
-Owns that a topic is created with what recorded data need (no retention by time: it is long past), and that every record
-is acknowledged, or the feed fails.
+Owns that a topic is created with what recorded data need (no retention by time: it is long past), that keys go to the
+partitions where Java's clients put them, and that every record is acknowledged, or the feed fails.  Owns no data.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import NewTopic
 
 from pybroker.pipeline.records import Record, as_bytes
+from pybroker.pipeline.topics.logins import admin_client
 
 STREAM_PARTITIONS = 2
 STREAM_CONFIG = {"retention.ms": "-1"}
 TABLE_CONFIG = {"cleanup.policy": "compact"}
 
+# A person at a prompt should learn in seconds that no broker is there.
+REACHED_WITHIN_S = 10.0
 TIMEOUT_S = 60.0
 POLL_EVERY_RECORDS = 2_000
+OF_THE_KEY = -1  # librdkafka's sign for the partition that the partitioner chooses
+QUEUE_FULL_WAIT_S = 0.1
+FLUSH_WAIT_S = 1.0
 
-# librdkafka's notices and worse.  What is less goes to standard error, too: where an event comes just as its client is
-# let go of, it is said that it was not looked at.
-LOG_LEVEL = 5
+# Of what librdkafka says on standard error, only what ends the process: all else comes as an error of a call, and would
+# stand between the bars of progress.
+LOG_LEVEL = 2
+
+PRODUCER_SETTINGS: dict[str, Any] = {
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "delivery.timeout.ms": int(TIMEOUT_S * 1_000),
+    # Records that wait to be sent or acknowledged, as many bytes as Java's producers hold.
+    "queue.buffering.max.kbytes": 32 * 1_024,
+    "delivery.report.only.error": True,
+}
 
 
-class ProduceFailed(RuntimeError):
-    """A broker did not take all records."""
+class FeedFailed(RuntimeError):
+    """A topic could not be created, or a broker did not take all records."""
 
 
-def create_topics(bootstrap: str, streams: Iterable[str], tables: Iterable[str]) -> None:
-    """Create topics; raises `ProduceFailed` where one is there already."""
-    wanted = [NewTopic(name, STREAM_PARTITIONS, config=STREAM_CONFIG) for name in streams]
-    wanted += [NewTopic(name, 1, config=TABLE_CONFIG) for name in tables]
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL})
+class TopicExists(FeedFailed):
+    """A topic that is to be created is there already."""
+
+
+def create_topics(
+    bootstrap: str,
+    streams: Iterable[str],
+    tables: Iterable[str],
+    *,
+    stream_partitions: int = STREAM_PARTITIONS,
+    table_partitions: int = 1,
+) -> None:
+    """Create topics; raises `TopicExists` where one is there already, `FeedFailed` for any other reason."""
+    wanted = [NewTopic(name, stream_partitions, config=STREAM_CONFIG) for name in streams]
+    wanted += [NewTopic(name, table_partitions, config=TABLE_CONFIG) for name in tables]
+    try:
+        admin = admin_client(client_settings(bootstrap), REACHED_WITHIN_S)
+    except KafkaException as error:
+        raise FeedFailed(f"no broker answers at {bootstrap}: {reason_of(error)}") from None
     for name, created in admin.create_topics(wanted).items():
         try:
             created.result(TIMEOUT_S)
         except KafkaException as error:
-            raise ProduceFailed(f"topic {name}: {error.args[0].str()}") from None
+            is_there = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            raise (TopicExists if is_there else FeedFailed)(f"topic {name}: {reason_of(error)}") from None
 
 
 def produce(
@@ -47,42 +80,96 @@ def produce(
     end: Record | None = None,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Produce all records, then ``end`` to every partition; returns how many they were.  Raises `ProduceFailed`.
+    """Produce all records, then ``end`` to every partition; returns how many they were.  Raises `FeedFailed`.
 
-    Records have timestamps, and go to the partitions of their keys, without headers.
+    Records have timestamps, and go to the partitions of their keys, without headers.  ``end`` leaves when every record
+    is acknowledged, so that it overtakes none.  ``on_progress`` is called now and then with the number of records
+    handed over since its last call.
     """
-    failures: list[KafkaError] = []
+    feed = _Feed(bootstrap, topic)
+    count = 0
+    for count, record in enumerate(records, 1):
+        feed.send(record)
+        if count % POLL_EVERY_RECORDS == 0:
+            feed.poll(0)
+            on_progress(POLL_EVERY_RECORDS)
+    feed.finish()
+    partitions = feed.partitions() if end is not None else ()
+    for partition in partitions:
+        assert end is not None
+        feed.send(end, partition)
+    feed.finish()
+    on_progress(count % POLL_EVERY_RECORDS + len(partitions))
+    return count + len(partitions)
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+
+def client_settings(bootstrap: str) -> dict[str, str]:
+    """What every client of recorded data is given."""
+    return {"bootstrap.servers": bootstrap, "log_level": str(LOG_LEVEL)}
+
+
+def reason_of(error: KafkaException) -> str:
+    """What librdkafka says of an error, in one line."""
+    told: str = error.args[0].str()
+    return told
+
+
+class _Feed:
+    """One producer's records of a topic; each call raises `FeedFailed` once one of them was not taken."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._failures: list[KafkaError] = []
+        self._topic = topic
+        settings = {**client_settings(bootstrap), **PRODUCER_SETTINGS, "on_delivery": _failures_to(self._failures)}
+        self._producer = Producer(settings)
+
+    def send(self, record: Record, partition: int = OF_THE_KEY) -> None:
+        """Hand a record over; waits while too many are on their way."""
+        key, value, timestamp_ms = as_bytes(record.key), as_bytes(record.value), record.timestamp_ms
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, partition, timestamp=timestamp_ms)
+            except BufferError:
+                self.poll(QUEUE_FULL_WAIT_S)
+            except KafkaException as error:
+                raise self._failed(reason_of(error)) from None
+            else:
+                return
+
+    def poll(self, timeout_s: float) -> None:
+        """Hear what has become of records."""
+        self._producer.poll(timeout_s)
+        self._raise_first()
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged; librdkafka gives each up after `TIMEOUT_S`."""
+        while self._producer.flush(FLUSH_WAIT_S):
+            self._raise_first()
+        self._raise_first()
+
+    def partitions(self) -> list[int]:
+        """Those of the topic."""
+        try:
+            found = self._producer.list_topics(self._topic, timeout=TIMEOUT_S).topics[self._topic]
+        except KafkaException as error:
+            raise self._failed(reason_of(error)) from None
+        if found.error is not None:
+            raise self._failed(found.error.str())
+        return sorted(found.partitions)
+
+    def _raise_first(self) -> None:
+        if self._failures:
+            raise self._failed(self._failures[0].str())
+
+    def _failed(self, reason: str) -> FeedFailed:
+        return FeedFailed(f"not all records of {self._topic} were taken: {reason}")
+
+
+def _failures_to(failures: list[KafkaError]) -> Callable[[KafkaError | None, object], None]:
+    """A callback that holds no producer, which would keep itself by it."""
+
+    def hear(error: KafkaError | None, message: object) -> None:
         if error is not None:
             failures.append(error)
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
-    count = 0
-    for record in records:
-        value, key = as_bytes(record.value), as_bytes(record.key)
-        producer.produce(topic, value, key, timestamp=record.timestamp_ms, on_delivery=delivered)
-        count += 1
-        if count % POLL_EVERY_RECORDS == 0:
-            producer.poll(0)
-            on_progress(POLL_EVERY_RECORDS)
-    unsent = producer.flush(TIMEOUT_S)
-    partitions = producer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions if end else ()
-    for partition in partitions:
-        assert end is not None
-        value, key = as_bytes(end.value), as_bytes(end.key)
-        producer.produce(topic, value, key, partition, timestamp=end.timestamp_ms, on_delivery=delivered)
-    unsent += producer.flush(TIMEOUT_S)
-    if unsent or failures:
-        reason = failures[0].str() if failures else f"nothing was acknowledged for {TIMEOUT_S:.0f} s"
-        raise ProduceFailed(f"{len(failures) + unsent} records of {topic} were not taken: {reason}")
-    on_progress(count % POLL_EVERY_RECORDS + len(partitions))
-    return count + len(partitions)
+    return hear

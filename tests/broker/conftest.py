@@ -11,9 +11,9 @@ from tests.broker.wire_client import WireClient
 
 
 @pytest.fixture
-def address(kafka_broker: Broker) -> tuple[str, int]:
+def address(pybroker: Broker) -> tuple[str, int]:
     """Host and port of the broker of its module."""
-    return kafka_broker.host, kafka_broker.port
+    return pybroker.host, pybroker.port
 
 
 @pytest.fixture

@@ -280,8 +280,8 @@ def test_a_regular_expression_names_no_topic_that_its_member_may_not_know_of(gua
         assert assigned == {ids["seen"]}
 
 
-def test_without_an_authorizer_there_are_no_acls(kafka_broker: Broker) -> None:
-    with client_of(kafka_broker) as client:
+def test_without_an_authorizer_there_are_no_acls(pybroker: Broker) -> None:
+    with client_of(pybroker) as client:
         disabled, message = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
         assert create(client, acl("a", AclOperation.READ)) == [(disabled, message)]
         assert delete(client, ANY_FILTER) == [(disabled, message, [])]

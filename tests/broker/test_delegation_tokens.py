@@ -141,8 +141,8 @@ def test_who_holds_a_token_asks_for_no_others_and_changes_none(broker: Broker) -
         assert User.describe(stranger).error_code == NOT_ALLOWED
 
 
-def test_where_nobody_says_who_they_are_nobody_asks_for_tokens(kafka_broker: Broker) -> None:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+def test_where_nobody_says_who_they_are_nobody_asks_for_tokens(pybroker: Broker) -> None:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         nobody: Any = client
         assert User.create(nobody).error_code == NOT_ALLOWED
         assert User.renew(nobody, b"x").error_code == NOT_ALLOWED

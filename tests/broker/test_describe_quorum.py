@@ -37,8 +37,8 @@ def partition_of(answer: DescribeQuorumResponse) -> DescribeQuorumResponsePartit
     return partition
 
 
-def test_a_broker_that_is_alone_leads_and_has_everything(kafka_broker: Broker) -> None:
-    answer = describe(kafka_broker)
+def test_a_broker_that_is_alone_leads_and_has_everything(pybroker: Broker) -> None:
+    answer = describe(pybroker)
     partition = partition_of(answer)
     (voter,) = partition.current_voters
     assert (partition.error_code, partition.leader_id, partition.observers) == (0, voter.replica_id, [])
@@ -46,46 +46,46 @@ def test_a_broker_that_is_alone_leads_and_has_everything(kafka_broker: Broker) -
     assert voter.log_end_offset == partition.high_watermark > 0
     assert abs(voter.last_caught_up_timestamp - time.time() * 1000) < 60_000
     (node,) = answer.nodes
-    assert {(listener.host, listener.port) for listener in node.listeners} == {(kafka_broker.host, kafka_broker.port)}
+    assert {(listener.host, listener.port) for listener in node.listeners} == {(pybroker.host, pybroker.port)}
 
 
-def test_older_versions_tell_less(kafka_broker: Broker) -> None:
+def test_older_versions_tell_less(pybroker: Broker) -> None:
     for version in (0, 1):
-        answer = describe(kafka_broker, version=version)
+        answer = describe(pybroker, version=version)
         (voter,) = partition_of(answer).current_voters
         assert (voter.last_fetch_timestamp == -1, answer.nodes) == (version == 0, [])
 
 
-def test_there_is_no_other_quorum(kafka_broker: Broker) -> None:
+def test_there_is_no_other_quorum(pybroker: Broker) -> None:
     for topic, index in (("__cluster_metadata", 1), ("another", 0)):
-        partition = partition_of(describe(kafka_broker, topic, index))
+        partition = partition_of(describe(pybroker, topic, index))
         assert (partition.partition_index, partition.error_code) == (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert partition.current_voters == []
 
 
-def test_every_broker_tells_who_leads_and_who_has_everything(kafka_cluster: Cluster) -> None:
+def test_every_broker_tells_who_leads_and_who_has_everything(pybroker_cluster: Cluster) -> None:
     def all_have_everything(node: ClusterNode) -> bool:
         partition = partition_of(describe(node))
         return (
-            partition.leader_id == kafka_cluster.controller_id
+            partition.leader_id == pybroker_cluster.controller_id
             and [voter.replica_id for voter in partition.current_voters] == [1, 2, 3]
             and {voter.log_end_offset for voter in partition.current_voters} == {partition.high_watermark}
         )
 
-    for node in kafka_cluster.brokers.values():
+    for node in pybroker_cluster.brokers.values():
         wait_until(partial(all_have_everything, node), "metadata that all have")
 
 
-def test_a_dead_broker_falls_behind_and_another_epoch_begins_with_another_leader(kafka_cluster: Cluster) -> None:
-    dead = kafka_cluster.controller_id
+def test_a_dead_broker_falls_behind_and_another_epoch_begins_with_another_leader(pybroker_cluster: Cluster) -> None:
+    dead = pybroker_cluster.controller_id
     assert dead is not None
-    before = partition_of(describe(kafka_cluster.brokers[dead]))
-    kafka_cluster.kill(dead)
-    wait_until(lambda: kafka_cluster.controller_id not in (None, dead), "another controller")
-    kafka_cluster.create_topic("later", partitions=1)
+    before = partition_of(describe(pybroker_cluster.brokers[dead]))
+    pybroker_cluster.kill(dead)
+    wait_until(lambda: pybroker_cluster.controller_id not in (None, dead), "another controller")
+    pybroker_cluster.create_topic("later", partitions=1)
     (alive, _) = sorted({1, 2, 3} - {dead})
-    after = partition_of(describe(kafka_cluster.brokers[alive]))
+    after = partition_of(describe(pybroker_cluster.brokers[alive]))
     ends = {voter.replica_id: voter.log_end_offset for voter in after.current_voters}
-    assert after.leader_id == kafka_cluster.controller_id
+    assert after.leader_id == pybroker_cluster.controller_id
     assert after.leader_epoch > before.leader_epoch
     assert ends[dead] < ends[after.leader_id] == after.high_watermark

@@ -29,8 +29,8 @@ COORDINATOR_NOT_READY = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORD
 
 
 @pytest.fixture
-def client(kafka_broker: Broker) -> Iterator[WireClient]:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as connected:
+def client(pybroker: Broker) -> Iterator[WireClient]:
+    with WireClient((pybroker.host, pybroker.port)) as connected:
         yield connected
 
 

@@ -96,28 +96,28 @@ def aiokafka(bootstrap: str) -> list[bytes]:
 
 @pytest.mark.parametrize("client", [kafka_python, librdkafka, aiokafka])
 def test_stock_clients_write_and_read_partitions_that_all_brokers_lead(
-    kafka_cluster: Cluster, client: Callable[[str], list[bytes]]
+    pybroker_cluster: Cluster, client: Callable[[str], list[bytes]]
 ) -> None:
-    kafka_cluster.create_topic("t", partitions=6)
-    assert {kafka_cluster.leader("t", index) for index in range(6)} == {1, 2, 3}
+    pybroker_cluster.create_topic("t", partitions=6)
+    assert {pybroker_cluster.leader("t", index) for index in range(6)} == {1, 2, 3}
     # A single address leads to all of them.
-    assert sorted(client(kafka_cluster.brokers[2].bootstrap)) == VALUES
+    assert sorted(client(pybroker_cluster.brokers[2].bootstrap)) == VALUES
 
 
-def test_broker_that_does_not_lead_a_partition_says_so(kafka_cluster: Cluster) -> None:
-    kafka_cluster.create_topic("t", partitions=6)
-    node = kafka_cluster.brokers[1]
+def test_broker_that_does_not_lead_a_partition_says_so(pybroker_cluster: Cluster) -> None:
+    pybroker_cluster.create_topic("t", partitions=6)
+    node = pybroker_cluster.brokers[1]
     with WireClient((node.host, node.port)) as client:
-        fetched = client.fetch("t", 0, partition=led_by(kafka_cluster, 2)).responses[0].partitions[0]
+        fetched = client.fetch("t", 0, partition=led_by(pybroker_cluster, 2)).responses[0].partitions[0]
     assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_internal_topic_is_refused_by_every_broker_whoever_leads_it(kafka_cluster: Cluster) -> None:
-    kafka_cluster.create_topic(GROUP_METADATA_TOPIC)
+def test_internal_topic_is_refused_by_every_broker_whoever_leads_it(pybroker_cluster: Cluster) -> None:
+    pybroker_cluster.create_topic(GROUP_METADATA_TOPIC)
     asked = DeleteRecordsPartition(partition_index=0, offset=0)
     topic = DeleteRecordsTopic(name=GROUP_METADATA_TOPIC, partitions=[asked])
     deleting = DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)
-    for node in kafka_cluster.brokers.values():
+    for node in pybroker_cluster.brokers.values():
         with WireClient((node.host, node.port)) as client:
             produced = client.produce(GROUP_METADATA_TOPIC, batch(b"v", key=b"k"))
             (deleted,) = client.ask(deleting, 2).topics[0].partitions
@@ -140,9 +140,9 @@ def test_nobody_leads_while_nobody_runs_who_is_not_paused() -> None:
 
 
 def test_topic_that_the_controller_does_not_delete_is_told_with_its_reason(
-    kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    pybroker_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kafka_cluster.create_topic("t")
+    pybroker_cluster.create_topic("t")
 
     def refuse(node: ClusterNode, names: Sequence[str]) -> Sequence[TopicDeletion]:
         return [TopicDeletion(name, bytes(16), ErrorCode.REQUEST_TIMED_OUT, "the store is away") for name in names]
@@ -150,43 +150,43 @@ def test_topic_that_the_controller_does_not_delete_is_told_with_its_reason(
     with monkeypatch.context() as patched:
         patched.setattr(ClusterNode, "delete", refuse)
         with pytest.raises(ValueError, match="topic t was not deleted: the store is away"):
-            kafka_cluster.delete_topic("t")
-    kafka_cluster.delete_topic("t")
-    kafka_cluster.delete_topic("t")
+            pybroker_cluster.delete_topic("t")
+    pybroker_cluster.delete_topic("t")
+    pybroker_cluster.delete_topic("t")
 
 
-def test_killed_broker_that_is_started_again_has_what_it_acknowledged(kafka_cluster: Cluster) -> None:
-    kafka_cluster.create_topic("t", partitions=6)
-    victim = other(kafka_cluster)
-    partition = led_by(kafka_cluster, victim)
-    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap})
+def test_killed_broker_that_is_started_again_has_what_it_acknowledged(pybroker_cluster: Cluster) -> None:
+    pybroker_cluster.create_topic("t", partitions=6)
+    victim = other(pybroker_cluster)
+    partition = led_by(pybroker_cluster, victim)
+    producer = Producer({"bootstrap.servers": pybroker_cluster.bootstrap})
     offsets: list[int | None] = []
     told = partial(_note_offset, offsets)
     producer.produce("t", b"before", partition=partition, on_delivery=told)
     assert producer.flush(PATIENCE_S) == 0
-    kafka_cluster.kill(victim)
-    wait_until(lambda: kafka_cluster.leader("t", partition) is None, "its partition has no leader")
+    pybroker_cluster.kill(victim)
+    wait_until(lambda: pybroker_cluster.leader("t", partition) is None, "its partition has no leader")
     producer.produce("t", b"after", partition=partition, on_delivery=told)
     producer.poll(0.1)
     assert offsets == [0]
-    kafka_cluster.restart(victim)
+    pybroker_cluster.restart(victim)
     assert producer.flush(PATIENCE_S) == 0
     assert offsets == [0, 1]
-    assert kafka_cluster.leader("t", partition) == victim
+    assert pybroker_cluster.leader("t", partition) == victim
 
 
-def test_partition_with_replicas_and_a_group_go_on_when_brokers_are_killed(kafka_cluster: Cluster) -> None:
-    kafka_cluster.create_topic("t", partitions=6, replication_factor=3)
-    assert sorted(librdkafka(kafka_cluster.bootstrap)) == VALUES
-    leader = kafka_cluster.leader("t", 0)
+def test_partition_with_replicas_and_a_group_go_on_when_brokers_are_killed(pybroker_cluster: Cluster) -> None:
+    pybroker_cluster.create_topic("t", partitions=6, replication_factor=3)
+    assert sorted(librdkafka(pybroker_cluster.bootstrap)) == VALUES
+    leader = pybroker_cluster.leader("t", 0)
     assert leader is not None
-    kafka_cluster.kill(leader)
-    wait_until(lambda: kafka_cluster.leader("t", 0) not in {None, leader}, "another leader")
-    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap})
+    pybroker_cluster.kill(leader)
+    wait_until(lambda: pybroker_cluster.leader("t", 0) not in {None, leader}, "another leader")
+    producer = Producer({"bootstrap.servers": pybroker_cluster.bootstrap})
     for number in range(6):
         producer.produce("t", b"after", partition=number)
     assert producer.flush(PATIENCE_S) == 0
-    consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": "readers", "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": pybroker_cluster.bootstrap, "group.id": "readers", "log_level": 0})
     consumer.subscribe(["t"])
     values: list[bytes] = []
     while len(values) < 6:
@@ -198,21 +198,21 @@ def test_partition_with_replicas_and_a_group_go_on_when_brokers_are_killed(kafka
     assert values == [b"after"] * 6
 
 
-def test_kill_leaves_no_mark_of_a_clean_stop_and_restart_does(kafka_cluster: Cluster) -> None:
-    victim = other(kafka_cluster)
-    mark = kafka_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
-    kafka_cluster.kill(victim)
+def test_kill_leaves_no_mark_of_a_clean_stop_and_restart_does(pybroker_cluster: Cluster) -> None:
+    victim = other(pybroker_cluster)
+    mark = pybroker_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
+    pybroker_cluster.kill(victim)
     assert not mark.exists()
-    kafka_cluster.restart(victim)
-    kafka_cluster.brokers[victim].stop()
+    pybroker_cluster.restart(victim)
+    pybroker_cluster.brokers[victim].stop()
     assert mark.exists()
 
 
-def test_connections_of_a_killed_broker_break_and_its_port_refuses(kafka_cluster: Cluster) -> None:
-    node = kafka_cluster.brokers[other(kafka_cluster)]
+def test_connections_of_a_killed_broker_break_and_its_port_refuses(pybroker_cluster: Cluster) -> None:
+    node = pybroker_cluster.brokers[other(pybroker_cluster)]
     with socket.create_connection((node.host, node.port), 30) as connection:
         connection.settimeout(PATIENCE_S)
-        kafka_cluster.kill(node.broker_id)
+        pybroker_cluster.kill(node.broker_id)
         with suppress(ConnectionResetError):  # of one that was not accepted yet
             assert connection.recv(1) == b""
         with socket.socket() as probe:
@@ -220,19 +220,19 @@ def test_connections_of_a_killed_broker_break_and_its_port_refuses(kafka_cluster
 
 
 def test_another_broker_becomes_controller_after_the_first_is_killed_and_takes_requests_of_all(
-    kafka_cluster: Cluster,
+    pybroker_cluster: Cluster,
 ) -> None:
-    first = kafka_cluster.controller_id
+    first = pybroker_cluster.controller_id
     assert first is not None
-    kafka_cluster.kill(first)
-    wait_until(lambda: kafka_cluster.controller_id not in {None, first}, "another controller")
-    for node in kafka_cluster.brokers.values():
+    pybroker_cluster.kill(first)
+    wait_until(lambda: pybroker_cluster.controller_id not in {None, first}, "another controller")
+    for node in pybroker_cluster.brokers.values():
         if node.is_running:
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
             (created,) = admin.create_topics([NewTopic(f"by-{node.broker_id}", 3, 1)]).values()
             created.result(PATIENCE_S)
-    kafka_cluster.restart(first)
-    assert kafka_cluster.controller_id != first
+    pybroker_cluster.restart(first)
+    assert pybroker_cluster.controller_id != first
 
 
 def create_topic_request(name: str) -> CreateTopicsRequest:
@@ -240,12 +240,12 @@ def create_topic_request(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
 
 
-def test_topic_is_created_by_a_request_to_any_broker(kafka_cluster: Cluster) -> None:
-    for node in kafka_cluster.brokers.values():
+def test_topic_is_created_by_a_request_to_any_broker(pybroker_cluster: Cluster) -> None:
+    for node in pybroker_cluster.brokers.values():
         with WireClient((node.host, node.port)) as client:
             (answer,) = client.ask(create_topic_request(f"by-{node.broker_id}"), 7).topics
         assert answer.error_code == 0, answer
-        for each in kafka_cluster.brokers.values():
+        for each in pybroker_cluster.brokers.values():
             each.wait_for_image(partial(knows, answer.name))
 
 
@@ -253,47 +253,49 @@ def knows(topic: str, image: ClusterImage) -> bool:
     return topic in image.topics_by_name
 
 
-def test_paused_broker_does_nothing_is_fenced_and_rejoins_when_it_goes_on(kafka_cluster: Cluster) -> None:
-    kafka_cluster.create_topic("t", partitions=6)
-    victim = other(kafka_cluster)
-    node = kafka_cluster.brokers[victim]
-    kafka_cluster.pause(victim)
+def test_paused_broker_does_nothing_is_fenced_and_rejoins_when_it_goes_on(pybroker_cluster: Cluster) -> None:
+    pybroker_cluster.create_topic("t", partitions=6)
+    victim = other(pybroker_cluster)
+    node = pybroker_cluster.brokers[victim]
+    pybroker_cluster.pause(victim)
     with socket.create_connection((node.host, node.port), 30):  # the kernel's doing
-        wait_until(lambda: is_fenced(kafka_cluster, victim), "it is fenced")
-    kafka_cluster.resume(victim)
-    wait_until(lambda: not is_fenced(kafka_cluster, victim), "it is back")
-    assert sorted(kafka_python(kafka_cluster.bootstrap)) == VALUES
+        wait_until(lambda: is_fenced(pybroker_cluster, victim), "it is fenced")
+    pybroker_cluster.resume(victim)
+    wait_until(lambda: not is_fenced(pybroker_cluster, victim), "it is back")
+    assert sorted(kafka_python(pybroker_cluster.bootstrap)) == VALUES
 
 
-def test_clean_stop_is_one_also_of_a_broker_that_has_registered_anew_since_it_started(kafka_cluster: Cluster) -> None:
-    victim = other(kafka_cluster)
-    watcher = next(node for node in kafka_cluster.brokers.values() if node.broker_id != victim)
+def test_clean_stop_is_one_also_of_a_broker_that_has_registered_anew_since_it_started(
+    pybroker_cluster: Cluster,
+) -> None:
+    victim = other(pybroker_cluster)
+    watcher = next(node for node in pybroker_cluster.brokers.values() if node.broker_id != victim)
 
     def registered() -> BrokerRegistration:
         return watcher.image().brokers[victim]
 
     began = registered().epoch
-    kafka_cluster.pause(victim)
+    pybroker_cluster.pause(victim)
     wait_until(lambda: registered().fenced, "it is fenced")
-    kafka_cluster.resume(victim)
+    pybroker_cluster.resume(victim)
     wait_until(lambda: not registered().fenced, "it is back")
-    kafka_cluster.stop_broker(victim)
-    mark = kafka_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
+    pybroker_cluster.stop_broker(victim)
+    mark = pybroker_cluster.data_dir / f"broker-{victim}" / ".kafka_cleanshutdown"
     assert json.loads(mark.read_text())["brokerEpoch"] == registered().epoch > began
-    kafka_cluster.restart(victim)
+    pybroker_cluster.restart(victim)
 
 
-def test_paused_controller_is_deposed(kafka_cluster: Cluster) -> None:
-    first = kafka_cluster.controller_id
+def test_paused_controller_is_deposed(pybroker_cluster: Cluster) -> None:
+    first = pybroker_cluster.controller_id
     assert first is not None
-    kafka_cluster.pause(first)
-    wait_until(lambda: kafka_cluster.controller_id is not None, "another controller")
-    kafka_cluster.resume(first)
-    wait_until(lambda: not kafka_cluster.brokers[first].is_controller(), "the first knows it")
-    kafka_cluster.create_topic("t")
+    pybroker_cluster.pause(first)
+    wait_until(lambda: pybroker_cluster.controller_id is not None, "another controller")
+    pybroker_cluster.resume(first)
+    wait_until(lambda: not pybroker_cluster.brokers[first].is_controller(), "the first knows it")
+    pybroker_cluster.create_topic("t")
 
 
-def test_no_task_of_a_killed_broker_outlives_its_loop(kafka_cluster: Cluster) -> None:
+def test_no_task_of_a_killed_broker_outlives_its_loop(pybroker_cluster: Cluster) -> None:
     ended: Future[None] = Future()
     tasks: list[asyncio.Task[None]] = []
 
@@ -303,19 +305,19 @@ def test_no_task_of_a_killed_broker_outlives_its_loop(kafka_cluster: Cluster) ->
         finally:
             ended.set_result(None)
 
-    life = kafka_cluster.brokers[1]._life
+    life = pybroker_cluster.brokers[1]._life
     assert life is not None
     life.call_soon(lambda: tasks.append(asyncio.ensure_future(work())))
-    kafka_cluster.kill(1)
+    pybroker_cluster.kill(1)
     assert ended.done()
 
 
-def test_paused_broker_may_be_killed(kafka_cluster: Cluster) -> None:
-    victim = other(kafka_cluster)
-    kafka_cluster.pause(victim)
-    kafka_cluster.kill(victim)
-    assert not kafka_cluster.brokers[victim].is_running
-    kafka_cluster.restart(victim)
+def test_paused_broker_may_be_killed(pybroker_cluster: Cluster) -> None:
+    victim = other(pybroker_cluster)
+    pybroker_cluster.pause(victim)
+    pybroker_cluster.kill(victim)
+    assert not pybroker_cluster.brokers[victim].is_running
+    pybroker_cluster.restart(victim)
 
 
 @pytest.mark.parametrize("fault", [None, Cluster.kill, Cluster.pause])

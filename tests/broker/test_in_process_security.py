@@ -132,13 +132,13 @@ def test_a_stranger_gets_into_no_broker_of_a_cluster() -> None:
                     AdminClient({**stranger, "bootstrap.servers": node.bootstrap}).list_topics(timeout=2)
 
 
-def test_a_cluster_without_security_gives_settings_too(kafka_cluster: Cluster) -> None:
-    assert kafka_cluster.client_settings("kafka-python")["bootstrap_servers"] == kafka_cluster.bootstrap
+def test_a_cluster_without_security_gives_settings_too(pybroker_cluster: Cluster) -> None:
+    assert pybroker_cluster.client_settings("kafka-python")["bootstrap_servers"] == pybroker_cluster.bootstrap
 
 
-def test_a_broker_without_security_gives_settings_too(kafka_broker: Broker) -> None:
-    assert kafka_broker.client_settings("kafka-python") == {
-        "bootstrap_servers": kafka_broker.bootstrap,
+def test_a_broker_without_security_gives_settings_too(pybroker: Broker) -> None:
+    assert pybroker.client_settings("kafka-python") == {
+        "bootstrap_servers": pybroker.bootstrap,
         "security_protocol": "PLAINTEXT",
     }
 
@@ -180,12 +180,12 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_fixture_takes_security(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "import pytest\n\n@pytest.fixture(scope='session')\ndef kafka_broker_security():\n    return 'SASL_SSL'\n"
+        "import pytest\n\n@pytest.fixture(scope='session')\ndef pybroker_security():\n    return 'SASL_SSL'\n"
     )
     (tmp_path / "test_it.py").write_text(
-        "from kafka import KafkaProducer\n\ndef test_it(kafka_broker, kafka_topic):\n"
-        "    producer = KafkaProducer(**kafka_broker.client_settings('kafka-python'))\n"
-        "    producer.send(kafka_topic, b'x').get(20)\n    producer.close()\n"
+        "from kafka import KafkaProducer\n\ndef test_it(pybroker, pybroker_topic):\n"
+        "    producer = KafkaProducer(**pybroker.client_settings('kafka-python'))\n"
+        "    producer.send(pybroker_topic, b'x').get(20)\n    producer.close()\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

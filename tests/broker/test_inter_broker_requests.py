@@ -59,9 +59,9 @@ each_api = pytest.mark.parametrize("api", INTER_BROKER_APIS, ids=lambda api: api
 
 
 @each_api
-def test_a_broker_that_is_alone_closes_the_connection_of_who_asks(kafka_broker: Broker, api: Api) -> None:
+def test_a_broker_that_is_alone_closes_the_connection_of_who_asks(pybroker: Broker, api: Api) -> None:
     _, request = REQUESTS[api.name]
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         assert client.ask(request, api.versions[1]) is None
 
 

@@ -37,17 +37,17 @@ def asked(client: WireClient, cluster_id: str | None, node_id: int, name: str = 
     ],
 )
 def test_who_means_another_node_starts_over_and_who_says_half_of_it_is_refused(
-    kafka_broker: Broker, cluster_id: str | None, offset: int | None, error: int
+    pybroker: Broker, cluster_id: str | None, offset: int | None, error: int
 ) -> None:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         cluster = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1), 1)
         node_id = -1 if offset is None else cluster.brokers[0].broker_id + offset
         assert asked(client, cluster.cluster_id if cluster_id == THIS else cluster_id, node_id) == error
         assert asked(client, None, -1) == 0  # the connection lives on
 
 
-def test_name_of_a_client_is_looked_at_before_the_node_that_it_means(kafka_broker: Broker) -> None:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+def test_name_of_a_client_is_looked_at_before_the_node_that_it_means(pybroker: Broker) -> None:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         assert asked(client, ANOTHER, 1, name="") == ErrorCode.INVALID_REQUEST
 
 

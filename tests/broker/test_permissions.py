@@ -96,20 +96,20 @@ class Denying(AnyOfType):
 
 
 @pytest.fixture(scope="module")
-def topics(kafka_broker: Broker) -> dict[str, bytes]:
+def topics(pybroker: Broker) -> dict[str, bytes]:
     """The ids of two topics with a record each."""
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         for topic in (SEEN, HIDDEN):
             client.create_topic(topic)
             client.produce(topic, batch(b"a"))
-    by_name = kafka_broker._running().services.metadata.image.topics_by_name
+    by_name = pybroker._running().services.metadata.image.topics_by_name
     return {topic: by_name[topic].topic_id for topic in (SEEN, HIDDEN)}
 
 
 @pytest.fixture
-def authorizer(kafka_broker: Broker, topics: dict[str, bytes]) -> Iterator[Denying]:
+def authorizer(pybroker: Broker, topics: dict[str, bytes]) -> Iterator[Denying]:
     """Who may do what at the module's broker."""
-    services = kafka_broker._running().services
+    services = pybroker._running().services
     services.authorizer = denying = Denying()
     yield denying
     services.authorizer = None
@@ -360,14 +360,14 @@ def test_topic_that_may_not_be_described_is_absent_from_all_and_refused_by_name_
 
 
 def test_missing_topic_is_created_by_who_may_in_the_cluster_or_that_topic(
-    kafka_broker: Broker, wire: WireClient, authorizer: Denying
+    pybroker: Broker, wire: WireClient, authorizer: Denying
 ) -> None:
     authorizer.deny_cluster(AclOperation.CREATE)
     authorizer.deny(AclOperation.CREATE, "not-for-you")
     named = [MetadataRequestTopic(name=name) for name in ("not-for-you", "for-you")]
     found = {topic.name: topic.error_code for topic in wire.ask(metadata(*named, create=True), 12).topics}
     assert found == {"not-for-you": TOPIC_FAILED, "for-you": UNKNOWN}
-    by_name = kafka_broker._running().services.metadata
+    by_name = pybroker._running().services.metadata
     wait_until(lambda: "for-you" in by_name.image.topics_by_name, "who may has its topic")
     assert "not-for-you" not in by_name.image.topics_by_name
 

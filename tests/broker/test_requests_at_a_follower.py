@@ -26,16 +26,16 @@ READS_LEADERS = 9
 
 
 @pytest.fixture
-def follower(kafka_cluster: Cluster) -> Any:
+def follower(pybroker_cluster: Cluster) -> Any:
     """A broker that follows the only partition of the topic ``t``, where a producer has written one record."""
-    kafka_cluster.create_topic("t", replication_factor=3)
-    leader = kafka_cluster.leader("t")
+    pybroker_cluster.create_topic("t", replication_factor=3)
+    leader = pybroker_cluster.leader("t")
     assert leader is not None
     written = Batch(records=[Record()], producer_id=7, producer_epoch=0, base_sequence=0).encode()
-    node = kafka_cluster.brokers[leader]
+    node = pybroker_cluster.brokers[leader]
     with WireClient((node.host, node.port)) as client:
         assert client.produce("t", written).error_code == 0
-    return kafka_cluster.brokers[next(each for each in kafka_cluster.brokers if each != leader)]
+    return pybroker_cluster.brokers[next(each for each in pybroker_cluster.brokers if each != leader)]
 
 
 def fetched(client: WireClient, epoch: int) -> int:

@@ -27,16 +27,16 @@ LATEST = -1
 
 
 @pytest.fixture
-def client(kafka_broker: Broker) -> Iterator[WireClient]:
-    with WireClient((kafka_broker.host, kafka_broker.port)) as connected:
+def client(pybroker: Broker) -> Iterator[WireClient]:
+    with WireClient((pybroker.host, pybroker.port)) as connected:
         yield connected
 
 
 @pytest.fixture
-def topic(kafka_broker: Broker, client: WireClient) -> str:
+def topic(pybroker: Broker, client: WireClient) -> str:
     """A topic of two partitions; five records lie in the first."""
     name = f"repeated-{uuid4().hex[:8]}"
-    kafka_broker.create_topic(name, partitions=2)
+    pybroker.create_topic(name, partitions=2)
     client.produce(name, batch(*[b"v"] * 5))
     return name
 
@@ -84,9 +84,9 @@ def test_a_feature_that_is_updated_twice_is_answered_for_twice(client: WireClien
 
 
 def test_offsets_of_a_topic_that_is_fetched_in_portions_stand_in_one_place(
-    kafka_broker: Broker, client: WireClient, topic: str
+    pybroker: Broker, client: WireClient, topic: str
 ) -> None:
-    topic_id = kafka_broker._running().services.metadata.image.topics_by_name[topic].topic_id
+    topic_id = pybroker._running().services.metadata.image.topics_by_name[topic].topic_id
     indexes = list(range(3 * limits.PARTITIONS_AT_ONCE))
     asked = [
         OffsetFetchRequestTopics(topic_id=each, partition_indexes=partitions)

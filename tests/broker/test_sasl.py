@@ -310,8 +310,8 @@ def test_who_is_logged_in_may_not_go_on_with_a_login(broker: Broker) -> None:
         assert client.ask(ANY_TOPIC, 9).brokers
 
 
-def test_where_nobody_is_asked_a_login_is_out_of_place(kafka_broker: Broker) -> None:
-    with connected(kafka_broker) as client:
+def test_where_nobody_is_asked_a_login_is_out_of_place(pybroker: Broker) -> None:
+    with connected(pybroker) as client:
         assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
         refused = client.ask(SaslAuthenticateRequest(auth_bytes=ALICE), 2)
         assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE

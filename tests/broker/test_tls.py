@@ -157,12 +157,12 @@ def test_sasl_goes_inside_of_tls(authority: Authority) -> None:
 
 
 def test_who_speaks_something_else_goes_at_once(
-    broker: Broker, authority: Authority, kafka_broker: Broker, caplog: pytest.LogCaptureFixture
+    broker: Broker, authority: Authority, pybroker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with WireClient((broker.host, broker.port)) as client:
         assert client.ask(MetadataRequest(topics=None), 9) is None
     assert "a client without TLS on a listener with TLS" in caplog.text
-    assert not is_served(kafka_broker, authority)
+    assert not is_served(pybroker, authority)
     assert "a TLS client on a listener without TLS" in caplog.text
     assert is_served(broker, authority)
 

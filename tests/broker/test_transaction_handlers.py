@@ -55,31 +55,31 @@ def test_a_producer_id_comes_with_its_epoch(
 
 
 def test_a_partition_that_does_not_exist_keeps_the_others_out(
-    wire: WireClient, transactional_id: str, kafka_topic: str
+    wire: WireClient, transactional_id: str, pybroker_topic: str
 ) -> None:
-    codes = add(wire, transactional_id, {kafka_topic: [0, 99], "no-such-topic": [0]})
+    codes = add(wire, transactional_id, {pybroker_topic: [0, 99], "no-such-topic": [0]})
     unknown, untried = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-    assert codes == {kafka_topic: [untried, unknown], "no-such-topic": [unknown]}
+    assert codes == {pybroker_topic: [untried, unknown], "no-such-topic": [unknown]}
 
 
 @pytest.mark.parametrize("internal", ["__transaction_state", "__consumer_offsets"])
 def test_a_client_may_not_add_internal_topics(
-    wire: WireClient, transactional_id: str, kafka_topic: str, internal: str
+    wire: WireClient, transactional_id: str, pybroker_topic: str, internal: str
 ) -> None:
-    codes = add(wire, transactional_id, {internal: [0], kafka_topic: [0]})
+    codes = add(wire, transactional_id, {internal: [0], pybroker_topic: [0]})
     assert codes == {
         internal: [ErrorCode.TOPIC_AUTHORIZATION_FAILED],
-        kafka_topic: [ErrorCode.OPERATION_NOT_ATTEMPTED],
+        pybroker_topic: [ErrorCode.OPERATION_NOT_ATTEMPTED],
     }
 
 
-def test_the_coordinators_of_ids_are_found_in_every_version(kafka_broker: Broker, wire: WireClient) -> None:
+def test_the_coordinators_of_ids_are_found_in_every_version(pybroker: Broker, wire: WireClient) -> None:
     for version in range(1, 4):
         found = wire.ask(FindCoordinatorRequest(key="x", key_type=1), version)
-        assert (found.error_code, found.host, found.port) == (0, kafka_broker.host, kafka_broker.port)
+        assert (found.error_code, found.host, found.port) == (0, pybroker.host, pybroker.port)
     for version in range(4, 7):
         answer = wire.ask(FindCoordinatorRequest(coordinator_keys=["x", "y"], key_type=1), version)
         assert [(found.key, found.error_code, found.port) for found in answer.coordinators] == [
-            ("x", 0, kafka_broker.port),
-            ("y", 0, kafka_broker.port),
+            ("x", 0, pybroker.port),
+            ("y", 0, pybroker.port),
         ]

@@ -11,9 +11,9 @@ from tests.cli.command import CommandLine
 
 
 @pytest.fixture
-def cli(kafka_broker: Any) -> CommandLine:
+def cli(pybroker: Any) -> CommandLine:
     """``pybroker`` against the broker of this test run."""
-    return CommandLine(kafka_broker.bootstrap)
+    return CommandLine(pybroker.bootstrap)
 
 
 @pytest.fixture

@@ -80,15 +80,15 @@ class Foreign:
 
 
 @pytest.fixture(params=FOREIGN)
-def group(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+def group(pybroker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     name = request.param.replace(" ", "-")
-    foreign = Foreign(kafka_broker, name, request.param)
+    foreign = Foreign(pybroker, name, request.param)
     yield name
     foreign.close()
 
 
-def test_each_command_shows_what_there_is_or_says_in_a_line_why_not(kafka_broker: Broker, group: str) -> None:
-    cli = CommandLine(kafka_broker.bootstrap)
+def test_each_command_shows_what_there_is_or_says_in_a_line_why_not(pybroker: Broker, group: str) -> None:
+    cli = CommandLine(pybroker.bootstrap)
     (listed,) = (each for each in cli.json("groups", "list") if each["group"] == group)
     assert listed["state"] == "Stable"
     (described,) = cli.json("groups", "describe", group)

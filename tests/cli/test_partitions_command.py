@@ -14,15 +14,15 @@ from tests.cli.command import CommandLine
 
 
 @pytest.fixture
-def cli(kafka_cluster: Cluster) -> CommandLine:
+def cli(pybroker_cluster: Cluster) -> CommandLine:
     """``pybroker`` against three brokers; the topic ``orders`` has two replicas of each of three partitions."""
-    kafka_cluster.create_topic("orders", partitions=3, replication_factor=2)
-    producer = KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap)
+    pybroker_cluster.create_topic("orders", partitions=3, replication_factor=2)
+    producer = KafkaProducer(bootstrap_servers=pybroker_cluster.bootstrap)
     for partition in range(3):
         producer.send("orders", b"value", partition=partition)
     producer.flush()
     producer.close()
-    return CommandLine(kafka_cluster.bootstrap)
+    return CommandLine(pybroker_cluster.bootstrap)
 
 
 def partition(cluster: Cluster, index: int = 0) -> PartitionImage:
@@ -37,8 +37,8 @@ def replicas(cluster: Cluster) -> list[list[int]]:
     return [list(partition(cluster, index).replicas) for index in range(3)]
 
 
-def test_partitions_move_where_they_are_told_to(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    before = replicas(kafka_cluster)
+def test_partitions_move_where_they_are_told_to(cli: CommandLine, pybroker_cluster: Cluster) -> None:
+    before = replicas(pybroker_cluster)
     (third,) = {1, 2, 3} - set(before[0])
     (moved,) = cli.json("partitions", "reassign", "orders:0", "--to", f"{third},{before[0][0]}", "--wait")
     assert moved == {
@@ -49,31 +49,31 @@ def test_partitions_move_where_they_are_told_to(cli: CommandLine, kafka_cluster:
         "status": "moved",
         "message": None,
     }
-    assert replicas(kafka_cluster) == [[third, before[0][0]], *before[1:]]
+    assert replicas(pybroker_cluster) == [[third, before[0][0]], *before[1:]]
     assert cli.json("partitions", "reassignments") == []
 
 
-def test_broker_that_is_left_out_has_nothing_any_more(cli: CommandLine, kafka_cluster: Cluster) -> None:
+def test_broker_that_is_left_out_has_nothing_any_more(cli: CommandLine, pybroker_cluster: Cluster) -> None:
     heading, *rows = cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait")
     assert heading.split("\t") == ["TOPIC", "PARTITION", "FROM", "TO", "STATUS"]
     assert [row.split("\t")[4] for row in rows] == ["moved"] * len(rows)
-    assert all(sorted(each) == [1, 2] for each in replicas(kafka_cluster))
+    assert all(sorted(each) == [1, 2] for each in replicas(pybroker_cluster))
     assert cli.lines("partitions", "reassign", "--all", "--brokers", "1,2", "--wait") == [heading]
 
 
-def test_replicas_are_added_and_a_dry_run_does_nothing(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    before = replicas(kafka_cluster)
+def test_replicas_are_added_and_a_dry_run_does_nothing(cli: CommandLine, pybroker_cluster: Cluster) -> None:
+    before = replicas(pybroker_cluster)
     planned = cli.json("partitions", "reassign", "orders", "--replicas", "3", "--dry-run")
     assert [each["status"] for each in planned] == ["planned"] * 3
-    assert replicas(kafka_cluster) == before
+    assert replicas(pybroker_cluster) == before
     cli.ok("partitions", "reassign", "orders", "--replicas", "3", "--wait")
-    assert replicas(kafka_cluster) == [each["to"] for each in planned]
+    assert replicas(pybroker_cluster) == [each["to"] for each in planned]
 
 
-def test_move_to_a_dead_broker_is_under_way_until_it_is_cancelled(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    before = replicas(kafka_cluster)[0]
+def test_move_to_a_dead_broker_is_under_way_until_it_is_cancelled(cli: CommandLine, pybroker_cluster: Cluster) -> None:
+    before = replicas(pybroker_cluster)[0]
     (absent,) = {1, 2, 3} - set(before)
-    kafka_cluster.kill(absent)
+    pybroker_cluster.kill(absent)
     refused = cli.run("partitions", "reassign", "orders:0", "--brokers", f"{before[0]},9")
     assert b"no broker with the id 9 runs" in refused.stderr
     cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0]}")
@@ -81,16 +81,16 @@ def test_move_to_a_dead_broker_is_under_way_until_it_is_cancelled(cli: CommandLi
     assert (under_way["adding"], under_way["removing"]) == ([absent], [before[1]])
     (cancelled,) = cli.json("partitions", "reassign", "orders", "--cancel")
     assert cancelled["status"] == "cancelled"
-    assert replicas(kafka_cluster)[0] == before
+    assert replicas(pybroker_cluster)[0] == before
     assert cli.json("partitions", "reassignments") == []
 
 
 def test_wait_for_a_move_that_stands_still_ends_and_says_what_is_missing(
-    cli: CommandLine, kafka_cluster: Cluster
+    cli: CommandLine, pybroker_cluster: Cluster
 ) -> None:
-    first, _ = replicas(kafka_cluster)[0]
-    (absent,) = {1, 2, 3} - set(replicas(kafka_cluster)[0])
-    kafka_cluster.kill(absent)
+    first, _ = replicas(pybroker_cluster)[0]
+    (absent,) = {1, 2, 3} - set(replicas(pybroker_cluster)[0])
+    pybroker_cluster.kill(absent)
     ended = cli.run("partitions", "reassign", "orders:0", "--to", f"{absent},{first}", "--wait", "--stalled-after", "2")
     assert ended.returncode == 1
     assert f"(broker {absent} does not run); still under way: orders-0".encode() in ended.stderr
@@ -99,13 +99,13 @@ def test_wait_for_a_move_that_stands_still_ends_and_says_what_is_missing(
 
 
 def test_a_move_that_another_command_cancels_is_not_said_to_have_moved(
-    cli: CommandLine, kafka_cluster: Cluster
+    cli: CommandLine, pybroker_cluster: Cluster
 ) -> None:
-    before = replicas(kafka_cluster)[0]
+    before = replicas(pybroker_cluster)[0]
     (absent,) = {1, 2, 3} - set(before)
-    kafka_cluster.kill(absent)
+    pybroker_cluster.kill(absent)
     waiting = cli.start("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0]}", "--wait")
-    wait_until(lambda: bool(partition(kafka_cluster).adding_replicas), "the move is under way")
+    wait_until(lambda: bool(partition(pybroker_cluster).adding_replicas), "the move is under way")
     cli.ok("partitions", "reassign", "orders:0", "--cancel")
     table, told = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 1
@@ -127,15 +127,17 @@ def throttles(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    first, second = replicas(kafka_cluster)[0]
+def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(
+    cli: CommandLine, pybroker_cluster: Cluster
+) -> None:
+    first, second = replicas(pybroker_cluster)[0]
     (absent,) = {1, 2, 3} - {first, second}
-    kafka_cluster.kill(absent)
+    pybroker_cluster.kill(absent)
     begun = cli.run("partitions", "reassign", "orders:0", "--to", f"{absent},{first}", "--throttle", "1000000")
     assert begun.returncode == 0, begun.stderr
     assert b"throttled to 1,000,000 bytes per second" in begun.stderr
     rates = {f"{each} {role}.replication.throttled.rate" for each in (first, second) for role in ("leader", "follower")}
-    assert throttles(kafka_cluster) == {
+    assert throttles(pybroker_cluster) == {
         "orders leader.replication.throttled.replicas": f"0:{first},0:{second}",
         "orders follower.replication.throttled.replicas": f"0:{absent}",
         **dict.fromkeys(rates, "1000000"),
@@ -143,8 +145,8 @@ def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(cli: Comman
     refused = cli.run("partitions", "reassignments", "--remove-throttle")
     assert refused.returncode == 1
     assert b"1 partitions are moving" in refused.stderr
-    kafka_cluster.restart(absent)
-    wait_until(lambda: replicas(kafka_cluster)[0] == [absent, first], "it has moved")
+    pybroker_cluster.restart(absent)
+    wait_until(lambda: replicas(pybroker_cluster)[0] == [absent, first], "it has moved")
     removed = cli.json("partitions", "reassignments", "--remove-throttle")
     assert {(each["of"], each["name"], each["value"]) for each in removed} == {
         ("broker", str(first), "1000000"),
@@ -152,51 +154,53 @@ def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(cli: Comman
         ("topic", "orders", f"0:{first},0:{second}"),
         ("topic", "orders", f"0:{absent}"),
     }
-    assert throttles(kafka_cluster) == {}
+    assert throttles(pybroker_cluster) == {}
     assert cli.json("partitions", "reassignments", "--remove-throttle") == []
 
 
-def test_throttle_names_all_that_moves_and_goes_with_the_last_of_it(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    before = replicas(kafka_cluster)
+def test_throttle_names_all_that_moves_and_goes_with_the_last_of_it(
+    cli: CommandLine, pybroker_cluster: Cluster
+) -> None:
+    before = replicas(pybroker_cluster)
     (absent,) = {1, 2, 3} - set(before[0])
-    kafka_cluster.kill(absent)
+    pybroker_cluster.kill(absent)
     cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0][0]}")
     present = sorted({1, 2, 3} - {absent})  # as many as replicas of each: what is under way counts by its end
     cli.ok(
         "partitions", "reassign", "orders", "--brokers", ",".join(map(str, present)), "--throttle", "1000000", "--wait"
     )
-    assert [set(each) for each in replicas(kafka_cluster)] == [set(present)] * 3
-    assert throttles(kafka_cluster) == {}
+    assert [set(each) for each in replicas(pybroker_cluster)] == [set(present)] * 3
+    assert throttles(pybroker_cluster) == {}
     cli.ok("partitions", "reassign", "orders:0", "--to", f"{absent},{before[0][0]}", "--throttle", "1000000")
     cli.ok("partitions", "reassign", "orders:1", "--to", f"{absent},{before[0][0]}", "--throttle", "2000000")
-    assert throttles(kafka_cluster)["orders follower.replication.throttled.replicas"] == f"0:{absent},1:{absent}"
+    assert throttles(pybroker_cluster)["orders follower.replication.throttled.replicas"] == f"0:{absent},1:{absent}"
     cancelled = cli.run("partitions", "reassign", "orders:0", "--cancel")
     assert b"the throttle stays, because 1 partitions are moving" in cancelled.stderr
     cli.ok("partitions", "reassign", "orders:1", "--cancel")
-    assert throttles(kafka_cluster) == {}
+    assert throttles(pybroker_cluster) == {}
 
 
-def test_preferred_replicas_lead_again_and_uncleanly_who_is_there(cli: CommandLine, kafka_cluster: Cluster) -> None:
-    preferred, other = replicas(kafka_cluster)[0]
-    kafka_cluster.kill(preferred)
-    wait_until(lambda: kafka_cluster.leader("orders", 0) == other, "another leader")
-    kafka_cluster.restart(preferred)
-    wait_until(lambda: len(partition(kafka_cluster).isr) == 2, "it is in sync")
+def test_preferred_replicas_lead_again_and_uncleanly_who_is_there(cli: CommandLine, pybroker_cluster: Cluster) -> None:
+    preferred, other = replicas(pybroker_cluster)[0]
+    pybroker_cluster.kill(preferred)
+    wait_until(lambda: pybroker_cluster.leader("orders", 0) == other, "another leader")
+    pybroker_cluster.restart(preferred)
+    wait_until(lambda: len(partition(pybroker_cluster).isr) == 2, "it is in sync")
     assert {"topic": "orders", "partition": 0, "status": "elected", "message": None} in cli.json(
         "partitions", "elect", "orders"
     )
-    assert partition(kafka_cluster).leader == preferred
+    assert partition(pybroker_cluster).leader == preferred
     assert cli.json("partitions", "elect", "orders") == []
-    kafka_cluster.kill(other)
-    wait_until(lambda: partition(kafka_cluster).isr == (preferred,), "it is out of sync")
-    kafka_cluster.kill(preferred)
-    kafka_cluster.restart(other)
-    wait_until(lambda: kafka_cluster.leader("orders", 0) is None, "nobody leads")
+    pybroker_cluster.kill(other)
+    wait_until(lambda: partition(pybroker_cluster).isr == (preferred,), "it is out of sync")
+    pybroker_cluster.kill(preferred)
+    pybroker_cluster.restart(other)
+    wait_until(lambda: pybroker_cluster.leader("orders", 0) is None, "nobody leads")
     refused = cli.run("partitions", "elect", "orders:0")
     assert refused.returncode == 1
     assert b"pybroker: " in refused.stderr
     cli.ok("partitions", "elect", "orders:0", "--unclean")
-    assert partition(kafka_cluster).leader == other
+    assert partition(pybroker_cluster).leader == other
 
 
 def test_nonsense_is_refused(cli: CommandLine) -> None:

@@ -24,8 +24,8 @@ def asked_again(watch: Watch) -> bool:
     return not watch.is_out
 
 
-def test_an_outage_ends_where_a_broker_answers_over_a_slow_link(kafka_broker: Any) -> None:
-    with SlowLink(kafka_broker.bootstrap, delay_s=0.3) as link:
+def test_an_outage_ends_where_a_broker_answers_over_a_slow_link(pybroker: Any) -> None:
+    with SlowLink(pybroker.bootstrap, delay_s=0.3) as link:
         watch = Watch(parse_addresses(link.hosts), Access())
         watch.hear(GONE)
         assert watch.is_out

@@ -45,13 +45,13 @@ def served_keys(wire: WireClient) -> set[int]:
     return {api.api_key for api in wire.ask(request, 3).api_keys}
 
 
-def test_topic_setting_holds_for_the_next_batch(kafka_broker: Broker, kafka_topic: str) -> None:
+def test_topic_setting_holds_for_the_next_batch(pybroker: Broker, pybroker_topic: str) -> None:
     large = batch(b"x" * 1000)
-    with WireClient((kafka_broker.host, kafka_broker.port)) as wire:
-        assert wire.produce(kafka_topic, large).error_code == ErrorCode.NONE
-        assert alter(wire, TOPIC, kafka_topic, "max.message.bytes", "500") == ErrorCode.NONE
-        assert wire.produce(kafka_topic, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
-        assert wire.produce(kafka_topic, batch(b"x")).error_code == ErrorCode.NONE
+    with WireClient((pybroker.host, pybroker.port)) as wire:
+        assert wire.produce(pybroker_topic, large).error_code == ErrorCode.NONE
+        assert alter(wire, TOPIC, pybroker_topic, "max.message.bytes", "500") == ErrorCode.NONE
+        assert wire.produce(pybroker_topic, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert wire.produce(pybroker_topic, batch(b"x")).error_code == ErrorCode.NONE
 
 
 def test_settings_survive_a_restart(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def alter_incrementally(resource_type: int, name: str) -> Any:
 )
 def test_who_may_not_is_refused_with_the_error_of_the_resource(
     monkeypatch: pytest.MonkeyPatch,
-    kafka_broker: Broker,
+    pybroker: Broker,
     request_of: Any,
     version: int,
     operation: int,
@@ -67,7 +67,7 @@ def test_who_may_not_is_refused_with_the_error_of_the_resource(
         return False
 
     monkeypatch.setattr(RequestContext, "authorize", authorize)
-    with WireClient((kafka_broker.host, kafka_broker.port)) as client:
+    with WireClient((pybroker.host, pybroker.port)) as client:
         reply = client.ask(request_of(resource_type, name), version)
     (result,) = reply.results if request_of is describe else reply.responses
     assert result.error_code == error

@@ -73,6 +73,19 @@ def test_what_the_wheel_has_imports_nothing_that_it_leaves_out() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_one_client_library_serves_the_commands_spark_and_the_demo() -> None:
+    """The others are the tests', which are as many different clients as users have."""
+    others = {"kafka": "kafka-python", "aiokafka": "aiokafka"}
+    wrong = [
+        f"{relative(path)}:{imported.line} imports {imported.module}"
+        for path in python_files(BROKER)
+        for imported in imports(path)
+        if imported.module.split(".")[0] in others
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert {extra for extra in EXTRAS if names(EXTRAS[extra]) & set(others.values())} == {"dev"}
+
+
 def test_no_extra_but_its_own_brings_spark() -> None:
     def all_of(extra: str) -> set[str]:
         found: set[str] = set()

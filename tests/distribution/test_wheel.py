@@ -25,13 +25,13 @@ WITH_CONFLUENT = """
 from confluent_kafka import Consumer, Producer
 
 
-def test_an_event_arrives(kafka_broker, kafka_topic):
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
-    producer.produce(kafka_topic, b"hello")
+def test_an_event_arrives(pybroker, pybroker_topic):
+    producer = Producer({"bootstrap.servers": pybroker.bootstrap})
+    producer.produce(pybroker_topic, b"hello")
     assert producer.flush(10) == 0
-    settings = {"bootstrap.servers": kafka_broker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    settings = {"bootstrap.servers": pybroker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
-    consumer.subscribe([kafka_topic])
+    consumer.subscribe([pybroker_topic])
     message = consumer.poll(20)
     assert message.value() == b"hello"
     consumer.close()
@@ -43,12 +43,12 @@ import asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 
-def test_an_event_arrives(kafka_broker, kafka_topic):
+def test_an_event_arrives(pybroker, pybroker_topic):
     async def send_and_read():
-        async with AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap) as producer:
-            await producer.send_and_wait(kafka_topic, b"hello")
-        settings = {"bootstrap_servers": kafka_broker.bootstrap, "auto_offset_reset": "earliest"}
-        async with AIOKafkaConsumer(kafka_topic, **settings) as consumer:
+        async with AIOKafkaProducer(bootstrap_servers=pybroker.bootstrap) as producer:
+            await producer.send_and_wait(pybroker_topic, b"hello")
+        settings = {"bootstrap_servers": pybroker.bootstrap, "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer(pybroker_topic, **settings) as consumer:
             return (await consumer.getone()).value
 
     assert asyncio.run(send_and_read()) == b"hello"

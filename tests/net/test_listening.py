@@ -93,7 +93,7 @@ def test_start_fails_where_no_port_is_free_at_every_address() -> None:
 
 
 def test_broker_that_others_may_know_of_refuses_no_connection(
-    kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    pybroker_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early: list[FrameConnection] = []
     accept = SocketServer.accept
@@ -105,7 +105,7 @@ def test_broker_that_others_may_know_of_refuses_no_connection(
         await accept(self)
 
     monkeypatch.setattr(SocketServer, "accept", connect_before)
-    kafka_cluster.add_broker()
+    pybroker_cluster.add_broker()
     for connection in early:
         with connection:
             assert (connection.receive_payload() or b"")[:6] == bytes.fromhex("00000007 0000")

@@ -190,13 +190,13 @@ async def stay_silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWrite
 # --- a broker that answers -------------------------------------------------------------------------------------------
 
 
-def test_broker_answers_what_it_is_asked_in_the_version_asked(kafka_broker: Broker) -> None:
+def test_broker_answers_what_it_is_asked_in_the_version_asked(pybroker: Broker) -> None:
     async def body() -> None:
-        asking = Asking(kafka_broker.host, kafka_broker.port)
+        asking = Asking(pybroker.host, pybroker.port)
         for version in (1, 8, 12):  # both forms of the header, and both of the reply's
             response, error = await asking.ask(MetadataRequest(topics=[]), version)
             assert error is None
-            assert [broker.port for broker in response.brokers] == [kafka_broker.port]
+            assert [broker.port for broker in response.brokers] == [pybroker.port]
         asking.peers.close()
 
     run(body())
@@ -285,10 +285,10 @@ def test_each_channel_is_a_connection_of_its_own() -> None:
     with_server(count, test)
 
 
-def test_nothing_is_connected_before_somebody_asks(kafka_broker: Broker) -> None:
+def test_nothing_is_connected_before_somebody_asks(pybroker: Broker) -> None:
     async def body() -> None:
-        asking = Asking(kafka_broker.host, kafka_broker.port)
-        asking.tell_of(registered(kafka_broker.host, kafka_broker.port, epoch=2))
+        asking = Asking(pybroker.host, pybroker.port)
+        asking.tell_of(registered(pybroker.host, pybroker.port, epoch=2))
         assert not asking.peers._links
         asking.peers.close()
 

@@ -4,7 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pybroker.pipeline.flights.delays import ALLOWED_LATENESS, WINDOW, WINDOW_OFFSET
-from pybroker.pipeline.flights.events import end_marker_timestamp_ms, flight_events
+from pybroker.pipeline.flights.events import end_marker, flight_events
+from pybroker.pipeline.records import Record
 
 from .flight_rows import CANCELLED, row
 
@@ -48,7 +49,7 @@ def test_the_value_is_json_with_null_for_what_is_unknown() -> None:
 
 def test_the_end_marker_moves_the_watermark_past_the_window_of_the_last_flight() -> None:
     last = datetime(2013, 12, 31, 5, 0, tzinfo=UTC)
-    marker = datetime.fromtimestamp(end_marker_timestamp_ms(int(last.timestamp() * 1000)) / 1000, UTC)
+    marker = datetime.fromtimestamp(end_marker(Record(timestamp=last)).timestamp_ms / 1000, UTC)
     window_end = datetime(2013, 12, 31, tzinfo=UTC) + WINDOW_OFFSET + WINDOW
     assert marker - ALLOWED_LATENESS >= window_end
     assert marker - last < timedelta(days=30)

@@ -4,6 +4,7 @@ Needs what `scripts/spark-setup` installs; without it these tests fail, and do n
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -91,9 +92,10 @@ def test_an_unreadable_event_is_reported_and_spoils_no_result(bootstrap: str, tm
     options = DemoOptions(micro_batches=2)
     create_topics(bootstrap, options)
     garbage = [
-        event._replace(value=value) for event, value in zip(events, (b"{not JSON", b'{"carrier": "UA"}'), strict=False)
+        replace(event, value=value) for event, value in zip(events, (b"{not JSON", b'{"carrier": "UA"}'), strict=False)
     ]
-    produce(bootstrap, options.flights_topic, sorted(events + garbage), lambda count: None)
+    in_order = sorted(events + garbage, key=lambda event: event.timestamp_ms)
+    produce(bootstrap, options.flights_topic, in_order, lambda count: None)
 
     told = run_job(job_options(bootstrap, options, len(events), tmp_path), tmp_path)
 

@@ -177,11 +177,11 @@ def test_chapters_of_the_tour_on_a_cluster_find_what_the_batch_finds(
 
 
 def test_a_task_that_speculation_runs_twice_writes_its_rows_once(
-    on_cluster: Any, kafka_broker: Broker, tmp_path: Path
+    on_cluster: Any, pybroker: Broker, tmp_path: Path
 ) -> None:
     from pyspark import TaskContext
 
-    tables = Tables(on_cluster, kafka_broker.bootstrap, tmp_path)
+    tables = Tables(on_cluster, pybroker.bootstrap, tmp_path)
     source, target = tables.topic(), tables.topic()
     tables.fill(source, [b"%d" % number for number in range(8)])
 

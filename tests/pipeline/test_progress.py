@@ -93,10 +93,10 @@ class Mirrored:
 
 
 @pytest.fixture
-def mirrored(kafka_broker: Broker) -> Mirrored:
+def mirrored(pybroker: Broker) -> Mirrored:
     topic = f"t-{uuid4()}"
-    kafka_broker.create_topic(topic, partitions=1)
-    return Mirrored(kafka_broker.bootstrap, topic)
+    pybroker.create_topic(topic, partitions=1)
+    return Mirrored(pybroker.bootstrap, topic)
 
 
 def heard(mirror: Any, progress: Any) -> None:

@@ -125,11 +125,11 @@ for topic in ("orders", "loud", "long"):
 
 @pytest.mark.jvm(needs="spark")
 @pytest.mark.timeout(ENDED_WITHIN_S + 60)
-def test_a_session_that_the_user_made_reads_writes_and_runs_jobs(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_a_session_that_the_user_made_reads_writes_and_runs_jobs(pybroker: Broker, tmp_path: Path) -> None:
     """In a process of its own: this one's session is the pipeline's."""
     from pybroker.pipeline.spark_session import SHORT_LIVED
 
-    command = [sys.executable, "-c", OF_THE_USERS_OWN, kafka_broker.bootstrap, str(tmp_path)]
+    command = [sys.executable, "-c", OF_THE_USERS_OWN, pybroker.bootstrap, str(tmp_path)]
     # As an activated environment has it: Spark looks for python3.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}

@@ -26,21 +26,21 @@ pytestmark = [
 
 
 @pytest.fixture
-def load(kafka_cluster: Cluster) -> Iterator[Load]:
-    kafka_cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-    with Load(kafka_cluster.bootstrap) as running:
+def load(pybroker_cluster: Cluster) -> Iterator[Load]:
+    pybroker_cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+    with Load(pybroker_cluster.bootstrap) as running:
         yield running
 
 
-def test_cluster_grows_and_a_broker_retires_under_load(kafka_cluster: Cluster, load: Load) -> None:
-    cli = CommandLine(kafka_cluster.bootstrap)
-    grow_and_retire_the_first(cli, load, kafka_cluster.add_broker(), lambda: kafka_cluster.stop_broker(1))
+def test_cluster_grows_and_a_broker_retires_under_load(pybroker_cluster: Cluster, load: Load) -> None:
+    cli = CommandLine(pybroker_cluster.bootstrap)
+    grow_and_retire_the_first(cli, load, pybroker_cluster.add_broker(), lambda: pybroker_cluster.stop_broker(1))
 
 
-def test_all_brokers_are_restarted_one_by_one_under_load(kafka_cluster: Cluster, load: Load) -> None:
-    for broker_id in list(kafka_cluster.brokers):
-        kafka_cluster.restart(broker_id)
-        wait_until(lambda: all_are_in_sync(kafka_cluster), "all are in sync again")
+def test_all_brokers_are_restarted_one_by_one_under_load(pybroker_cluster: Cluster, load: Load) -> None:
+    for broker_id in list(pybroker_cluster.brokers):
+        pybroker_cluster.restart(broker_id)
+        wait_until(lambda: all_are_in_sync(pybroker_cluster), "all are in sync again")
         load.wait_for_progress()
     assert max(load.longest_gap_s().values()) < GAP_MAX_S
 

@@ -27,8 +27,8 @@ GIVEN_UP_WITHIN_S: Final = 15
 
 
 @pytest.fixture
-def partition(kafka_cluster: Cluster) -> Partition:
-    return Partition(InProcess(kafka_cluster))
+def partition(pybroker_cluster: Cluster) -> Partition:
+    return Partition(InProcess(pybroker_cluster))
 
 
 def fetch_as_replica(cluster: Cluster, version: int, broker_id: int, offset: int) -> FetchRequest:
@@ -59,7 +59,7 @@ def fetch_as_replica(cluster: Cluster, version: int, broker_id: int, offset: int
 
 @pytest.mark.parametrize("version", [12, 17])
 def test_strangers_fetch_as_a_replica_moves_no_high_watermark(
-    kafka_cluster: Cluster, partition: Partition, version: int
+    pybroker_cluster: Cluster, partition: Partition, version: int
 ) -> None:
     leader, followers = partition.leader, partition.followers()
     for follower in followers:
@@ -67,7 +67,7 @@ def test_strangers_fetch_as_a_replica_moves_no_high_watermark(
     assert [partition.write(value, 1, at=leader) for value in (b"one", b"two")] == [0, 0]
     with partition.at(leader) as stranger:
         for follower in followers:
-            answer = stranger.ask(fetch_as_replica(kafka_cluster, version, follower, 2), version)
+            answer = stranger.ask(fetch_as_replica(pybroker_cluster, version, follower, 2), version)
             codes = {answer.error_code, *(each.error_code for topic in answer.responses for each in topic.partitions)}
             assert codes & {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}, answer
             assert not any(each.records for topic in answer.responses for each in topic.partitions)
@@ -87,12 +87,12 @@ def test_strangers_fetch_as_a_replica_moves_no_high_watermark(
     ids=["AlterPartition", "BrokerHeartbeat"],
 )
 def test_stranger_that_speaks_for_a_broker_loses_its_connection_to_each(
-    kafka_cluster: Cluster, request_: Request, version: int
+    pybroker_cluster: Cluster, request_: Request, version: int
 ) -> None:
-    for node in kafka_cluster.brokers.values():
+    for node in pybroker_cluster.brokers.values():
         with WireClient((node.host, node.port)) as stranger:
             assert stranger.ask(request_, version) is None
-    assert not any(broker.fenced for broker in kafka_cluster.brokers[1].image().brokers.values())
+    assert not any(broker.fenced for broker in pybroker_cluster.brokers[1].image().brokers.values())
 
 
 class Impostor:

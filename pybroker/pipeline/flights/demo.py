@@ -10,11 +10,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from kafka import KafkaAdminClient
-from kafka.errors import TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from pybroker.pipeline import feed
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import Results, total
 from pybroker.pipeline.flights.events import flight_events, produce
@@ -23,10 +22,6 @@ from pybroker.pipeline.flights.processes import JobProcess, given_or_own_broker
 from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
 from pybroker.pipeline.flights.table import delay_table
 
-# 2013 is past any other retention, and the broker would rightly delete the whole stream.
-FLIGHTS_TOPIC_CONFIGS = {"retention.ms": "-1"}
-# The last result of a key wins, so a compacted topic is the place for them.
-DELAYS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 DIFFERENCES_SHOWN = 10
 
 
@@ -86,18 +81,20 @@ def _stream(bootstrap: str, options: DemoOptions, work_dir: Path, console: Conso
 
 
 def create_topics(bootstrap: str, options: DemoOptions) -> None:
-    """Creates the topics for flights and for results; raises `DemoFailed` where one exists."""
-    topics = {
-        options.flights_topic: {"num_partitions": options.partitions, "configs": FLIGHTS_TOPIC_CONFIGS},
-        options.delays_topic: {"num_partitions": options.consumers, "configs": DELAYS_TOPIC_CONFIGS},
-    }
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    """Creates the topics for flights and for results; raises `DemoFailed` where one exists.
+
+    The last result of a key wins, so that a compacted topic is the place for them.
+    """
     try:
-        admin.create_topics(topics, wait_for_metadata=True)
-    except TopicAlreadyExistsError as error:
+        feed.create_topics(
+            bootstrap,
+            [options.flights_topic],
+            [options.delays_topic],
+            stream_partitions=options.partitions,
+            table_partitions=options.consumers,
+        )
+    except feed.TopicExists as error:
         raise DemoFailed("a topic of the demo exists: delete it, or choose other names") from error
-    finally:
-        admin.close()
 
 
 def _produce(bootstrap: str, options: DemoOptions, progress: Progress) -> int:

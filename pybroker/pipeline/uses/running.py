@@ -20,7 +20,7 @@ from rich.console import Console
 
 from pybroker.pipeline.converters.decoding import HEADERS_PREFIX
 from pybroker.pipeline.endings import reason_in
-from pybroker.pipeline.feed import STREAM_PARTITIONS, ProduceFailed, create_topics, produce
+from pybroker.pipeline.feed import STREAM_PARTITIONS, FeedFailed, create_topics, produce
 from pybroker.pipeline.flights.dataset import DatasetMissing
 from pybroker.pipeline.flights.processes import ProcessFailed, given_or_own_broker
 from pybroker.pipeline.records import Record
@@ -37,7 +37,7 @@ SHOWN_PER_TOPIC = 5
 REASON = f"{HEADERS_PREFIX}message"  # of a dead letter
 
 # What goes wrong now and then, and what a person mends by one line that says so.
-EXPECTED = DatasetMissing, FileNotFoundError, KafkaException, ProcessFailed, ProduceFailed
+EXPECTED = DatasetMissing, FeedFailed, FileNotFoundError, KafkaException, ProcessFailed
 
 
 class Use(NamedTuple):
@@ -106,7 +106,10 @@ def _reason(headers: Sequence[Any] | None) -> str:
 
 
 def feed(use: Use, bootstrap: str, records: Iterable[Record], end: Record | None = None) -> int:
-    """Create the topics of a use and fill its input; returns the number of records, without the ends."""
+    """Create the topics of a use and fill its input; returns the number of records, without the ends.
+
+    Raises `FeedFailed`.
+    """
     create_topics(bootstrap, (use.input_topic, *use.streams), use.tables)
     taken = produce(bootstrap, use.input_topic, records, end=end)
     return taken - STREAM_PARTITIONS * (end is not None)

@@ -161,13 +161,13 @@ def kafka_streams() -> list[str]:
 
 
 @pytest.fixture
-def application(kafka_streams: list[str], kafka_broker: Broker, tmp_path: Path) -> Iterator[Any]:
+def application(kafka_streams: list[str], pybroker: Broker, tmp_path: Path) -> Iterator[Any]:
     processes: list[ChildProcess] = []
 
     def start(prefix: str) -> ChildProcess:
         settings = {
             "application.id": prefix,
-            "bootstrap.servers": kafka_broker.bootstrap,
+            "bootstrap.servers": pybroker.bootstrap,
             "state.dir": str(tmp_path / "state"),
             "commit.interval.ms": "100",
             # Each change leaves.  With caches a join by a foreign key may end with the name of a customer who is gone:
@@ -186,12 +186,12 @@ def application(kafka_streams: list[str], kafka_broker: Broker, tmp_path: Path) 
 
 
 def test_the_same_topologies_tell_the_same_changes_and_end_with_the_same_tables(
-    spark: Any, kafka_broker: Broker, application: Any, tmp_path: Path
+    spark: Any, pybroker: Broker, application: Any, tmp_path: Path
 ) -> None:
     from pybroker.pipeline import BrokerTopics, start
     from tests.pipeline.streams.topologies import one_topology
 
-    bootstrap = kafka_broker.bootstrap
+    bootstrap = pybroker.bootstrap
     ours, theirs = f"ours-{uuid4()}-", f"theirs-{uuid4()}-"
     sent = inputs(Random(17))
 

@@ -25,20 +25,20 @@ def send(bootstrap: str, topic: str, *keys: str) -> None:
 
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_changes_are_written_once_though_their_batch_runs_again(
-    spark: Any, kafka_broker: Broker, tmp_path: Path, mode: Any
+    spark: Any, pybroker: Broker, tmp_path: Path, mode: Any
 ) -> None:
     from pybroker.pipeline import BrokerTopics, Output, start
     from pybroker.pipeline.testing.stepped_query import forget_last_commit
 
     clicks, counted = f"clicks-{uuid4()}", f"counted-{uuid4()}"
     for topic in (clicks, counted):
-        kafka_broker.create_topic(topic, partitions=2)
+        pybroker.create_topic(topic, partitions=2)
 
     def job(topics: Any) -> Any:
         counts = topics.stream(clicks).groupBy("key").count()
         return {counted: Output(counts.selectExpr("key", "string(count) as value"), mode)}
 
-    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    topics = BrokerTopics(spark, pybroker.bootstrap)
     for keys in (["a", "a", "b"], ["a"], []):
         send(topics.bootstrap, clicks, *keys)
         for query in start(job, topics, tmp_path, until_done=True):
@@ -102,7 +102,7 @@ def committed(bootstrap: str, group: str) -> dict[int, int]:
 
 
 def test_a_row_goes_to_the_topic_that_it_names_and_the_queries_lag_is_shown(
-    spark: Any, kafka_broker: Broker, tmp_path: Path
+    spark: Any, pybroker: Broker, tmp_path: Path
 ) -> None:
     from harness.waiting import wait_until
 
@@ -110,14 +110,14 @@ def test_a_row_goes_to_the_topic_that_it_names_and_the_queries_lag_is_shown(
 
     orders, north, rest, counted = (f"{name}-{uuid4()}" for name in ("orders", "north", "rest", "counted"))
     for topic in (orders, north, rest, counted):
-        kafka_broker.create_topic(topic, partitions=1)
+        pybroker.create_topic(topic, partitions=1)
 
     def job(topics: Any) -> Any:
         keys = topics.stream(orders).selectExpr("string(key) key", f"if(key = 'n', '{north}', null) topic")
         counts = keys.groupBy("key", "topic").count().selectExpr("key", "string(count) value", "topic")
         return {rest: keys.selectExpr("key", "key as value", "topic"), counted: Output(counts, "update")}
 
-    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    topics = BrokerTopics(spark, pybroker.bootstrap)
     send(topics.bootstrap, orders, "n", "s", "n")
     listening = len(spark.streams._jsqm.listListeners())
     queries = start(job, topics, tmp_path, until_done=True, group="by-region")
@@ -145,32 +145,32 @@ def stand(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> No
 
 
 def test_a_job_of_several_topics_begins_in_each_where_a_group_stands_and_reads_whole_what_is_not_named(
-    spark: Any, kafka_broker: Broker, tmp_path: Path
+    spark: Any, pybroker: Broker, tmp_path: Path
 ) -> None:
     from pybroker.pipeline import BrokerTopics, group_offsets, start
 
     orders, returns, prices, out, group = (f"{name}-{uuid4()}" for name in ("orders", "returns", "prices", "out", "g"))
     for topic in (orders, returns, prices, out):
-        kafka_broker.create_topic(topic, partitions=1)
+        pybroker.create_topic(topic, partitions=1)
         if topic != out:
-            send(kafka_broker.bootstrap, topic, f"{topic[0]}0", f"{topic[0]}1", f"{topic[0]}2")
-    stand(kafka_broker.bootstrap, group, {(orders, 0): 2, (returns, 0): 1, (prices, 0): 3})
+            send(pybroker.bootstrap, topic, f"{topic[0]}0", f"{topic[0]}1", f"{topic[0]}2")
+    stand(pybroker.bootstrap, group, {(orders, 0): 2, (returns, 0): 1, (prices, 0): 3})
 
     def job(topics: Any) -> Any:
         rows = topics.stream(orders).unionByName(topics.stream(returns)).unionByName(topics.stream(prices))
         return {out: rows.selectExpr("key as value")}
 
-    begin = group_offsets(group, [orders, returns], {"bootstrap.servers": kafka_broker.bootstrap})
-    topics = BrokerTopics(spark, kafka_broker.bootstrap, {"startingOffsets": begin})
+    begin = group_offsets(group, [orders, returns], {"bootstrap.servers": pybroker.bootstrap})
+    topics = BrokerTopics(spark, pybroker.bootstrap, {"startingOffsets": begin})
     for query in start(job, topics, tmp_path, until_done=True):
         assert query.awaitTermination(100)
     assert sorted(row.value for row in topics.batch(out).collect()) == [b"o2", b"p0", b"p1", b"p2", b"r1", b"r2"]
 
 
-def test_a_micro_batch_may_be_written_to_two_topics(spark: Any, kafka_broker: Broker) -> None:
+def test_a_micro_batch_may_be_written_to_two_topics(spark: Any, pybroker: Broker) -> None:
     from pybroker.pipeline import BrokerTopics
 
-    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    topics = BrokerTopics(spark, pybroker.bootstrap)
     names = [f"to-{uuid4()}" for _ in range(2)]
     rows = spark.createDataFrame([("v",)], "value string")
     for name in names:
@@ -188,12 +188,12 @@ def test_an_epoch_without_its_group_is_refused(spark: Any) -> None:
 
 
 def test_two_queries_that_write_micro_batches_by_one_group_are_told(
-    spark: Any, kafka_broker: Broker, tmp_path: Path
+    spark: Any, pybroker: Broker, tmp_path: Path
 ) -> None:
     from pybroker.pipeline import BrokerTopics
 
     source, target, group = (f"{name}-{uuid4()}" for name in ("in", "out", "group"))
-    topics = BrokerTopics(spark, kafka_broker.bootstrap)
+    topics = BrokerTopics(spark, pybroker.bootstrap)
     send(topics.bootstrap, source, "a")
     options = {"kafka.bootstrap.servers": topics.bootstrap, "topic": target, "transactionGroup": group}
 

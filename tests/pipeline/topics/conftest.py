@@ -10,5 +10,5 @@ from tests.pipeline.topics.tables import Tables
 
 
 @pytest.fixture
-def tables(spark: Any, kafka_broker: Broker, tmp_path: Path) -> Tables:
-    return Tables(spark, kafka_broker.bootstrap, tmp_path)
+def tables(spark: Any, pybroker: Broker, tmp_path: Path) -> Tables:
+    return Tables(spark, pybroker.bootstrap, tmp_path)

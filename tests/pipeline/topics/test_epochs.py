@@ -23,10 +23,10 @@ QUERY = "5d2c6e0a"
 
 
 @pytest.fixture
-def sink(kafka_broker: Broker) -> Iterator["Sink"]:
+def sink(pybroker: Broker) -> Iterator["Sink"]:
     from pybroker.pipeline.topics import transactions
 
-    yield Sink(kafka_broker.bootstrap)
+    yield Sink(pybroker.bootstrap)
     transactions.close_idle()
 
 

@@ -35,8 +35,8 @@ class Batch:
 
 
 @pytest.fixture
-def tables(kafka_broker: Broker, tmp_path: Path) -> Tables:
-    return Tables(None, kafka_broker.bootstrap, tmp_path)
+def tables(pybroker: Broker, tmp_path: Path) -> Tables:
+    return Tables(None, pybroker.bootstrap, tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -58,11 +58,11 @@ def held(sink: Sink, *daemon: str) -> Iterator[tuple[Any, psutil.Process]]:
             started.kill()
 
 
-def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(kafka_broker: Broker) -> None:
+def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(pybroker: Broker) -> None:
     from pybroker.pipeline.topics import transactions
     from pybroker.pipeline.topics.answers import Outcome, Written
 
-    sink = Sink(kafka_broker.bootstrap)
+    sink = Sink(pybroker.bootstrap)
     with held(sink) as (task, _):
         of = sink.of(run="second")
         first = Written(0, 1, Outcome.HELD, of.query_run, 0, sink.topic, frozenset({1}))
@@ -72,8 +72,8 @@ def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(kafka_
     transactions.close_idle()
 
 
-def test_a_process_that_holds_rows_ends_with_spark(kafka_broker: Broker) -> None:
-    sink = Sink(kafka_broker.bootstrap)
+def test_a_process_that_holds_rows_ends_with_spark(pybroker: Broker) -> None:
+    sink = Sink(pybroker.bootstrap)
     with held(sink, DAEMON) as (daemon, task):
         daemon.kill()
         wait_until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, "the end of the process")

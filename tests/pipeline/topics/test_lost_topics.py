@@ -65,8 +65,8 @@ def schema() -> Any:
 
 
 @pytest.fixture
-def tables(kafka_broker: Broker, tmp_path: Path) -> Tables:
-    return Tables(None, kafka_broker.bootstrap, tmp_path)
+def tables(pybroker: Broker, tmp_path: Path) -> Tables:
+    return Tables(None, pybroker.bootstrap, tmp_path)
 
 
 def numbers(first: int, count: int) -> list[bytes | None]:

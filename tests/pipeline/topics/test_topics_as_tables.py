@@ -215,11 +215,11 @@ def test_records_have_the_timestamps_that_their_rows_name(tables: Tables) -> Non
 
 
 @pytest.mark.parametrize(("form", "codec"), [("kafka", "gzip"), *(("pybroker", codec) for codec in CODECS)])
-def test_batches_are_compressed_as_the_option_says(tables: Tables, kafka_broker: Broker, form: str, codec: str) -> None:
+def test_batches_are_compressed_as_the_option_says(tables: Tables, pybroker: Broker, form: str, codec: str) -> None:
     topic = tables.topic(1)
     rows = tables.spark.createDataFrame([("a" * 1_000,)], "value string")
     tables.save(rows, form, topic=topic, **{"kafka.compression.type": codec})
-    (log,) = (kafka_broker.data_dir / f"{topic}-0").glob("*.log")
+    (log,) = (pybroker.data_dir / f"{topic}-0").glob("*.log")
     assert log.read_bytes()[CODEC_AT] & 0x07 == CODECS.index(codec)
     assert tables.committed(topic) == [b"a" * 1_000]
 

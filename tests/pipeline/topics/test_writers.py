@@ -57,26 +57,24 @@ def sink(broker: Broker, streaming: bool = False, **options: Any) -> Any:
     return source.streamWriter(schema, False) if streaming else source.writer(schema, False)
 
 
-def test_a_micro_batch_of_another_query_is_told_though_the_group_is_the_same(
-    kafka_broker: Broker, as_task: Any
-) -> None:
+def test_a_micro_batch_of_another_query_is_told_though_the_group_is_the_same(pybroker: Broker, as_task: Any) -> None:
     from pybroker.pipeline.topics.claims import NameTaken
 
     options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "epoch": "0", "topic": f"to-{uuid4()}"}
     as_task(0, query="q1", run=RUNS[1])
-    first = sink(kafka_broker, **options)
+    first = sink(pybroker, **options)
     first.commit([write(first, "a")])
     as_task(0, query="q2", run=RUNS[2])
     with pytest.raises(NameTaken, match="another query, q1, has written by the name"):
-        write(sink(kafka_broker, **options), "a")
+        write(sink(pybroker, **options), "a")
 
 
-def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(kafka_broker: Broker, as_task: Any) -> None:
+def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(pybroker: Broker, as_task: Any) -> None:
     options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "epoch": "7", "topic": f"to-{uuid4()}"}
     as_task(0)
     outcomes = []
     for _ in range(2):
-        writer = sink(kafka_broker, **options)
+        writer = sink(pybroker, **options)
         message = write(writer, "a")
         writer.commit([message])
         outcomes.append(str(message.written.outcome))
@@ -84,35 +82,35 @@ def test_a_batch_by_an_epoch_outside_of_a_query_is_written_once(kafka_broker: Br
 
 
 def test_a_task_that_runs_again_finds_what_it_wrote_by_a_producer_of_the_micro_batch_before(
-    kafka_broker: Broker, as_task: Any
+    pybroker: Broker, as_task: Any
 ) -> None:
     """Each micro-batch of ``foreachBatch`` is a write of its own."""
     from pybroker.pipeline.topics import transactions
 
     options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "topic": f"to-{uuid4()}"}
     as_task(0, query="q", run=str(uuid4()))
-    first = sink(kafka_broker, **options, epoch="0")
+    first = sink(pybroker, **options, epoch="0")
     first.commit([write(first, "a")])
-    second = sink(kafka_broker, **options, epoch="1")
+    second = sink(pybroker, **options, epoch="1")
     outcomes = [str(write(second, "b").written.outcome)]
     transactions.close_idle()
     outcomes.append(str(write(second, "b").written.outcome))
     assert outcomes == ["written", "found"]
 
 
-def test_a_batch_without_an_epoch_leaves_no_marks(kafka_broker: Broker, as_task: Any) -> None:
+def test_a_batch_without_an_epoch_leaves_no_marks(pybroker: Broker, as_task: Any) -> None:
     from confluent_kafka.admin import AdminClient
 
     as_task(0)
-    writer = sink(kafka_broker)
+    writer = sink(pybroker)
     message = write(writer, "a")
     writer.commit([message, None])
-    groups = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_consumer_groups().result(30).valid
+    groups = AdminClient({"bootstrap.servers": pybroker.bootstrap}).list_consumer_groups().result(30).valid
     assert message.written.query_run.slot(0) not in [group.group_id for group in groups]
 
 
 def test_a_batch_is_written_though_nobody_answers_for_its_marks(
-    kafka_broker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pybroker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from pybroker.pipeline.topics import transactions
 
@@ -121,7 +119,7 @@ def test_a_batch_is_written_though_nobody_answers_for_its_marks(
             return {name: Future() for name in names}
 
     as_task(0)
-    writer = sink(kafka_broker)
+    writer = sink(pybroker)
     message = write(writer, "a")
     monkeypatch.setattr(transactions, "admin", lambda client: Silent())
     monkeypatch.setattr(transactions, "REQUEST_TIMEOUT_S", 0.01)
@@ -131,9 +129,9 @@ def test_a_batch_is_written_though_nobody_answers_for_its_marks(
 
 
 def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
-    kafka_broker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch
+    pybroker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = sink(kafka_broker, streaming=True)
+    writer = sink(pybroker, streaming=True)
     query = str(uuid4())
     as_task(1, query=query, run=RUNS[1], epoch="0")
     write(writer, "b")
@@ -150,28 +148,28 @@ def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
     assert [str(each.written.outcome) for each in written] == ["held", "found"]
 
 
-def test_a_stream_of_which_spark_tells_nothing_is_refused(kafka_broker: Broker, as_task: Any) -> None:
+def test_a_stream_of_which_spark_tells_nothing_is_refused(pybroker: Broker, as_task: Any) -> None:
     as_task(0)
     with pytest.raises(RuntimeError, match="Spark does not tell which query"):
-        write(sink(kafka_broker, streaming=True), "a")
+        write(sink(pybroker, streaming=True), "a")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_job_group_that_stands_in_the_place_of_a_querys_run_is_refused(
-    kafka_broker: Broker, as_task: Any, streaming: bool
+    pybroker: Broker, as_task: Any, streaming: bool
 ) -> None:
     as_task(0, query="q", run="etl", epoch="0")
     options = {} if streaming else {"transactionGroup": f"g-{uuid4()}", "epoch": "0"}
     with pytest.raises(RuntimeError, match="the job group 'etl' hides the run of the query"):
-        write(sink(kafka_broker, streaming, **options), "a")
+        write(sink(pybroker, streaming, **options), "a")
 
 
 @pytest.mark.parametrize("query", ["q", None])
 def test_a_job_group_of_a_batch_without_an_epoch_is_the_users(
-    kafka_broker: Broker, as_task: Any, query: str | None
+    pybroker: Broker, as_task: Any, query: str | None
 ) -> None:
     as_task(0, query=query, run="etl")
-    assert str(write(sink(kafka_broker), "a").written.outcome) == "written"
+    assert str(write(sink(pybroker), "a").written.outcome) == "written"
 
 
 COMMITS = """
@@ -193,7 +191,7 @@ def test_a_commit_that_has_nothing_to_decide_loads_neither_arrow_nor_librdkafka(
     subprocess.run([sys.executable, "-c", COMMITS], check=True)
 
 
-def test_records_have_the_timestamps_of_their_rows(kafka_broker: Broker, as_task: Any) -> None:
+def test_records_have_the_timestamps_of_their_rows(pybroker: Broker, as_task: Any) -> None:
     import pyarrow as pa
     from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
     from pyspark.sql.types import StringType, StructType, TimestampType
@@ -203,15 +201,13 @@ def test_records_have_the_timestamps_of_their_rows(kafka_broker: Broker, as_task
     topic = f"to-{uuid4()}"
     as_task(0)
     schema = StructType().add("value", StringType()).add("timestamp", TimestampType())
-    writer: Any = TopicDataSource({"kafka.bootstrap.servers": kafka_broker.bootstrap, "topic": topic}).writer(
-        schema, False
-    )
+    writer: Any = TopicDataSource({"kafka.bootstrap.servers": pybroker.bootstrap, "topic": topic}).writer(schema, False)
     times = pa.array([1_356_998_400_123_000, None], pa.timestamp("us", "UTC"))
     batch = pa.RecordBatch.from_pydict({"value": pa.array(["old", "new"]), "timestamp": times})
     began_ms = time.time_ns() // 1_000_000
     writer.commit([writer.write(iter([batch]))])
 
-    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": topic})
+    consumer = Consumer({"bootstrap.servers": pybroker.bootstrap, "group.id": topic})
     consumer.assign(
         [TopicPartition(topic, number, 0) for number in consumer.list_topics(topic, 30).topics[topic].partitions]
     )

@@ -54,10 +54,10 @@ print("committed", flush=True)
     ("run", "tasks"),
     [pytest.param("run", [["a", "b"]], id="retried"), pytest.param("next", [["a"], ["b"]], id="divided-otherwise")],
 )
-def test_a_zombie_wakes_in_vain(kafka_broker: Broker, moment: str, run: str, tasks: list[list[str]]) -> None:
+def test_a_zombie_wakes_in_vain(pybroker: Broker, moment: str, run: str, tasks: list[list[str]]) -> None:
     from pybroker.pipeline.topics import transactions
 
-    sink = Sink(kafka_broker.bootstrap)
+    sink = Sink(pybroker.bootstrap)
     # A retried task has the zombie's number; where the epoch is divided otherwise, nobody may have it.
     number = "0" if run == "run" else "3"
     arguments = [sink.bootstrap, sink.topic, sink.group, QUERY, "run", number, moment]

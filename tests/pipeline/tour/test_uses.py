@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,25 @@ def test_a_rate_has_two_digits_and_a_counter_that_fell_has_none(run_use: Any) ->
     written = run_use(metrics.USE, records, end_after(records[-1], metrics.END_AFTER))[metrics.BY_SECOND]
     rates = {key.split("@")[0]: json.loads(value).get("rate_per_s") for key, value in written}
     assert rates == {"grew": round(17.0 / 0.102, 2), "fell": None}
+
+
+def test_a_use_whose_topics_are_there_already_ends_by_a_line(tmp_path: Path) -> None:
+    import typer
+    from rich.console import Console
+
+    from pybroker.pipeline.uses import sensors
+    from pybroker.pipeline.uses.running import feed, run
+
+    broker = PybrokerProcess(tmp_path / "broker").start()
+    said = StringIO()
+    try:
+        feed(sensors.USE, broker.bootstrap, [])
+        with pytest.raises(typer.Exit):
+            run(sensors.USE, [], broker.bootstrap, Console(file=said, width=200))
+    finally:
+        broker.kill()
+    (line,) = said.getvalue().splitlines()
+    assert line.startswith(f"Nothing is fed: topic {sensors.USE.input_topic}: ")
 
 
 def test_a_log_becomes_counts_packages_and_dead_letters(run_use: Any) -> None:
