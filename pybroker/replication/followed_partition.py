@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker import cluster_limits
 from pybroker.replication.partition import epoch_error
-from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
+from pybroker.storage.results import KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
 from pybroker_protocol.records import HEADER, HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -167,6 +167,9 @@ class FollowedPartition:
         if len(view) >= HEADER_BYTES:
             self._begin_inside_of_batch(view)
             error_code = log.append_as_follower(view).error_code
+            if error_code == LACKS_MARKER:
+                error_code = NONE
+                self._begin_anew(log_start_offset, "it lacks the end of a transaction, which the leader's cleaner took")
         elif log.refuses:
             error_code = KAFKA_STORAGE_ERROR
         if not log.refuses:
@@ -229,5 +232,8 @@ class FollowedPartition:
         """The leader's log begins past our end: begin anew there."""
         log = self.log
         if leader_start_offset > log.log_end_offset:
-            logger.warning("%s begins anew at offset %d, where its leader's log begins", self, leader_start_offset)
-            log.truncate_fully_and_start_at(leader_start_offset)
+            self._begin_anew(leader_start_offset, "its leader's log begins there")
+
+    def _begin_anew(self, offset: int, why: str) -> None:
+        logger.warning("%s begins anew at offset %d: %s", self, offset, why)
+        self.log.truncate_fully_and_start_at(offset)

@@ -30,6 +30,9 @@ REPLICA_NOT_AVAILABLE = int(ErrorCode.REPLICA_NOT_AVAILABLE)
 UNSUPPORTED_COMPRESSION_TYPE = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 
+# None of Kafka's: a follower's log lacks the end of a transaction, and has to begin anew.
+LACKS_MARKER = -2
+
 EMPTY = memoryview(b"")
 
 # (topic, partition index)

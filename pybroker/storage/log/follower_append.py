@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from pybroker.storage.files.offset_index import offset_max_of
 from pybroker.storage.log.log_rolling import make_room
-from pybroker.storage.results import CORRUPT_MESSAGE, NONE, AppendResult
+from pybroker.storage.results import CORRUPT_MESSAGE, LACKS_MARKER, NONE, AppendResult
 from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.records import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE_OFFSET,
     BATCH_LENGTH,
+    CONTROL_FLAG,
     CRC,
     HEADER,
     HEADER_BYTES,
@@ -25,6 +27,7 @@ from pybroker_protocol.records import (
     OFFSET_MAX,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
+    RECORDS_COUNT,
     HeaderFields,
 )
 
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
     """Append the leader's batches as they are, with their offsets and epochs.
 
-    Nothing is appended from the first batch on that is corrupt or does not lie past the log's end; the result's
-    ``last_offset`` says how far it went (-1: nowhere).
+    Nothing is appended from the first batch on that is corrupt or does not lie past the log's end, or that shows that
+    this log lacks a marker (``LACKS_MARKER``); the result's ``last_offset`` says how far it went (-1: nowhere).
     """
     if log.refusal:
         return log.storage_error()
@@ -59,6 +62,10 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
         ):
             refused = AppendResult(CORRUPT_MESSAGE, -1, -1, -1, log.log_start_offset, epoch)
             break
+        if header[RECORDS_COUNT] == 0 and header[ATTRIBUTES] & CONTROL_FLAG:
+            refused = run.write(records[position - run.size : position]) or _lacked_marker(log, header)
+            if refused is not None:
+                break
         if not run.takes(batch, header):
             refused = run.write(records[position - run.size : position]) or _make_place(log, header, size)
             if refused is not None:
@@ -79,6 +86,18 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
     written = log.log_end_offset > first >= 0
     refused.base_offset, refused.last_offset = (first, log.log_end_offset - 1) if written else (-1, -1)
     return refused
+
+
+def _lacked_marker(log: LogState, emptied: HeaderFields) -> AppendResult | None:
+    """The refusal of a marker that the leader's cleaner has emptied, where a transaction of its producer is open here.
+
+    All of the producer's transactions before it have ended, and the leader has nothing of them any more.  This replica
+    was away for longer than ``delete.retention.ms``: it has records of one whose own marker it never got.
+    """
+    entry = log.producers.producers.get(emptied[PRODUCER_ID])
+    if entry is None or entry.current_txn_first_offset < 0:
+        return None
+    return AppendResult(LACKS_MARKER, -1, -1, -1, log.log_start_offset, -1)
 
 
 class _Run:
