@@ -6,11 +6,11 @@ Starts JVMs, and PostgreSQL.  Needs what `scripts/spark-setup` installs; without
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import process_tree
@@ -33,6 +33,9 @@ from tests.pipeline.tour.answers import (
     written_by,
 )
 from tests.source_tree import ROOT
+
+if TYPE_CHECKING:
+    from pybroker.pipeline.tour.chapters import ShowDone
 
 # By one process: they share the cluster.
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(300)]
@@ -139,8 +142,8 @@ def test_a_log_is_digested_on_a_cluster(on_cluster: Any, tmp_path: Path) -> None
 class Unseen:
     """What a chapter shows, to nobody."""
 
-    def bar(self, what: str, total: int) -> Callable[[int], None]:
-        return lambda done: None
+    def bar(self, what: str, total: int) -> "ShowDone":
+        return lambda done, doing="": None
 
     def say(self, line: str) -> None:
         pass
@@ -154,7 +157,7 @@ def test_chapters_of_the_tour_on_a_cluster_find_what_the_batch_finds(
 
     from pybroker.pipeline.tour import chapters, check, jobs
     from pybroker.pipeline.tour.topics import ENRICHED
-    from pybroker.pipeline.tour.tour import FLIGHTS, PARQUET_SETTINGS, PICTURE, UNUSUAL_SHOWN, leave
+    from pybroker.pipeline.tour.tour import FLIGHTS, PARQUET_SETTINGS, PICTURE, REPORT, UNUSUAL_SHOWN, leave
 
     for name, value in PARQUET_SETTINGS.items():
         on_cluster.conf.set(name, value)
@@ -170,7 +173,10 @@ def test_chapters_of_the_tour_on_a_cluster_find_what_the_batch_finds(
     expected = check.enriched(stage.months)
     assert check.difference(found, expected, jobs.ENRICHED_COLUMNS) is None
     unusual = int(check.hours(stage.months)["unusual"].sum())
-    assert leave(stage, tmp_path / "output").row_count == min(unusual, UNUSUAL_SHOWN) > 0
+    hours, weather = leave(stage, tmp_path / "output", [])
+    assert hours.row_count == min(unusual, UNUSUAL_SHOWN) > 0
+    assert weather.row_count > 0
+    assert (tmp_path / "output" / REPORT).stat().st_size > (tmp_path / "output" / PICTURE).stat().st_size
     assert (tmp_path / "output" / PICTURE).stat().st_size
     kept = pd.read_parquet(tmp_path / "output" / FLIGHTS)
     assert check.difference(kept, expected, jobs.ENRICHED_COLUMNS) is None
