@@ -20,14 +20,6 @@ CLUSTER_MEANT: tuple[Meant, ...] = (
         ("*.error_code", "1", "78"),
     ),
     *each(
-        "leaders.offsets_elsewhere",
-        "ListOffsets v7 (*, replica -2, at 2)",
-        "a consumer that says it debugs is a consumer, whom the leader alone tells offsets",
-        ("*.error_code", "0", NOT_LEADER),
-        ("*.offset", "2", "-1"),
-        ("*.leader_epoch", "0", "-1"),
-    ),
-    *each(
         "leaders.what_else_only_a_leader_does",
         "WriteTxnMarkers v1 (a marker, at 3)",
         "a broker without a replica does not lead the partition; Kafka takes the partition for unknown",

@@ -57,7 +57,7 @@ def groups_at_each_broker(cluster: Cluster) -> None:
             transactional_id=ID,
             group_id=GROUP,
             **PRODUCER,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             member_id="",
             topics=offsets,
         )

@@ -68,7 +68,7 @@ class Producer:
             self.coordinator.call("AddOffsetsToTxn", ADD_OFFSETS, f"of {self.name}", **identity)
         partitions = [{"partition_index": 0, "committed_offset": offset}]
         offsets = [{"name": topic.name, "partitions": partitions}]
-        fields = {"generation_id": -1, "member_id": "", "topics": offsets}
+        fields = {"generation_id_or_member_epoch": -1, "member_id": "", "topics": offsets}
         version = COMMIT_OFFSETS[self.protocol]
         coordinator.call("TxnOffsetCommit", version, f"of {self.name}", **identity, **fields)
 
