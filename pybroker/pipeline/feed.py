@@ -1,7 +1,7 @@
 """Feeds recorded data into topics with confluent-kafka: for the tour and the uses, which bring their own input.
 
-Owns that a topic is created with what recorded data need (no retention by time: it is long past), and that every record
-is acknowledged, or the feed fails.
+Owns that a topic is created with what recorded data need (no retention by time: it is long past; records of the future,
+which close what is not over yet), and that every record is acknowledged, or the feed fails.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.pipeline.records import Record, as_bytes
 
 STREAM_PARTITIONS = 2
-STREAM_CONFIG = {"retention.ms": "-1"}
+# By Kafka's default a record may be an hour ahead.
+STREAM_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 TABLE_CONFIG = {"cleanup.policy": "compact"}
 
 TIMEOUT_S = 60.0
