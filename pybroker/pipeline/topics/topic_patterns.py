@@ -51,7 +51,8 @@ _NUMBER = re.compile(
 _PROPERTY = re.compile(r"[pP](?:\{(?P<name>\w+)\}|(?P<letter>\w))")
 _REPETITION = re.compile(r"\{\d+(?:,\d*)?\}")
 _OPENING = re.compile(
-    r"\((?:\?(?:(?P<kind>[:=!>]|<[=!])|<(?P<name>[A-Za-z][A-Za-z0-9]*)>|(?P<flags>[A-Za-z]*(?:-[A-Za-z]*)?)(?P<end>[:)])))?"
+    r"\((?:\?(?:(?P<kind>[:=!>]|<[=!])|<(?P<name>[A-Za-z][A-Za-z0-9]*)>|"
+    r"(?P<flags>[A-Za-z]*(?:-[A-Za-z]*)?)(?P<end>[:)])))?"
 )
 _QUOTED = re.compile(r"(?P<escape>\\[^Q])|\\Q(?P<text>.*?)(?:\\E|\Z)", re.DOTALL)
 # What can only concern ends of lines, or characters that no name has, makes no difference to names.
