@@ -12,11 +12,14 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
 from pybroker.pipeline.topics.rows import HEADERS_TYPE
 from pybroker.pipeline.topics.sink_options import SinkOptions, read_sink_options
 from pybroker.pipeline.topics.source_options import SourceOptions, includes_headers, read_source_options
 
 NAME = "pybroker"
+
+_ADDRESS = f"{CLIENT_PREFIX}bootstrap.servers"
 
 # What a task that reads or writes imports beside PySpark.
 NEEDED = ("confluent_kafka", "pyarrow")
@@ -124,11 +127,20 @@ def _check_consumer(options: SourceOptions) -> None:
 
 
 def _checked_sink(given: Mapping[str, str]) -> SinkOptions:
-    from pybroker.pipeline.topics.settings_check import check_producer
+    """The options; librdkafka is loaded where it has settings of the user's to judge.
 
+    Spark makes a writer in the process that hears a micro-batch's end, too, which has no other use for it.
+    """
     options = read_sink_options(given)
-    check_producer(options.client)
+    if _has_settings(given):
+        from pybroker.pipeline.topics.settings_check import check_producer
+
+        check_producer(options.client)
     return options
+
+
+def _has_settings(given: Mapping[str, str]) -> bool:
+    return any(name.lower().startswith(CLIENT_PREFIX) and name.lower() != _ADDRESS for name in given)
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
