@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pybroker.pipeline.endings import what_ended
     from pybroker.pipeline.jars import JarsMissing
     from pybroker.pipeline.progress import ProgressMirror, group_offsets, mirror_progress
+    from pybroker.pipeline.spark_python import register
     from pybroker.pipeline.spark_session import SHORT_LIVED, end_session, session
     from pybroker.pipeline.streams.foreign_key_join import join_foreign_key
     from pybroker.pipeline.streams.jobs import BrokerTopics, Job, Output, Topics, start
@@ -34,6 +35,7 @@ _MODULES = {
     "join_tables": "streams.table_join",
     "latest": "streams.tables",
     "mirror_progress": "progress",
+    "register": "spark_python",
     "session": "spark_session",
     "start": "streams.jobs",
     "what_ended": "endings",
@@ -55,6 +57,7 @@ __all__ = [
     "join_tables",
     "latest",
     "mirror_progress",
+    "register",
     "session",
     "start",
     "what_ended",

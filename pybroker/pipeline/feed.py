@@ -1,7 +1,8 @@
 """Feeds recorded data into topics with confluent-kafka: for the flights demo, the tour and the uses.
 
-Owns that a topic is created with what recorded data need (no retention by time: it is long past), that keys go to the
-partitions where Java's clients put them, and that every record is acknowledged, or the feed fails.  Owns no data.
+Owns that a topic is created with what recorded data need (no retention by time: it is long past; records of the future,
+which close what is not over yet), that keys go to the partitions where Java's clients put them, and that every record
+is acknowledged, or the feed fails.  Owns no data.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +15,8 @@ from pybroker.pipeline.records import Record, as_bytes
 from pybroker.pipeline.topics.logins import admin_client
 
 STREAM_PARTITIONS = 2
-STREAM_CONFIG = {"retention.ms": "-1"}
+# By Kafka's default a record may be an hour ahead.
+STREAM_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 TABLE_CONFIG = {"cleanup.policy": "compact"}
 
 # A person at a prompt should learn in seconds that no broker is there.

@@ -1,10 +1,11 @@
 """Jars that PySpark lacks, such as those of its Kafka connector: resolved once, kept for all sessions, offline then.
 
 Owns the folder of jars and the way to fill it: Apache Ivy, which every PySpark brings along, fetches from Maven
-Central.  Each jar is named and brings nothing along, because what the connector asks for besides lies in PySpark
+Central.  `jars` are each by its name, without what it depends on; `packages` bring that, but for what lies in PySpark
 already, in versions of its own.  Imports no Spark.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -26,7 +27,15 @@ CONNECTOR = (
     "org.apache.commons:commons-pool2:2.13.1",
 )
 
+_CONNECTOR_OF = "4.2."
+_CONNECTOR_OF_ANOTHER = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
 RESOLVED_WITHIN_S = 300
+
+# Beside a package's jar: the file with the names of the jars that it is, one a line.
+_LISTING = ".packages"
+
+_log = logging.getLogger(__name__)
 
 _COORDINATES = re.compile(r"(?P<org>[\w.-]+):(?P<name>[\w.-]+):(?P<rev>[\w.-]+)")
 _MODULE = """<ivy-module version="2.0">
@@ -35,7 +44,9 @@ _MODULE = """<ivy-module version="2.0">
 <dependencies>{dependencies}</dependencies>
 </ivy-module>
 """
-_DEPENDENCY = '<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master" transitive="false"/>'
+_ALONE = '<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master" transitive="false"/>'
+_WITH_DEPENDENCIES = '<dependency org="{org}" name="{name}" rev="{rev}" conf="default->default">EXCLUDED</dependency>'
+_JAR_NAME = re.compile(r"(?P<artifact>.+?)-\d[^/]*\.jar")
 
 
 class JarsMissing(RuntimeError):
@@ -62,6 +73,38 @@ def jars(coordinates: Iterable[str] = CONNECTOR) -> list[Path]:
     return list(wanted.values())
 
 
+def connector_jars(version: str) -> list[Path]:
+    """Those of the Kafka connector of Spark ``version``; raises `JarsMissing`."""
+    return jars() if version.startswith(_CONNECTOR_OF) else packages([_CONNECTOR_OF_ANOTHER.format(version=version)])
+
+
+def packages(coordinates: Iterable[str]) -> list[Path]:
+    """The jars of Maven coordinates and of what they depend on; fetched where they are not at hand.
+
+    Which those are stands in a file beside the jar.  Where that cannot be made, a jar that was put there is taken
+    alone, with a warning.  Raises `JarsMissing` and ValueError, as `jars` does.
+    """
+    found = [path for text in coordinates for path in _package(text)]
+    return list(dict.fromkeys(found))
+
+
+def _package(coordinates: str) -> list[Path]:
+    folder, name = jars_dir(), _file_name(coordinates)
+    listing = folder / f"{name}{_LISTING}"
+    if listing.exists():
+        found = [folder / each for each in listing.read_text().split()]
+        if all(path.exists() for path in found):
+            return found
+    try:
+        _fetch([coordinates], listing)
+    except JarsMissing as missing:
+        if not (folder / name).exists():
+            raise
+        _log.warning("%s is taken without what it depends on: %s", name, missing)
+        return [folder / name]
+    return [folder / each for each in listing.read_text().split()]
+
+
 def _file_name(coordinates: str) -> str:
     parts = _parts(coordinates)
     return f"{parts['name']}-{parts['rev']}.jar"
@@ -74,18 +117,31 @@ def _parts(coordinates: str) -> dict[str, str]:
     return matched.groupdict()
 
 
-def _fetch(coordinates: list[str]) -> None:
-    """Fetch into a folder of its own, so that a jar appears whole or not at all."""
+def _fetch(coordinates: list[str], listing: Path | None = None) -> None:
+    """Fetch into a folder of its own, so that a jar appears whole or not at all; ``listing``: with dependencies."""
     folder = jars_dir()
     folder.mkdir(parents=True, exist_ok=True)
+    wanted = [_file_name(text) for text in coordinates]
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        said = _ivy(coordinates, Path(scratch))
+        said = _ivy(coordinates, Path(scratch), _ALONE if listing is None else _with_dependencies())
         fetched = Path(scratch) / "jars"
-        for text in coordinates:
-            if not (fetched / _file_name(text)).exists():
+        for text, name in zip(coordinates, wanted, strict=True):
+            if not (fetched / name).exists():
                 raise JarsMissing(_message(text, said))
-        for text in coordinates:
-            (fetched / _file_name(text)).replace(folder / _file_name(text))
+        if listing is not None:
+            wanted += sorted(path.name for path in fetched.iterdir() if path.name not in wanted)
+        for name in wanted:
+            (fetched / name).replace(folder / name)
+        if listing is not None:  # at last: what it names is there
+            (Path(scratch) / listing.name).write_text("".join(f"{name}\n" for name in wanted))
+            (Path(scratch) / listing.name).replace(listing)
+
+
+def _with_dependencies() -> str:
+    """A dependency without what PySpark has."""
+    found = filter(None, (_JAR_NAME.fullmatch(path.name) for path in _spark_jars_dir().iterdir()))
+    excluded = sorted({f'<exclude module="{each["artifact"]}"/>' for each in found})
+    return _WITH_DEPENDENCIES.replace("EXCLUDED", "".join(excluded))
 
 
 def _message(coordinates: str, why: str) -> str:
@@ -96,10 +152,10 @@ def _message(coordinates: str, why: str) -> str:
     )
 
 
-def _ivy(coordinates: list[str], scratch: Path) -> str:
+def _ivy(coordinates: list[str], scratch: Path, dependency: str) -> str:
     """Let Ivy do it; returns the reason where it failed, which the absence of a jar tells."""
     module = scratch / "ivy.xml"
-    module.write_text(_MODULE.format(dependencies="".join(_DEPENDENCY.format(**_parts(text)) for text in coordinates)))
+    module.write_text(_MODULE.format(dependencies="".join(dependency.format(**_parts(text)) for text in coordinates)))
     retrieved = str(scratch / "jars" / "[artifact]-[revision].[ext]")
     command = [java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-warn", "-ivy", str(module)]
     command += ["-cache", str(scratch / "cache"), "-retrieve", retrieved, "-types", "jar", "bundle"]
@@ -126,8 +182,12 @@ def java() -> str:
 
 
 def _ivy_jar() -> str:
+    (found,) = _spark_jars_dir().glob("ivy-*.jar")
+    return str(found)
+
+
+def _spark_jars_dir() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsMissing(f"PySpark is not installed: {how_to_install('spark')}")
-    (found,) = (Path(spec.origin).parent / "jars").glob("ivy-*.jar")
-    return str(found)
+    return Path(spec.origin).parent / "jars"

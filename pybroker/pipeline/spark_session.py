@@ -14,13 +14,14 @@ from tempfile import gettempdir
 from types import MappingProxyType
 from typing import Any
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pybroker.pipeline import warm_python
+from pybroker.pipeline import jars, warm_python
 from pybroker.pipeline.class_archive import java_options
-from pybroker.pipeline.jars import CONNECTOR, jars
 from pybroker.pipeline.spark_home import use_spark_home
+from pybroker.pipeline.spark_python import refuse_remote
 
 JVM_END_TIMEOUT_S = 60.0
 
@@ -82,10 +83,11 @@ def session(
     """A Spark session with Spark's own Kafka connector; a session that this process has already is taken as it is.
 
     By default Spark runs in this process, on all cores, and tries tasks that fail again, as a cluster does.
-    ``settings`` are Spark's, by name.  ``packages`` are the Maven coordinates of further jars, fetched once and
-    kept, each without what it depends on.  Raises `JarsMissing`, unless without ``connector``.
+    ``settings`` are Spark's, by name.  ``packages`` are the Maven coordinates of further jars, which are fetched once,
+    with what they depend on, and kept.  Raises `JarsMissing`, unless without ``connector`` and ``packages``.
     """
-    found = jars([*(CONNECTOR if connector else ()), *packages])
+    refuse_remote()
+    found = [*(jars.connector_jars(pyspark.__version__) if connector else ()), *jars.packages(packages)]
     all_jars = [*map(str, found), *_listed(settings.get("spark.jars"))]
     own = {**defaults(master, settings), "spark.jars": ",".join(all_jars)}
     if _LOOPBACK.fullmatch(master):

@@ -90,11 +90,12 @@ def test_no_extra_but_its_own_brings_spark() -> None:
     def all_of(extra: str) -> set[str]:
         found: set[str] = set()
         for entry in EXTRAS[extra]:
-            nested = re.fullmatch(rf"{DISTRIBUTION}\[(\w+)\]", entry)
+            nested = re.fullmatch(rf"{DISTRIBUTION}\[([\w-]+)\]", entry)
             found |= all_of(nested[1]) if nested else names([entry])
         return found
 
     assert {extra for extra in EXTRAS if "pyspark" in all_of(extra)} == {"spark", "demo"}
+    assert all_of("spark") - {"pyspark"} == all_of("spark-provided"), "where PySpark is there already"
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pybroker.pipeline.progress import mirror_progress
+from pybroker.pipeline.spark_python import refuse_connect
 from pybroker.pipeline.spark_session import ADAPTIVE_SETTING
 from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
 from pybroker.pipeline.topics.rows import check_columns
@@ -113,6 +114,10 @@ class BrokerTopics:
     # Of which topics there is a stream, so that `start` knows names that are nobody's.
     _streams: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """Raises RuntimeError for a session of Spark Connect."""
+        refuse_connect(self.spark)
+
     def stream(self, topic: str) -> DataFrame:
         """See `Topics`."""
         self._streams.add(topic)
@@ -139,7 +144,6 @@ class BrokerTopics:
     def _options(self, topic: str) -> dict[str, str]:
         options = {
             _BOOTSTRAP: self.bootstrap,
-            "kafka.isolation.level": "read_committed",
             "subscribe": topic,
             "includeHeaders": "true",
         }

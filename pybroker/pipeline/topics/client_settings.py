@@ -1,7 +1,8 @@
 """Turns ``kafka.*`` options, whose names are those of Kafka's Java clients, into librdkafka's settings.
 
-Owns what is called otherwise there, what has no counterpart and is left out, and what nobody may set because the data
-source does it itself.  Most names are the same in both and pass through; librdkafka refuses what it does not know.
+Owns what is called otherwise there, what has no counterpart and is passed over, and what is refused: what the data
+source does itself, and what librdkafka cannot be told.  Most names are the same in both and pass through;
+``settings_check`` has librdkafka refuse what it does not know.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,27 +14,68 @@ CLIENT_PREFIX = "kafka."
 
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "max.request.size": "message.max.bytes",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-# Of the Java clients' threads, pools and classes: nothing here behaves otherwise without them.
+# Of the Java clients' threads, pools, measurements and groups, which nobody joins: nothing here behaves otherwise
+# without them.  A trust store of PEM has no password, and of another kind is refused by its location.
 _WITHOUT_COUNTERPART = frozenset(
     {
+        "auto.include.jmx.reporter",
         "default.api.timeout.ms",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
         "max.block.ms",
+        "max.poll.interval.ms",
         "max.poll.records",
+        "metadata.max.idle.ms",
         "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.keymanager.algorithm",
         "ssl.keystore.type",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "ssl.truststore.password",
         "ssl.truststore.type",
     }
 )
 
+_LEVELS = frozenset(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
+
 _BY_THE_SOURCE = "Spark keeps the positions itself"
 _AS_BYTES = "keys and values are bytes; use DataFrame functions to read them"
+_CLASSES = (
+    "partitioner.class",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "security.providers",
+    "ssl.engine.factory.class",
+)
 _REFUSED = {
     "auto.offset.reset": f"{_BY_THE_SOURCE}; set startingOffsets",
     "enable.auto.commit": f"{_BY_THE_SOURCE}; pipeline.mirror_progress shows them in a group",
@@ -44,8 +86,10 @@ _REFUSED = {
     "key.serializer": _AS_BYTES,
     "value.serializer": _AS_BYTES,
     "transactional.id": "the sink gives each task its own",
-    "enable.idempotence": "the sink's producers are always idempotent",
+    "transaction.two.phase.commit.enable": "the sink ends its transactions itself",
+    **dict.fromkeys(_CLASSES, "it names a class of Java's, and librdkafka has none"),
 }
+_REFUSED["partitioner.class"] += "; the column partition says where a row goes"
 
 
 class ClientSettings(dict[str, str]):
@@ -65,8 +109,12 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
             raise ValueError(f"option {CLIENT_PREFIX}{name} is not supported: {_REFUSED[name]}")
         if name in _TRANSLATED:
             settings.update(_TRANSLATED[name](value))
-        elif name not in _WITHOUT_COUNTERPART:
+        elif name not in _WITHOUT_COUNTERPART | _LEVELS:
             settings[_RENAMED.get(name, name)] = value
+    codec = options.get("compression.type", "").strip()
+    for name in _LEVELS & options.keys():
+        if name == f"compression.{codec}.level":  # those of other codecs say nothing
+            settings["compression.level"] = options[name]
     return settings
 
 
@@ -105,12 +153,64 @@ def _buffer_kbytes(buffer_bytes: str) -> dict[str, str]:
     return {"queue.buffering.max.kbytes": str(max(int(buffer_bytes) // 1024, 1))}
 
 
+def _only(name: str, wanted: str, why: str) -> Callable[[str], dict[str, str]]:
+    """Of a setting that is taken where it says what is anyway."""
+
+    def check(value: str) -> dict[str, str]:
+        if value.strip().lower() != wanted:
+            raise ValueError(f"option {CLIENT_PREFIX}{name} must be {wanted}, is {value}: {why}")
+        return {}
+
+    return check
+
+
+def _protocol(value: str) -> dict[str, str]:
+    """Java's names of what a connection may begin with; both sides then agree on the newest that they have."""
+    if value.strip() not in _PROTOCOLS | {"TLS"}:
+        raise ValueError(f"option {CLIENT_PREFIX}ssl.protocol must be TLS, TLSv1.2 or TLSv1.3, is {value}")
+    return {}
+
+
+def _protocols(value: str) -> dict[str, str]:
+    if {each.strip() for each in value.split(",")} != _PROTOCOLS:
+        raise ValueError(
+            f"option {CLIENT_PREFIX}ssl.enabled.protocols must be TLSv1.2,TLSv1.3, is {value}: "
+            "librdkafka takes both, and can be told no other choice"
+        )
+    return {}
+
+
+def _cipher_suites(value: str) -> dict[str, str]:
+    if named := [each.strip() for each in value.split(",") if each.strip().startswith("TLS_")]:
+        raise ValueError(
+            f"option {CLIENT_PREFIX}ssl.cipher.suites has {named[0]}, a name of Java's: librdkafka takes those that "
+            "openssl ciphers lists, with colons between them"
+        )
+    return {"ssl.cipher.suites": value}
+
+
+def _renamed(name: str, *, without: str) -> Callable[[str], dict[str, str]]:
+    """A number whose -1 leaves the choice to the system, or is no bound: librdkafka has another one for that."""
+    return lambda value: {name: without if value.strip() == "-1" else value}
+
+
+_PROTOCOLS = {"TLSv1.2", "TLSv1.3"}
+
 _TRANSLATED: dict[str, Callable[[str], dict[str, str]]] = {
     "sasl.jaas.config": _login,
     "ssl.keystore.location": _key_store,
     "ssl.truststore.location": _trust_store,
     "ssl.endpoint.identification.algorithm": _host_name_check,
+    "ssl.protocol": _protocol,
+    "ssl.enabled.protocols": _protocols,
+    "ssl.cipher.suites": _cipher_suites,
     "buffer.memory": _buffer_kbytes,
+    "connections.max.idle.ms": _renamed("connections.max.idle.ms", without="0"),
+    "receive.buffer.bytes": _renamed("socket.receive.buffer.bytes", without="0"),
+    "send.buffer.bytes": _renamed("socket.send.buffer.bytes", without="0"),
+    "enable.idempotence": _only("enable.idempotence", "true", "the sink writes each row once"),
+    "exclude.internal.topics": _only("exclude.internal.topics", "true", "subscribe reads those that it names"),
+    "partitioner.ignore.keys": _only("partitioner.ignore.keys", "false", "rows of a key have one partition"),
     # Java's sockets wait for a request's time; librdkafka's setting of that name belongs to producers alone.
     "request.timeout.ms": lambda timeout_ms: {"socket.timeout.ms": timeout_ms},
 }

@@ -45,17 +45,26 @@ class Directory:
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions of the subscription; raises `MissingTopics`."""
-        return chosen(self._subscription, self._questions.partitions())
+        return chosen(self._subscription, self._known())
 
     def partitions_left(self) -> frozenset[TopicPartition]:
         """Those of the subscription that are there, whatever is missing."""
-        known = self._questions.partitions()
+        known = self._known()
         subscription = self._subscription
         if subscription.pattern:
             return chosen(subscription, known)
         named = {*subscription.topics, *(at.topic for at in subscription.assigned)} & known.keys()
         found = chosen(Subscription(topics=tuple(named)), known)
         return found & subscription.assigned if subscription.assigned else found
+
+    def _known(self) -> Mapping[str, Iterable[int]]:
+        """What a subscription may have: a pattern finds no internal topics, as with ``exclude.internal.topics``."""
+        known = self._questions.partitions()
+        if not self._subscription.pattern:
+            return known
+        found = matching(self._subscription.pattern, known)
+        internal = self._questions.internal(found)
+        return {name: known[name] for name in found if name not in internal}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """What tells a topic from a former one of its name; none of topics that go meanwhile, or before KIP-516."""
@@ -121,7 +130,7 @@ class Directory:
 def chosen(subscription: Subscription, known: Mapping[str, Iterable[int]]) -> frozenset[TopicPartition]:
     """Those of ``known`` partitions that a subscription has; raises `MissingTopics` for named ones that are not."""
     if subscription.pattern:
-        topics = [name for name in known if re.fullmatch(subscription.pattern, name)]
+        topics = matching(subscription.pattern, known)
     else:
         topics = [*subscription.topics, *{at.topic for at in subscription.assigned}]
     missing = [name for name in topics if name not in known]
@@ -131,6 +140,11 @@ def chosen(subscription: Subscription, known: Mapping[str, Iterable[int]]) -> fr
     if absent := subscription.assigned - found:
         raise MissingTopics(f"no such partition: {listed(absent)}")
     return subscription.assigned or found
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names in which the pattern is found, as by Spark's connector (its SubscribePatternStrategy)."""
+    return [name for name in names if re.search(pattern, name)]
 
 
 def _timestamps(partitions: frozenset[TopicPartition], bound: ByTimestamp) -> Offsets:

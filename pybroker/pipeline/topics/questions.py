@@ -106,6 +106,14 @@ class Questions:
 
     def topic_ids(self, names: Collection[str], within_s: float | None = None) -> dict[str, str]:
         """What tells a topic from a former one of its name, of those that are there; empty before KIP-516."""
+        return {name: _id_of(topic) for name, topic in self._described(names, within_s).items()}
+
+    def internal(self, names: Collection[str]) -> set[str]:
+        """Those that the cluster keeps for itself, such as ``__consumer_offsets``."""
+        return {name for name, topic in self._described(names, None).items() if topic.is_internal}
+
+    def _described(self, names: Collection[str], within_s: float | None) -> dict[str, Any]:
+        """What the cluster says of the topics that are there."""
         if not names:
             return {}
 
@@ -116,7 +124,7 @@ class Questions:
         who = f"broker of {self._bootstrap}"
         found, failed = self._answers(names, ask, lambda name, known: name in known, lambda _: who, within_s)
         _refuse(failed, lambda name: f"the id of {name}")
-        return {name: _id_of(topic) for name, topic in found.items()}
+        return found
 
     def offsets_left(
         self, specs: Mapping[TopicPartition, Any], within_s: float | None = None

@@ -107,6 +107,8 @@ class BatchReader(DataSourceReader):
         starts = directory.starts(topic_partitions, options.starting)
         ends = directory.ends(topic_partitions, options.ending)
         _check_order(starts, ends)
+        if isinstance(options.ending, ByOffset):
+            ends = self._as_far_as_there_is(ends, directory.latest(topic_partitions))
         tasks = self._tasks.divided(
             OffsetRange(at, starts[at], ends[at], ids.get(at.topic, "")) for at in sorted(topic_partitions)
         )
@@ -115,6 +117,16 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one task."""
         return self._tasks.read(partition)
+
+    def _as_far_as_there_is(self, ends: Offsets, newest: Offsets) -> dict[TopicPartition, int]:
+        """The ends that were asked for; one behind the partition's is refused, or moved where loss is allowed.
+
+        Spark's connector polls in vain for what is not there, and tells it as a loss then.
+        """
+        for at in sorted(ends):
+            if ends[at] > newest[at]:
+                self._tasks.reading().tell_loss(f"endingOffsets has {ends[at]} for {at}, which ends at {newest[at]}")
+        return {at: min(offset, newest[at]) for at, offset in ends.items()}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

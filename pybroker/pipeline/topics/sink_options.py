@@ -45,6 +45,8 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     values = OptionValues(options)
     values.refuse_unknown((*OPTIONS, *_WITHOUT_EFFECT), (CLIENT_PREFIX,))
     given = client_settings(values.prefixed(CLIENT_PREFIX))
+    if given.get("acks", "all").strip() not in ("all", "-1"):
+        raise ValueError(f"option {CLIENT_PREFIX}acks must be all, is {given['acks']}: the sink writes in transactions")
     group, epoch = values.text("transactionGroup") or None, values.parsed("epoch", int)
     if epoch is not None and group is None:
         raise ValueError("option epoch is one of a transactionGroup, which is not set")

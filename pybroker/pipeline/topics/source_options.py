@@ -1,10 +1,9 @@
 """What the options of a read say: which partitions, from where to where, how much at a time.
 
-Owns names, defaults and contradictions, which are those of Spark's Kafka connector (its class KafkaSourceProvider);
-owns nothing that asks the cluster.
+Owns names, defaults and contradictions, which are those of Spark's Kafka connector (its class KafkaSourceProvider), but
+for the level of isolation; owns nothing that asks the cluster.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -12,10 +11,14 @@ from enum import Enum
 from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, partitions_of_json
+from pybroker.pipeline.topics.topic_patterns import translated
 
 # As partitions' offsets in ``startingOffsets`` and ``endingOffsets``.
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
+
+# Kafka's consumers have ``read_uncommitted``: DESIGN.md has what is lost by either.
+ISOLATION_LEVEL_DEFAULT = "read_committed"
 
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
 POLL_TIMEOUT_DEFAULT_MS = 120_000
@@ -75,7 +78,10 @@ Bound = Edge | ByOffset | ByTimestamp
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read; exactly one of the three is set."""
+    """Which partitions are read; exactly one of the three is set.
+
+    ``pattern`` is Python's, and finds a topic where it is found anywhere in its name.
+    """
 
     assigned: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
@@ -142,9 +148,9 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
 def _consumer_settings(values: OptionValues) -> ClientSettings:
     given = client_settings(values.prefixed(CLIENT_PREFIX))
-    # librdkafka wants a group, though none is joined; Kafka's consumers read uncommitted records unless told otherwise.
+    # librdkafka wants a group, though none is joined.
     group = f"{values.text('groupIdPrefix') or 'pybroker-spark'}-source"
-    return ClientSettings({"group.id": group, "isolation.level": "read_uncommitted", **given})
+    return ClientSettings({"group.id": group, "isolation.level": ISOLATION_LEVEL_DEFAULT, **given})
 
 
 def _subscription(values: OptionValues) -> Subscription:
@@ -158,18 +164,10 @@ def _subscription(values: OptionValues) -> Subscription:
     elif name == "subscribe":
         found = Subscription(topics=tuple(topic for part in text.split(",") if (topic := part.strip())))
     else:
-        found = Subscription(pattern=values.parsed(name, _pattern) or "")
+        found = Subscription(pattern=values.parsed(name, translated) or "")
     if found == Subscription():
         raise ValueError(f"option {name} names nothing: {text!r}")
     return found
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    return text
 
 
 def _bound(values: OptionValues, side: str, default: Edge) -> Bound:

@@ -143,7 +143,6 @@ def test_a_batch_is_the_whole_topic_wherever_the_streams_begin() -> None:
     spark: Any = SimpleNamespace(read=Call(), readStream=Call())
     topics = BrokerTopics(spark, "127.0.0.1:1", {**of_streams, **of_both})
     common = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "includeHeaders": "true", **of_both}
-    common["kafka.isolation.level"] = "read_committed"
     found: Any = (topics.batch("t"), topics.stream("t"))
     assert found == (common, common | of_streams)
 

@@ -279,3 +279,14 @@ def test_the_garbage_collector_works_while_rows_are_elsewhere(play: Any) -> None
     play(list(range(2 * ROWS_MAX)), 2 * ROWS_MAX)
     assert [gc.isenabled() for _ in batches(0, 2 * ROWS_MAX)] == [True, True]
     assert gc.isenabled()
+
+
+def test_a_poll_in_vain_ends_after_its_timeout(play: Any) -> None:
+    """A record that never comes, as that of a broker that hangs."""
+    from pybroker.pipeline.topics.range_reader import ReadTimeout
+
+    client = play([0, 1], 4)
+    del client._log[-1]
+    client.is_cut = True
+    with pytest.raises(ReadTimeout, match=r"no record of t-0 from 2 on within 0\.2 s"):
+        read(0, 4)

@@ -7,6 +7,7 @@ import pytest
 
 from pybroker.pipeline.topics import sink_options
 from pybroker.pipeline.topics.source_options import (
+    ISOLATION_LEVEL_DEFAULT,
     OPTIONS,
     ByOffset,
     ByTimestamp,
@@ -64,9 +65,15 @@ def test_names_of_options_have_no_case() -> None:
     assert batch(STARTINGoffsets="Earliest", MINPARTITIONS="7").min_partitions == 7
 
 
-def test_reads_are_uncommitted_unless_asked_for() -> None:
-    assert batch().client["isolation.level"] == "read_uncommitted"
-    assert batch(**{"kafka.isolation.level": "read_committed"}).client["isolation.level"] == "read_committed"
+def test_committed_records_are_read_unless_others_are_asked_for() -> None:
+    assert batch().client["isolation.level"] == stream().client["isolation.level"] == "read_committed"
+    assert batch(**{"kafka.isolation.level": "read_uncommitted"}).client["isolation.level"] == "read_uncommitted"
+
+
+def test_the_page_states_the_level_of_isolation_that_is_the_default() -> None:
+    page = (ROOT / "docs" / "pipeline" / "topics.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| `kafka.isolation.level`")]
+    assert f"`{ISOLATION_LEVEL_DEFAULT}` (default)" in row
 
 
 @pytest.mark.parametrize(
@@ -122,4 +129,5 @@ def test_the_page_has_each_option_and_no_other() -> None:
     for heading, options in (("## Read options", OPTIONS), ("## Write options", sink_options.OPTIONS)):
         section = page.partition(heading)[2].partition("\n## ")[0]
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-        assert sorted(re.findall(r"`(\w[\w.]*)`", " ".join(rows))) == sorted(options)
+        named = re.findall(r"`(\w[\w.]*)`", " ".join(rows))
+        assert sorted(name for name in named if not name.startswith("kafka.")) == sorted(options)

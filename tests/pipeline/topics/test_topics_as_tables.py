@@ -68,13 +68,51 @@ def test_a_start_later_than_all_records_is_refused_unless_the_strategy_says_late
     assert tables.committed(target) == [b"c"]
 
 
-def test_a_poll_in_vain_ends_after_its_timeout(tables: Tables) -> None:
-    """A record behind the end never comes, as that of a broker that hangs."""
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_end_behind_what_there_is_is_refused_or_is_what_there_is(tables: Tables, form: str) -> None:
+    """Without a wait for what never comes; the connector polls for as long as its option says, and says the same."""
     topic = tables.topic()
     tables.fill(topic, [b"a", b"b", b"c"])
-    options = {"endingOffsets": f'{{"{topic}": {{"0": 5, "1": 1}}}}', "kafkaConsumer.pollTimeoutMs": "50"}
-    with pytest.raises(Exception, match=rf"no record of {topic}-0 from 2 on within 0\.05 s"):
-        tables.read("pybroker", topic, **options).count()
+    options = {"endingOffsets": f'{{"{topic}": {{"0": 5, "1": 1}}}}'}
+    if form == "kafka":
+        options["kafkaConsumer.pollTimeoutMs"] = "500"
+    told = {
+        "kafka": "Some data may have been lost|Cannot fetch",
+        "pybroker": f"endingOffsets has 5 for {topic}-0, which ends at 2",
+    }
+    with pytest.raises(Exception, match=told[form]):
+        tables.read(form, topic, **options).count()
+    found = tables.read(form, topic, failOnDataLoss="false", **options).collect()
+    assert sorted(row.value for row in found) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_pattern_finds_no_internal_topics_and_what_java_finds(tables: Tables, form: str) -> None:
+    topic = tables.topic()
+    tables.write_in_transactions(topic, ("commit", [b"a"]))  # makes those of offsets and transactions
+    tables.save(tables.spark.createDataFrame([("b",)], "value string"), topic=topic)
+
+    def topics(pattern: str) -> set[str]:
+        return {row.topic for row in tables.read(form, None, subscribePattern=pattern).select("topic").collect()}
+
+    found = topics(".*")
+    assert topic in found
+    assert not [name for name in found if name.startswith("__")]
+    assert topics(f"^{topic[:-2]}[a-f0-9&&[^x]]+$") == {topic}
+    assert topics(rf"\Q{topic}\E") == {topic}
+    assert topics(topic[2:-2]) == {topic}, "a part of the name is enough"
+
+
+@pytest.mark.parametrize("level", [None, "read_uncommitted"])
+def test_without_a_level_aborted_records_are_not_read(tables: Tables, level: str | None) -> None:
+    topic, target = tables.topic(), tables.topic()
+    tables.write_in_transactions(topic, ("commit", [b"a"]), ("abort", [b"x"]))
+    given = {} if level is None else {"kafka.isolation.level": level}
+    expected = [b"a"] if level is None else [b"a", b"x"]
+    assert sorted(row.value for row in tables.read("pybroker", topic, **given).collect()) == expected
+    query = tables.start(tables.read_stream("pybroker", topic, **given).select("value"), "level", topic=target)
+    assert query.awaitTermination(100)
+    assert sorted(tables.committed(target)) == expected
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -260,45 +298,6 @@ def test_columns_of_the_users_own_are_refused(tables: Tables) -> None:
     reader = tables.spark.read.format("pybroker").schema("value string")
     with pytest.raises(Exception, match=r"a topic's columns are key binary, .*; a read cannot be given others"):
         reader.options(**{"kafka.bootstrap.servers": tables.bootstrap, "subscribe": tables.topic()}).load().count()
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"startingOffset": "latest"}, "did you mean startingOffsets?"),
-        ({"maxOffsetsPerTrigger": "x"}, "option maxOffsetsPerTrigger"),
-        ({"endingOffsets": "latest"}, "option endingOffsets is not valid in streaming queries"),
-        ({"assign": '{"t": [0]}'}, "exactly one of the options"),
-        ({"startingOffsets": '{"TOPIC": {"0": 9, "1": 0}}'}, "TOPIC-0 would be read from offset 9, which is behind 1"),
-    ],
-    ids=str,
-)
-def test_what_is_wrong_with_a_streams_options_is_told_in_its_one_line(
-    tables: Tables, options: dict[str, str], reason: str
-) -> None:
-    from pybroker.pipeline import what_ended
-
-    topic = tables.topic()
-    tables.fill(topic, [b"a"])
-    given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
-    query = tables.start(tables.read_stream("pybroker", topic, **given).select("value"), "wrong", topic=topic)
-    with pytest.raises(Exception, match=r"STREAM_FAILED|PYTHON"):
-        query.awaitTermination(100)
-    told = what_ended(query)
-    assert told is not None
-    assert reason.replace("TOPIC", topic) in told
-
-
-def test_a_setting_that_producers_do_not_know_ends_a_query_at_once(tables: Tables) -> None:
-    from pybroker.pipeline import what_ended
-
-    source, target = tables.topic(), tables.topic()
-    tables.fill(source, [b"a"])
-    rows = tables.read_stream("pybroker", source).select("value")
-    query = tables.start(rows, "unknown", topic=target, **{"kafka.no.such.setting": "1"})
-    with pytest.raises(Exception, match=r"no\.such\.setting"):
-        query.awaitTermination(60)
-    assert "No such configuration property" in (what_ended(query) or "")
 
 
 def test_a_micro_batch_that_is_written_twice_by_one_name_is_refused(tables: Tables) -> None:
