@@ -106,7 +106,7 @@ class ProgressMirror(StreamingQueryListener):
         self._consumer: Consumer | None = committing_consumer(client_settings(settings), group, COMMIT_TIMEOUT_S)
         self._lock = threading.Lock()
         self._batch = -1
-        # What the query said of its sources as it was committed: with topics' ids, where it tells them.
+        # What the query said of its sources as it was committed.
         self._committed: list[str] = []
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -142,7 +142,8 @@ class ProgressMirror(StreamingQueryListener):
             self._batch = progress.batchId
             offsets = processed_offsets(progress)
             said = [source.endOffset for source in progress.sources]
-            # With a topic a group's offsets in it go: of one that was made anew the same offsets are committed again.
+            # With a topic a group's offsets in it go.  Of one that was made anew, and is read to the same offset, the
+            # query has said another one meanwhile (`planned_ids.told_apart`).
             if offsets and said != self._committed and self._commit(self._consumer, offsets):
                 self._committed = said
 
