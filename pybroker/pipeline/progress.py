@@ -116,7 +116,7 @@ class ProgressMirror(StreamingQueryListener):
         self._looked_at_s = -LOOKED_EVERY_S
         self._lock = threading.Lock()
         self._batch = -1
-        # What the query said of its sources as it was committed: with topics' ids, where it tells them.
+        # What the query said of its sources as it was committed.
         self._committed: list[str] = []
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -153,7 +153,8 @@ class ProgressMirror(StreamingQueryListener):
             self._batch = progress.batchId
             offsets = processed_offsets(progress)
             said = [source.endOffset for source in progress.sources]
-            # With a topic a group's offsets in it go: of one that was made anew the same offsets are committed again.
+            # With a topic a group's offsets in it go.  Of one that was made anew, and is read to the same offset, the
+            # query has said another one meanwhile (`planned_ids.told_apart`).
             if offsets and said != self._committed and self._commit(self._consumer, offsets):
                 self._committed = said
             now_s = time.monotonic()

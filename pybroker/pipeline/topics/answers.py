@@ -8,32 +8,30 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+MARKS_TOPIC = "__pybroker_spark"
+
 
 class QueryRun(NamedTuple):
-    """A run of a query, under the name by which it writes."""
+    """A run of a query, under the name by which it writes; ``marks_topic`` as in ``marks``."""
 
     group: str
     query: str
     run: str
+    marks_topic: str = MARKS_TOPIC
 
     def slot(self, task: int) -> str:
-        """Transactional id and consumer group of a task number."""
-        return f"{self.slot_prefix}{task}"
-
-    @property
-    def slot_prefix(self) -> str:
-        """What the names of all slots begin with."""
-        return f"{self.group}-"
+        """Transactional id of a task number."""
+        return f"{self.group}-{task}"
 
     @property
     def claim(self) -> str:
-        """Transactional id and consumer group of the claim: the group itself shows the query's lag."""
+        """Transactional id of who claims."""
         return f"{self.group}-claim"
 
     @property
-    def decisions(self) -> str:
-        """The group of what the driver decides."""
-        return f"{self.group}-decisions"
+    def marks(self) -> str:
+        """Consumer group of the claim, the decision and the marks: the group itself shows the query's lag."""
+        return f"{self.group}-marks"
 
 
 class Outcome(StrEnum):
@@ -53,7 +51,6 @@ class Written(NamedTuple):
     outcome: Outcome
     query_run: QueryRun
     epoch: int
-    topic: str = ""
     before: frozenset[int] = frozenset()
 
 

@@ -1,11 +1,11 @@
-"""Which run of a query writes: a claim on the query's group, without which none of its tasks writes a row.
+"""Which run of a query writes: a claim, without which none of its tasks writes a row.
 
 A run of a query divides each of its micro-batches into tasks in one way, and so all attempts of a task of one run have
 the same rows.  Another run (the query was started again) may divide the same micro-batch otherwise.  Two rules keep
 rows from being written by both:
 
-- A run claims the group before its first row, and fences all producers that earlier runs may still have.  A claim is an
-  offset of a consumer group (its number) with metadata; it is made by the holder of a transactional id of that name.
+- A run claims the query's name before its first row, and fences all producers that earlier runs may still have.  A
+  claim is a text of ``marks_topic``; it is made by the holder of a transactional id of that name.
   It is announced first, then everybody is fenced, then it is ready.  A task registers its producer and looks at
   the claim after that: either it finds the announcement, and stops, or it has registered before, and is fenced.
 - What is then committed stays as it is, and the claim tells: the last micro-batch of earlier runs, and which of its
@@ -14,6 +14,10 @@ rows from being written by both:
 
 Owns the claim and its protocol.  The number of transactional ids that may ever have been registered (``slots``) is part
 of it: it is raised before a task beyond it registers.
+
+Marks of an earlier version (``former_marks``) are taken over by the first claim: its group of the claim goes before
+anybody is fenced, so that a task of that version stops, too; its marks are copied by the transaction that says that the
+claim is ready.
 """
 
 import json
@@ -21,21 +25,16 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pybroker.pipeline.topics import marks_topic
 from pybroker.pipeline.topics.answers import QueryRun
-from pybroker.pipeline.topics.client_calls import (
-    REQUEST_TIMEOUT_S,
-    Committed,
-    NoAnswer,
-    admin,
-    answered,
-    committed,
-    group_metadata,
-    send_offset,
-)
+from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, admin, answered, delete_groups
+from pybroker.pipeline.topics.former_marks import NO_GROUPS, former_groups, read_former
+from pybroker.pipeline.topics.marks_topic import CLAIM_AT, slot_at
 
 NO_EPOCH = -1
 
@@ -83,28 +82,23 @@ class Mark(NamedTuple):
     query: str
     save: str = ""
 
-    @staticmethod
-    def is_one(found: Committed) -> bool:
-        """Whether an offset is a mark, and none that others have committed to a group of such a name."""
-        return found.metadata.startswith("[")
-
     @classmethod
-    def read(cls, found: Committed) -> "Mark":
-        """The mark that an offset and its metadata are."""
-        return cls(found.offset, *json.loads(found.metadata))
+    def read(cls, text: str) -> "Mark":
+        """The mark that a text is."""
+        return cls(*json.loads(text))
 
     @property
-    def committed(self) -> Committed:
-        """The offset and its metadata."""
-        said = [self.rows, self.keys, self.run, self.query]
-        return Committed(self.epoch, json.dumps([*said, self.save] if self.save else said))
+    def text(self) -> str:
+        """What `read` reads."""
+        said = [self.epoch, self.rows, self.keys, self.run, self.query]
+        return json.dumps([*said, self.save] if self.save else said)
 
 
 NO_MARK = Mark(NO_EPOCH, 0, 0, "", "")
 
 
 class Claim(NamedTuple):
-    """The last claim of a group.
+    """The last claim of a name.
 
     ``tasks`` are those whose rows of ``epoch``, the last one of earlier runs, are committed.
     """
@@ -118,20 +112,18 @@ class Claim(NamedTuple):
     tasks: frozenset[int]
 
     @classmethod
-    def read(cls, found: Committed) -> "Claim":
-        """The claim that an offset and its metadata are."""
-        is_ready, run, query, slots, epoch, tasks = json.loads(found.metadata)
+    def read(cls, text: str) -> "Claim":
+        """The claim that a text is."""
+        number, is_ready, run, query, slots, epoch, tasks = json.loads(text)
         bits = int(tasks, 16)
-        return cls(
-            found.offset, is_ready, run, query, slots, epoch, frozenset(i for i in range(slots) if bits >> i & 1)
-        )
+        return cls(number, is_ready, run, query, slots, epoch, frozenset(i for i in range(slots) if bits >> i & 1))
 
     @property
-    def committed(self) -> Committed:
-        """The offset and its metadata."""
+    def text(self) -> str:
+        """What `read` reads."""
         tasks = f"{sum(1 << task for task in self.tasks):x}"
-        said = [self.is_ready, self.run, self.query, self.slots, self.epoch, tasks]
-        return Committed(self.number, json.dumps(said, separators=(",", ":")))
+        said = [self.number, self.is_ready, self.run, self.query, self.slots, self.epoch, tasks]
+        return json.dumps(said, separators=(",", ":"))
 
     def is_of(self, query_run: QueryRun, task: int) -> bool:
         """Whether the task may register."""
@@ -142,15 +134,14 @@ NO_CLAIM = Claim(0, False, "", "", 0, NO_EPOCH, frozenset())
 
 
 def read_marks(client: Mapping[str, str], query_run: QueryRun, tasks: range, *, is_stable: bool = True) -> list[Mark]:
-    """The last mark of each of the tasks; ``is_stable`` as in `committed`."""
-    found = committed(client, [query_run.slot(task) for task in tasks], is_stable=is_stable)
-    return [max(map(Mark.read, each), default=NO_MARK) for each in found]
+    """The last mark of each of the tasks; ``is_stable`` as in `marks_topic.read`."""
+    found = marks_topic.read(client, query_run, map(slot_at, tasks), is_stable=is_stable)
+    return [_mark_in(found, task) for task in tasks]
 
 
-def read_claim(client: Mapping[str, str], group: str, within_s: float = REQUEST_TIMEOUT_S) -> Claim:
-    """The last claim, as ``QueryRun.claim`` names its group."""
-    (found,) = committed(client, [group], within_s)
-    return max(map(Claim.read, found), default=NO_CLAIM)
+def read_claim(client: Mapping[str, str], query_run: QueryRun, within_s: float = REQUEST_TIMEOUT_S) -> Claim:
+    """The last claim."""
+    return _claim_in(marks_topic.read(client, query_run, [CLAIM_AT], within_s))
 
 
 def read_claim_and_mark(client: Mapping[str, str], query_run: QueryRun, task: int) -> tuple[Claim, Mark]:
@@ -158,14 +149,22 @@ def read_claim_and_mark(client: Mapping[str, str], query_run: QueryRun, task: in
 
     Who changes either behind this look has fenced the task's producer, which commits nothing then.
     """
-    claims, marks = committed(client, [query_run.claim, query_run.slot(task)])
-    return max(map(Claim.read, claims), default=NO_CLAIM), max(map(Mark.read, marks), default=NO_MARK)
+    found = marks_topic.read(client, query_run, [CLAIM_AT, slot_at(task)])
+    return _claim_in(found), _mark_in(found, task)
 
 
-def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: int, topic: str) -> Claim:
-    """The claim of this run, which is made where there is none; ``topic`` as `fenced` wants it.
+def _claim_in(found: Mapping[int, str]) -> Claim:
+    return Claim.read(found[CLAIM_AT]) if CLAIM_AT in found else NO_CLAIM
 
-    Raises `NameTaken`, and `NoAnswer` where others claim again and again.
+
+def _mark_in(found: Mapping[int, str], task: int) -> Mark:
+    return Mark.read(found[slot_at(task)]) if slot_at(task) in found else NO_MARK
+
+
+def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: int) -> Claim:
+    """The claim of this run, which is made where there is none.
+
+    Raises `NameTaken`, `MarksRefused`, and `NoAnswer` where others claim again and again.
     """
     deadline = time.monotonic() + CLAIM_WITHIN_S
     patience = _Patience()
@@ -174,23 +173,23 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
     last: KafkaException | None = None
     while time.monotonic() < deadline:
         try:
-            found = _readable_claim(client, query_run.claim)
+            found = _readable_claim(client, query_run)
             if found is None:
-                fenced(client, query_run.claim, topic)
+                fenced(client, query_run.claim, query_run.marks_topic)
             elif found.is_of(query_run, task):
                 check_epoch(query_run, found.epoch, epoch)
                 return found
             elif found.run != query_run.run and found.number != checked:
                 # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
                 # that begin at once one has announced it meanwhile, and the others leave it to that one.
-                expired = NO_CLAIM if found.number else _told_by_marks(client, query_run)
-                slots = max(found.slots, expired.slots)
-                _check(query_run, read_marks(client, query_run, range(slots), is_stable=False), epoch)
+                marks = _marks_of_all(client, query_run, found)
+                expired = NO_CLAIM if found.number else _told_by(marks)
+                _check(query_run, marks, epoch)
                 checked = found.number
             elif found.run == query_run.run and not found.is_ready and patience.has(found):
                 time.sleep(_PAUSE_S)
             else:
-                _Claimant(client, query_run, topic).claim(task, epoch, expired)
+                _Claimant(client, query_run, task).claim(epoch, expired)
         except KafkaException as error:
             if error.args[0].code() in _REFUSALS:
                 raise
@@ -215,10 +214,10 @@ class _Patience:
         return time.monotonic() < self._until
 
 
-def _readable_claim(client: Mapping[str, str], group: str) -> Claim | None:
+def _readable_claim(client: Mapping[str, str], query_run: QueryRun) -> Claim | None:
     """The claim; None where it is not to be read, because who was about to change it died or is slow."""
     try:
-        return read_claim(client, group, _ANNOUNCED_FOR_S)
+        return read_claim(client, query_run, _ANNOUNCED_FOR_S)
     except KafkaException:
         return None
 
@@ -232,75 +231,93 @@ def check_epoch(query_run: QueryRun, last: int, epoch: int) -> None:
         )
 
 
-def _check(query_run: QueryRun, marks: list[Mark], epoch: int) -> None:
+def _check(query_run: QueryRun, marks: Mapping[int, Mark], epoch: int) -> None:
     """Raises `NameTaken` where the marks are another query's, or later than ``epoch``."""
-    if others := [mark for mark in marks if mark != NO_MARK and mark.query != query_run.query]:
+    if others := [mark for mark in marks.values() if mark.query != query_run.query]:
         last = max(others)
         raise NameTaken(
             f"another query, {last.query}, has written by the name {query_run.group} (until its micro-batch "
             f"{last.epoch}): give this one a transactionGroup of its own"
         )
-    check_epoch(query_run, max(marks, default=NO_MARK).epoch, epoch)
+    check_epoch(query_run, max(marks.values(), default=NO_MARK).epoch, epoch)
 
 
-def _slots_for(task: int) -> int:
-    return 1 << task.bit_length()
+def slots_for(task: int) -> int:
+    """How many task numbers there is room for where one is wanted: few claims and partitions are made for more."""
+    return max(1 << task.bit_length(), SLOTS_MIN)
 
 
-def _told_by_marks(client: Mapping[str, str], query_run: QueryRun) -> Claim:
-    """The last claim, where it has expired: a run commits it only at its start, and may outlive it.
+def _marks_of_all(client: Mapping[str, str], query_run: QueryRun, claim: Claim) -> dict[int, Mark]:
+    """The marks that there are, by task number; one that a transaction may still change counts as it was.
 
     Tasks without rows have no mark, so that the last one is not to be found by asking for one after the other.
     """
-    listed = admin(client).list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
-    if listed.errors:
-        raise listed.errors[0]
-    prefix = query_run.slot_prefix
-    numbers = [each.group_id.removeprefix(prefix) for each in listed.valid if each.group_id.startswith(prefix)]
-    tasks = [int(number) for number in numbers if number.isdecimal()]
-    found = committed(client, map(query_run.slot, tasks), is_stable=False)
-    marks = [(Mark.read(at), task) for task, each in zip(tasks, found, strict=True) for at in each if Mark.is_one(at)]
+    tasks = range(marks_topic.slots(client, query_run))
+    marks = dict(zip(tasks, read_marks(client, query_run, tasks, is_stable=False), strict=True))
+    former = NO_GROUPS if claim.is_ready else former_groups(client, query_run)
+    return _with_former(marks, read_former(client, former.by_task, is_stable=False))
+
+
+def _with_former(marks: Mapping[int, Mark], former: Mapping[int, list[str]]) -> dict[int, Mark]:
+    """The last mark of each task number that has one, in either way."""
+    found = {task: [Mark.read(text) for text in texts] for task, texts in former.items()}
+    last = {task: max([marks.get(task, NO_MARK), *found.get(task, ())]) for task in {*marks, *found}}
+    return {task: mark for task, mark in sorted(last.items()) if mark != NO_MARK}
+
+
+def _told_by(marks: Mapping[int, Mark]) -> Claim:
+    """The last claim, where it has expired: a run commits it only at its start, and may outlive it."""
     if not marks:
         return NO_CLAIM
-    last, _ = max(marks)
-    slots = _slots_for(max(task for _, task in marks))
-    return Claim(NO_CLAIM.number, True, last.run, last.query, slots, NO_EPOCH, frozenset())
+    last = max(marks.values())
+    return Claim(NO_CLAIM.number, True, last.run, last.query, slots_for(max(marks)), NO_EPOCH, frozenset())
 
 
 class _Claimant:
-    """The holder of a claim's transactional id, until another one takes it."""
+    """The holder of a claim's transactional id, until another one takes it; ``task`` wants to write."""
 
-    def __init__(self, client: Mapping[str, str], query_run: QueryRun, topic: str) -> None:
+    def __init__(self, client: Mapping[str, str], query_run: QueryRun, task: int) -> None:
         self._client = client
         self._query_run = query_run
-        self._topic = topic
-        self._producer = fenced(client, query_run.claim, topic)
-        self._group_metadata = group_metadata(client, query_run.claim)
+        self._slots_min = slots_for(task)
+        marks_topic.make_room(client, query_run, self._slots_min)
+        self._producer = fenced(client, query_run.claim, query_run.marks_topic)
+        self._group_metadata = marks_topic.group_metadata(client, query_run)
 
-    def claim(self, task: int, epoch: int, expired: Claim) -> None:
-        """Announce, fence, and say which rows are there; or have room for ``task`` in what is claimed.
+    def claim(self, epoch: int, expired: Claim) -> None:
+        """Announce, fence, and say which rows are there; or have room for the task in what is claimed.
 
         ``expired`` is the last claim, where there is none to be read.
         """
         client, query_run = self._client, self._query_run
-        found = max(read_claim(client, query_run.claim), expired)
-        slots = max(found.slots, SLOTS_MIN, _slots_for(task))
+        last_claim = read_claim(client, query_run)
+        former = NO_GROUPS if last_claim.is_ready else former_groups(client, query_run)
+        found = max(last_claim, expired)
+        used = range(max(found.slots, former.slots))
+        slots = max(len(used), self._slots_min)
+        marks_topic.make_room(client, query_run, slots)
         if found.is_ready and (found.run, found.query) == (query_run.run, query_run.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return
         announced = Claim(found.number + 1, False, query_run.run, query_run.query, slots, NO_EPOCH, frozenset())
         self._commit(announced)
-        _fence(client, query_run, range(found.slots), self._topic)
-        marks = read_marks(client, query_run, range(found.slots))
+        delete_groups(client, former.others)
+        _fence(client, query_run, used)
+        marks = dict(enumerate(read_marks(client, query_run, used)))
+        marks = _with_former(marks, read_former(client, former.by_task, is_stable=True))
         _check(query_run, marks, epoch)
-        earlier = {at: mark for at, mark in enumerate(marks) if mark != NO_MARK and mark.run != query_run.run}
+        earlier = {task: mark for task, mark in marks.items() if mark.run != query_run.run}
         last = max((mark.epoch for mark in earlier.values()), default=NO_EPOCH)
-        tasks = frozenset(at for at, mark in earlier.items() if mark.epoch == last)
-        self._commit(announced._replace(number=announced.number + 1, is_ready=True, epoch=last, tasks=tasks))
+        tasks = frozenset(task for task, mark in earlier.items() if mark.epoch == last)
+        taken_over = {task: marks[task] for task in former.by_task if task in marks}
+        ready = announced._replace(number=announced.number + 1, is_ready=True, epoch=last, tasks=tasks)
+        self._commit(ready, taken_over)
+        delete_groups(client, [former.by_task[task] for task in taken_over])
 
-    def _commit(self, claim: Claim) -> None:
+    def _commit(self, claim: Claim, marks: Mapping[int, Mark] = MappingProxyType({})) -> None:
+        texts = {CLAIM_AT: claim.text, **{slot_at(task): mark.text for task, mark in marks.items()}}
         self._producer.begin_transaction()
-        send_offset(self._producer, self._group_metadata, self._topic, claim.committed)
+        marks_topic.send(self._producer, self._group_metadata, self._query_run, texts)
         answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
 
 
@@ -327,7 +344,7 @@ def fenced(
     return producer
 
 
-def _fence(client: Mapping[str, str], query_run: QueryRun, tasks: range, topic: str) -> None:
+def _fence(client: Mapping[str, str], query_run: QueryRun, tasks: range) -> None:
     with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
-        for _ in pool.map(lambda task: fenced(client, query_run.slot(task), topic), tasks):
+        for _ in pool.map(lambda task: fenced(client, query_run.slot(task), query_run.marks_topic), tasks):
             pass

@@ -4,18 +4,13 @@ Owns the patience with librdkafka, one admin client per cluster and process, and
 errors are errors: an offset that could not be read is not an offset that is not there.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -24,14 +19,9 @@ from pybroker.pipeline.topics.logins import admin_client
 # Half of what a look for new records has (`directory`): Spark repeats a task that fails, but no look that does.
 REQUEST_TIMEOUT_S = 30.0
 NO_ANSWER_S = REQUEST_TIMEOUT_S + 10
-# librdkafka does not look at the timeout that it is given for a transaction's offsets (its issue 5456): where the
-# group's coordinator dies meanwhile it may wait for ever.  With a broker it takes milliseconds; a task that is given up
-# is retried.
-OFFSETS_SENT_WITHIN_S = 20.0
 
 T = TypeVar("T")
 
-_ASKED_AT_ONCE = 16
 _PAUSE_S = 0.05
 # A group's coordinator is about to be another broker, or has just become it.
 _ELSEWHERE = frozenset(
@@ -39,15 +29,11 @@ _ELSEWHERE = frozenset(
 )
 
 
+_log = logging.getLogger(__name__)
+
+
 class NoAnswer(RuntimeError):
     """The client library did not come back; the task is to be run again in another process."""
-
-
-class Committed(NamedTuple):
-    """An offset of a group and its metadata."""
-
-    offset: int
-    metadata: str
 
 
 def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_ANSWER_S) -> None:
@@ -73,13 +59,6 @@ def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_AN
             errors.clear()
 
 
-def send_offset(producer: Producer, group: object, topic: str, at: Committed) -> None:
-    """Have an offset of a group, whose metadata ``group`` is, be part of the producer's transaction."""
-    offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
-    arguments = ([offset], group, REQUEST_TIMEOUT_S)
-    answered(producer.send_offsets_to_transaction, *arguments, within_s=OFFSETS_SENT_WITHIN_S)
-
-
 def admin(client: Mapping[str, str]) -> AdminClient:
     """This process's admin client of a cluster; raises `LoginRefused`."""
     key = tuple(sorted(client.items()))
@@ -89,23 +68,18 @@ def admin(client: Mapping[str, str]) -> AdminClient:
     return _admins[key]
 
 
+def delete_groups(client: Mapping[str, str], names: Collection[str]) -> None:
+    """Delete groups of marks that have done their work; one that stays is a warning."""
+    for name, future in admin(client).delete_consumer_groups([*names]).items() if names else ():
+        try:
+            future.result(REQUEST_TIMEOUT_S)
+        except (KafkaException, TimeoutError) as error:
+            _log.warning("the marks of group %s stay until they expire: %s", name, error or "no answer")
+
+
 def close_idle() -> None:
     """Let go of this process's admin client, which would look for its cluster for ever."""
     _admins.clear()
-
-
-def committed(
-    client: Mapping[str, str], groups: Iterable[str], within_s: float = REQUEST_TIMEOUT_S, *, is_stable: bool = True
-) -> list[list[Committed]]:
-    """Each group's offsets in first partitions; ``is_stable``: none of them one that a transaction may still change.
-
-    Raises `KafkaException` for what could not be read: _TIMED_OUT where such a transaction does not end.
-    """
-    first = [ClientTopicPartition(topic, 0) for topic in admin(client).list_topics(timeout=REQUEST_TIMEOUT_S).topics]
-    settings = {**connection(client), "isolation.level": "read_committed" if is_stable else "read_uncommitted"}
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        read = list(pool.map(lambda group: offsets_of(settings, group, first, within_s), groups))
-    return [[Committed(at.offset, at.metadata or "") for at in each] for each in read]
 
 
 def offsets_of(
@@ -123,23 +97,13 @@ def offsets_of(
         return []
     consumer = Consumer({**settings, "group.id": group})
     try:
-        found = _once_coordinated(lambda left_s: consumer.committed(list(partitions), left_s), within_s)
+        found = once_coordinated(lambda left_s: consumer.committed(list(partitions), left_s), within_s)
     finally:
         consumer.close()
     for at in found:
         if at.error is not None:
             raise KafkaException(at.error)
     return [at for at in found if at.offset >= 0]
-
-
-def commit_offset(client: Mapping[str, str], group: str, topic: str, at: Committed) -> None:
-    """Commit an offset of a group, outside of any transaction; raises `NoAnswer` and `KafkaException`."""
-    offset = ClientTopicPartition(topic, 0, at.offset, metadata=at.metadata)
-    consumer = committing_consumer(client, group, REQUEST_TIMEOUT_S)
-    try:
-        _once_coordinated(lambda left_s: commit_by(consumer, [offset], left_s), REQUEST_TIMEOUT_S)
-    finally:
-        consumer.close()
 
 
 def committing_consumer(client: Mapping[str, str], group: str, within_s: float) -> Consumer:
@@ -166,7 +130,7 @@ def commit_by(consumer: Consumer, offsets: list[ClientTopicPartition], within_s:
             raise KafkaException(each.error)
 
 
-def _once_coordinated(call: Callable[[float], T], within_s: float) -> T:
+def once_coordinated(call: Callable[[float], T], within_s: float) -> T:
     """What the call, which is told how many seconds are left, returns when the group's coordinator is found."""
     deadline = time.monotonic() + within_s
     while True:
@@ -176,14 +140,6 @@ def _once_coordinated(call: Callable[[float], T], within_s: float) -> T:
             if error.args[0].code() not in _ELSEWHERE or time.monotonic() > deadline:
                 raise
         time.sleep(_PAUSE_S)
-
-
-def group_metadata(client: Mapping[str, str], group: str) -> Any:
-    """What a producer needs to commit offsets of a group that nobody has joined."""
-    consumer = Consumer({**connection(client), "group.id": group})
-    found = consumer.consumer_group_metadata()
-    consumer.close()
-    return found
 
 
 _PRODUCERS_ALONE = frozenset(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import OffsetSpec
 
 from pybroker.pipeline.topics.questions import Questions
@@ -81,6 +82,11 @@ class Directory:
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each ends: for committed reads the last stable offset, else the high watermark."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where those that are there end, what open transactions have written counted in."""
+        specs = dict.fromkeys(partitions, OffsetSpec.latest())
+        return self._questions.offsets_left(specs, isolation=IsolationLevel.READ_UNCOMMITTED)[0]
 
     def starts(self, partitions: Iterable[TopicPartition], bound: Bound) -> dict[TopicPartition, int]:
         """Where ``bound`` begins in each; raises `NoOffset`."""

@@ -127,15 +127,23 @@ class Questions:
         return found
 
     def offsets_left(
-        self, specs: Mapping[TopicPartition, Any], within_s: float | None = None
+        self,
+        specs: Mapping[TopicPartition, Any],
+        within_s: float | None = None,
+        *,
+        isolation: IsolationLevel | None = None,
     ) -> tuple[dict[TopicPartition, int], Collection[TopicPartition]]:
-        """Offsets of the partitions that are there, and which are not; one request per leader."""
+        """Offsets of the partitions that are there, and which are not; one request per leader.
+
+        ``isolation`` is the client's where it is None.
+        """
         if not specs:
             return {}, ()
+        level = self._isolation if isolation is None else isolation
 
         def ask(partitions: Collection[TopicPartition], within_s: float) -> Mapping[TopicPartition, _OffsetAnswer]:
             asked = {ClientTopicPartition(*at): specs[at] for at in partitions}
-            futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=within_s)
+            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=within_s)
             return {TopicPartition(at.topic, at.partition): partial(_found, each) for at, each in futures.items()}
 
         found, failed = self._answers(specs.keys(), ask, _is_there, lambda at: f"leader of {at}", within_s)

@@ -23,13 +23,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pybroker.pipeline.topics.admission import available, limited
+from pybroker.pipeline.topics.planned_ids import PlannedIds, told_apart
 from pybroker.pipeline.topics.ranges import OffsetRange, divide
 from pybroker.pipeline.topics.source_options import ByOffset, SourceOptions
 from pybroker.pipeline.topics.topic_partitions import (
     Offsets,
     OffsetTree,
     TopicPartition,
-    ids_of_tree,
     listed,
     offsets_of_tree,
     tree_of_offsets,
@@ -135,6 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._tasks = _Tasks(options, schema)
         self._opened: Directory | None = None
+        self._planned_ids = PlannedIds()
         self._newest: dict[TopicPartition, int] | None = None
         # The end of a query that reads what is there and ends, and its topics' ids; ``None`` for one that goes on.
         self._available_now: tuple[dict[TopicPartition, int], dict[str, str]] | None = None
@@ -150,8 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """For tasks: what is open stays with the driver."""
-        return {**self.__dict__, "_opened": None}
+        """For tasks: what is open, and what is known of offsets, stays with the driver."""
+        return {**self.__dict__, "_opened": None, "_planned_ids": PlannedIds()}
 
     def initialOffset(self) -> OffsetTree:
         """Where a new query starts."""
@@ -161,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = directory.starts(topic_partitions, self._tasks.options.starting)
         if isinstance(self._tasks.options.starting, ByOffset):
             _check_order(starts, directory.latest(starts))
-        return tree_of_offsets(starts, ids)
+        return self._planned_ids.give(starts, ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What ``maxOffsetsPerTrigger`` says; the minimum is looked at with either limit, for one can be told."""
@@ -174,18 +175,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetTree:
         """Where the next micro-batch ends; ``start`` itself where none is due."""
-        starts = offsets_of_tree(start)
-        ends, ids = self._ends(starts, ids_of_tree(start))
+        starts, known_ids = offsets_of_tree(start), self._planned_ids.of(start)
+        ends, ids = self._ends(starts, known_ids)
         self._newest = ends
-        if isinstance(limit, ReadAllAvailable):
-            return tree_of_offsets(ends, ids)
-        begun = self._begun(starts, ends, made_anew(ids_of_tree(start), ids))
-        ends = {at: offset for at, offset in ends.items() if at in begun}
-        if self._is_too_early(begun, ends):
-            return start
-        if isinstance(limit, ReadMaxRows):
-            ends = limited(begun, ends, limit.max_rows)
-        return tree_of_offsets(ends, ids)
+        anew = made_anew(known_ids, ids)
+        if not isinstance(limit, ReadAllAvailable):
+            begun = self._begun(starts, ends, anew)
+            ends = {at: offset for at, offset in ends.items() if at in begun}
+            if self._is_too_early(begun, ends):
+                return start
+            if isinstance(limit, ReadMaxRows):
+                ends = limited(begun, ends, limit.max_rows)
+        return self._planned_ids.give(told_apart(starts, ends, anew), ids)
 
     def reportLatestOffset(self) -> OffsetTree | None:
         """The ends that the last look found, for the query's progress."""
@@ -198,18 +199,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch."""
         starts, ends = offsets_of_tree(start), offsets_of_tree(end)
+        known_ids, planned_ids = self._planned_ids.of(start), self._planned_ids.of(end)
         if gone := starts.keys() - ends.keys():
             self._tell_loss(f"{listed(gone)} are gone, with what was not read of them")
         if self._newest is None:
-            ends = self._still_there(starts, ends, ids_of_tree(end))
-        begun = self._begun(starts, ends, made_anew(ids_of_tree(start), ids_of_tree(end)))
+            ends = self._still_there(starts, ends, planned_ids)
+        ids = dict(planned_ids)
+        if unknown := {at.topic for at in ends} - ids.keys():  # an earlier run has planned it
+            ids |= self._directory.topic_ids(unknown)
+            self._planned_ids.give(offsets_of_tree(end), ids)
+        begun = self._begun(starts, ends, made_anew(known_ids, ids))
         for at in sorted(begun.keys() - starts.keys()):
             if begun[at] > 0:
                 self._tell_loss(f"{at} is new and begins at {begun[at]}: what was before is lost")
-        ids = ids_of_tree(end)
-        if unknown := {at.topic for at in ends} - ids.keys():  # of a checkpoint of an older version
-            ids |= self._directory.topic_ids(unknown)
-        same = ids_of_tree(start).keys() & ids_of_tree(end).keys()
+        same = known_ids.keys() & planned_ids.keys()
         return self._tasks.divided(iter(self._ranges(begun, ends, same, ids)))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -256,10 +259,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s", missing)
             return dict(starts), dict(known_ids)
         anew = made_anew(known_ids, ids)
+        same = known_ids.keys() | self._open_behind(starts, ends, known_ids)
         for at in sorted(ends.keys() & starts.keys()):
             if at.topic in anew:
                 self._tell_loss(f"{at} was made anew: what was not read of the former one is lost")
-            elif ends[at] < starts[at] and at.topic in known_ids:
+            elif ends[at] < starts[at] and at.topic in same:
                 self._tell_behind(at, ends[at], starts[at])
                 # What is behind the position is read when the end has passed it, and nothing twice.
                 ends[at] = starts[at]
@@ -270,6 +274,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._is_available_now:
             self._available_now = ends, ids
         return ends, ids
+
+    def _open_behind(self, starts: Offsets, ends: Offsets, known_ids: Collection[str]) -> set[str]:
+        """The topics without a known id that go on to where they were read, behind a transaction that is open."""
+        behind = [at for at in ends.keys() & starts.keys() if ends[at] < starts[at] and at.topic not in known_ids]
+        return {at.topic for at, end in self._directory.high_watermarks(behind).items() if end >= starts[at]}
 
     def _known(self) -> frozenset[TopicPartition]:
         """The partitions that there are, where some may be missing."""

@@ -1,12 +1,13 @@
 """What the options of a write say.
 
-Owns names and defaults: those of Spark's Kafka connector, and ``transactionGroup``, ``epoch`` and ``deterministic``,
-which are ours.
+Owns names and defaults: those of Spark's Kafka connector, and ``transactionGroup``, ``marksTopic``, ``epoch`` and
+``deterministic``, which are ours.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pybroker.pipeline.topics.answers import MARKS_TOPIC
 from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 
@@ -18,6 +19,7 @@ OPTIONS = (
     "topic",
     "includeHeaders",
     "transactionGroup",
+    "marksTopic",
     "epoch",
     "deterministic",
 )
@@ -36,6 +38,7 @@ class SinkOptions:
     client: ClientSettings
     topic: str | None
     group: str | None
+    marks_topic: str
     epoch: int | None
     is_deterministic: bool
 
@@ -55,6 +58,8 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
             {
                 TRANSACTION_TIMEOUT: str(TRANSACTION_TIMEOUT_DEFAULT_MS),
                 "linger.ms": "20",
+                # As Java's clients do, so that a key's records stay in one partition whoever writes them.
+                "partitioner": "murmur2_random",
                 "batch.num.messages": "100000",
                 "queue.buffering.max.messages": "500000",
                 "queue.buffering.max.kbytes": "65536",
@@ -63,6 +68,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         ),
         topic=values.text("topic") or None,
         group=group,
+        marks_topic=values.text("marksTopic") or MARKS_TOPIC,
         epoch=epoch,
         is_deterministic=values.flag("deterministic", default=True),
     )

@@ -1,13 +1,12 @@
 """Partitions and their offsets, and the JSON in which options and checkpoints name them.
 
 Owns the forms ``{"topic": [0, 1]}`` and ``{"topic": {"0": 23}}``, which are those of Spark's Kafka connector (its class
-JsonUtils), so that options can be taken over as they are.  Beside its partitions a topic of a checkpoint has its id
-(KIP-516): ``{"topic": {"0": 23, "id": "Zm9v…"}}``.
+JsonUtils), so that options and checkpoints can be taken over as they are, by either from the other.  In a checkpoint of
+an earlier version a topic has its id (KIP-516) beside its partitions: ``{"topic": {"0": 23, "id": "Zm9v…"}}``.
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 
@@ -22,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, int]
-OffsetTree: TypeAlias = dict[str, dict[str, int | str]]
+OffsetTree: TypeAlias = dict[str, dict[str, int]]
 
 _ID = "id"
 
@@ -55,17 +54,15 @@ def offsets_of_tree(tree: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartitio
 
 
 def ids_of_tree(tree: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The ids that a checkpoint's topics have; of one that an older version wrote, none."""
+    """The ids that topics have in a checkpoint of an earlier version; in any other they have none."""
     return {topic: str(partitions[_ID]) for topic, partitions in tree.items() if _ID in partitions}
 
 
-def tree_of_offsets(offsets: Offsets, ids: Mapping[str, str] = MappingProxyType({})) -> OffsetTree:
-    """What `offsets_of_tree` and `ids_of_tree` read, in the order of topics and partitions."""
+def tree_of_offsets(offsets: Offsets) -> OffsetTree:
+    """What `offsets_of_tree` reads, in the order of topics and partitions."""
     tree: OffsetTree = {}
     for topic_partition in sorted(offsets):
         tree.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[topic_partition]
-    for topic in tree.keys() & ids.keys():
-        tree[topic][_ID] = ids[topic]
     return tree
 
 

@@ -3,10 +3,10 @@
 Owns the protocol by which a task that runs again, after the death of itself, of the driver or of the broker, finds that
 its rows have been committed, and does nothing:
 
-- Each task number of a write has a transactional id and a consumer group, both named by it.  To begin, the producer is
-  registered anew, which ends what an earlier attempt left open and fences whoever still writes there.
-- Then the group's offset is read: the mark, the last epoch that was committed.  Where it is this one, nothing is to do.
-- The rows, and the epoch as an offset of the group, become visible by one commit.
+- Each task number of a write has a transactional id, which is named by it, and a partition of `marks_topic`.  To begin,
+  the producer is registered anew, which ends what an earlier attempt left open and fences whoever still writes there.
+- Then the mark is read, the last epoch that was committed.  Where it is this one, nothing is to do.
+- The rows and the mark become visible by one commit.
 
 Invariants: the mark moves with the rows or not at all.  A producer that this process keeps for the next epoch needs no
 look at the mark: whoever committed that epoch would have fenced it.  It is kept for one run of the query, because a
@@ -37,6 +37,7 @@ from zlib import crc32
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from pybroker.pipeline.topics import marks_topic
 from pybroker.pipeline.topics.answers import Outcome, QueryRun, Written
 from pybroker.pipeline.topics.claims import (
     NO_CLAIM,
@@ -48,18 +49,10 @@ from pybroker.pipeline.topics.claims import (
     fenced,
     read_claim_and_mark,
     read_marks,
+    slots_for,
 )
-from pybroker.pipeline.topics.client_calls import (
-    REQUEST_TIMEOUT_S,
-    Committed,
-    NoAnswer,
-    admin,
-    answered,
-    commit_offset,
-    committed,
-    group_metadata,
-    send_offset,
-)
+from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, answered, delete_groups
+from pybroker.pipeline.topics.marks_topic import DECISION_AT, slot_at
 from pybroker.pipeline.topics.process_end import put_off_for
 from pybroker.pipeline.topics.rows import ProducerRecord, records
 from pybroker.pipeline.topics.sink_options import TRANSACTION_TIMEOUT
@@ -77,6 +70,8 @@ _DECISION_POLL_S = 0.05
 # Said by a task whose rows are there already; who reads logs counts them.
 SKIPPED = "was committed by an earlier attempt: skipped"
 HELD = "is held back until the driver has seen how the micro-batch is divided"
+
+_NO_DECISION = '[-1, "", false]'
 
 _log = logging.getLogger(__name__)
 
@@ -117,8 +112,8 @@ class Write(NamedTuple):
 def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of ``batches`` unless they are there.
 
-    Raises `RowsChanged`, `SecondWrite`, `NameTaken`, `Overtaken`, `NotDelivered`, `TransactionTimedOut`, `NoAnswer`,
-    ValueError for a row that is no record, and librdkafka's `KafkaException`.
+    Raises `RowsChanged`, `SecondWrite`, `NameTaken`, `Overtaken`, `MarksRefused`, `NotDelivered`,
+    `TransactionTimedOut`, `NoAnswer`, ValueError for a row that is no record, and librdkafka's `KafkaException`.
     """
     key = (*sorted(write.client.items()), write.query_run, task)
     slot = _idle.pop(key, None)
@@ -129,7 +124,7 @@ def write_epoch(write: Write, task: int, epoch: int, batches: Iterable[pa.Record
     first = next((batch for batch in rows if batch.num_rows), None)
     if first is None:
         return Written(task, 0, Outcome.EMPTY, write.query_run, epoch)
-    slot = slot or SlotWriter(write, task, epoch, _topic(first, write.topic))
+    slot = slot or SlotWriter(write, task, epoch)
     written = slot.write(write, epoch, _chain(first, rows))
     if written.outcome is not Outcome.HELD:
         _idle[key] = slot
@@ -151,8 +146,8 @@ def decide(write: Write, written: Sequence[Written | None]) -> None:
     lost = before - {each.task for each in said if each.outcome in wanted}
     if held:
         first = held[0]
-        decision = Committed(first.epoch, json.dumps([first.query_run.run, not lost]))
-        commit_offset(write.client, first.query_run.decisions, first.topic, decision)
+        decision = json.dumps([first.epoch, first.query_run.run, not lost])
+        marks_topic.commit(write.client, first.query_run, DECISION_AT, decision)
     if lost:
         raise RowsChanged(
             f"rows of task {min(lost)} of micro-batch {said[0].epoch} are committed, and this run, whose tasks are "
@@ -173,10 +168,8 @@ def _await_marks(write: Write, held: Sequence[Written]) -> None:
     left = {each.task for each in held}
     query_run, epoch = held[0].query_run, held[0].epoch
     while left:
-        for task in sorted(left):
-            (mark,) = read_marks(write.client, query_run, range(task, task + 1), is_stable=False)
-            if (mark.epoch, mark.run) == (epoch, query_run.run):
-                left.discard(task)
+        marks = read_marks(write.client, query_run, range(max(left) + 1), is_stable=False)
+        left = {task for task in left if (marks[task].epoch, marks[task].run) != (epoch, query_run.run)}
         if left and time.monotonic() > deadline:
             raise NoAnswer(
                 f"rows of tasks {sorted(left)} of micro-batch {epoch} were held back, and lost: with their processes, "
@@ -186,18 +179,9 @@ def _await_marks(write: Write, held: Sequence[Written]) -> None:
             time.sleep(_DECISION_POLL_S)
 
 
-def forget(write: Write, tasks: Iterable[int]) -> None:
-    """Delete the marks of a write that is over; its rows are there, and marks that stay expire like any offsets."""
-    names = [write.query_run.slot(task) for task in tasks]
-    for name, future in admin(write.client).delete_consumer_groups(names).items() if names else ():
-        try:
-            future.result(REQUEST_TIMEOUT_S)
-        except (KafkaException, TimeoutError) as error:
-            _log.warning("the marks of group %s stay until they expire: %s", name, error or "no answer")
-
-
-def _topic(batch: pa.RecordBatch, topic: str | None) -> str:
-    return next(records(batch.slice(0, 1), topic)).topic
+def forget(write: Write) -> None:
+    """Delete the marks of a write that is over: its rows are there."""
+    delete_groups(write.client, [write.query_run.marks])
 
 
 def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -227,20 +211,21 @@ class _Count:
 class SlotWriter:
     """The producer of a task number."""
 
-    def __init__(self, write: Write, task: int, epoch: int, topic: str) -> None:
-        """Register for ``epoch``; ``topic`` as `fenced` wants it."""
+    def __init__(self, write: Write, task: int, epoch: int) -> None:
+        """Register for ``epoch``."""
         self._write = write
         self._task = task
-        self._topic = topic
         self._refused: str | None = None
         self._begun_s = 0.0
         client, query_run = write.client, write.query_run
-        if not write.is_single:
-            claimed(client, query_run, task, epoch, topic)
+        if write.is_single:
+            marks_topic.make_room(client, query_run, slots_for(task))
+        else:
+            claimed(client, query_run, task, epoch)
         # Ends an earlier attempt's transaction, so that the mark read behind it is the last one.
-        self._producer = fenced(client, query_run.slot(task), topic, self._on_delivery)
+        self._producer = fenced(client, query_run.slot(task), query_run.marks_topic, self._on_delivery)
         self._claim, self._mark = self._found_after_registration()
-        self._group_metadata = group_metadata(client, query_run.slot(task))
+        self._group_metadata = marks_topic.group_metadata(client, query_run)
 
     @property
     def epoch(self) -> int:
@@ -302,7 +287,7 @@ class SlotWriter:
         return claim, mark
 
     def _written(self, rows: int, outcome: Outcome, epoch: int, before: frozenset[int]) -> Written:
-        return Written(self._task, rows, outcome, self._write.query_run, epoch, self._topic, before)
+        return Written(self._task, rows, outcome, self._write.query_run, epoch, before)
 
     def _skip(self, epoch: int, batches: Iterable[pa.RecordBatch], before: frozenset[int]) -> Written:
         count = _Count()
@@ -336,7 +321,7 @@ class SlotWriter:
                     self._look()
         query_run = self._write.query_run
         mark = Mark(epoch, count.rows, count.keys, query_run.run, query_run.query, self._write.save)
-        send_offset(self._producer, self._group_metadata, self._topic, mark.committed)
+        marks_topic.send(self._producer, self._group_metadata, query_run, {slot_at(self._task): mark.text})
         return mark
 
     def _await_decision(self, epoch: int) -> None:
@@ -345,13 +330,11 @@ class SlotWriter:
         while time.monotonic() < deadline:
             time.sleep(_DECISION_POLL_S)
             try:
-                (found,) = committed(write.client, [write.query_run.decisions])
-                # By a column ``topic`` each run may have left its last one in another topic.
-                decided = [json.loads(each.metadata) for each in found if each.offset == epoch]
-                decisions = [is_as_it_was for run, is_as_it_was in decided if run == write.query_run.run]
-                if not decisions:
+                found = marks_topic.read(write.client, write.query_run, [DECISION_AT])
+                decided, run, is_as_it_was = json.loads(found.get(DECISION_AT, _NO_DECISION))
+                if (decided, run) != (epoch, write.query_run.run):
                     continue
-                if decisions[0]:
+                if is_as_it_was:
                     answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
                 else:
                     self._abort()

@@ -84,9 +84,9 @@ class BatchWriter(DataSourceArrowWriter):
         from pybroker.pipeline.topics.transactions import forget
 
         _decide(self._options, messages)
-        if self._options.epoch is None:
-            written = [each.written for each in messages if isinstance(each, TaskWritten) and each.written.rows]
-            forget(self._of(_NO_QUERY, self._name), [each.task for each in written])
+        is_written = any(isinstance(each, TaskWritten) and each.written.rows for each in messages)
+        if self._options.epoch is None and is_written:
+            forget(self._of(_NO_QUERY, self._name))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What tasks had committed stays, as with every write to Kafka that fails."""
@@ -147,7 +147,7 @@ def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") 
 
     return Write(
         options.client,
-        QueryRun(group, query, run),
+        QueryRun(group, query, run, options.marks_topic),
         options.topic,
         is_deterministic=options.is_deterministic,
         is_single=query == _NO_QUERY and options.epoch is None,

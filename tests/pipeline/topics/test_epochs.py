@@ -77,13 +77,11 @@ class Sink:
         transactions.decide(self.of(**of), written)
         return [str(each.outcome) for each in written]
 
-    def lose_claim(self, client: dict[str, Any] | None = None) -> None:
-        """As by its expiration; ``client`` is who may do that."""
-        from confluent_kafka.admin import AdminClient
+    def lose_claim(self) -> None:
+        """As by its expiration."""
+        from pybroker.pipeline.topics import marks_topic
 
-        claim = self.of().query_run.claim
-        admin = AdminClient(client or {"bootstrap.servers": self.bootstrap})
-        admin.delete_consumer_groups([claim])[claim].result(30)
+        marks_topic.commit(self.client, self.of().query_run, marks_topic.CLAIM_AT, "")
 
     def committed(self) -> list[str]:
         """What is in the topic."""
@@ -116,7 +114,7 @@ def test_a_query_that_is_started_again_does_not_write_by_a_producer_of_its_forme
     from pybroker.pipeline.topics import transactions
 
     sink.write(0, ["a"], run="first")
-    transactions.SlotWriter(sink.of(run="second"), 0, 1, sink.topic)  # in another process, meanwhile
+    transactions.SlotWriter(sink.of(run="second"), 0, 1)  # in another process, meanwhile
     sink.write(1, ["b"], run="second")
     assert sink.committed() == ["a", "b"]
 
@@ -338,14 +336,31 @@ def test_a_run_whose_own_claim_has_expired_renews_it_and_fences_none_of_its_task
     assert sorted(sink.committed()) == ["a", "b", "c"]
 
 
-def test_a_group_that_has_a_tasks_name_and_no_mark_is_none_of_a_query(sink: Sink) -> None:
-    from pybroker.pipeline.topics import client_calls
+def test_one_group_has_all_marks_of_a_query_and_no_lag(sink: Sink) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    Sink(sink.bootstrap, topic=sink.topic).write(0, ["a"])
-    group = sink.of().query_run.slot(2_000_000)
-    client_calls.commit_offset(sink.client, group, sink.topic, client_calls.Committed(3, ""))
-    assert sink.write(0, ["b"]) == 1
-    assert sink.committed() == ["a", "b"]
+    sink.attempt(0, ["b"], task=1, run="first")
+    sink.run_epoch(0, [["a"], ["b"], ["c"]], run="second", anew=True)
+    for epoch in range(1, 4):
+        sink.run_epoch(epoch, [["d", "e"], ["f"], []], run="second")
+    admin = AdminClient({"bootstrap.servers": sink.bootstrap})
+    groups = [each.group_id for each in admin.list_consumer_groups().result(30).valid]
+    assert [name for name in groups if name.startswith(sink.group)] == [f"{sink.group}-marks"]
+    asked = [ConsumerGroupTopicPartitions(f"{sink.group}-marks")]
+    (future,) = admin.list_consumer_group_offsets(asked).values()
+    offsets = {(at.topic, at.partition): at.offset for at in future.result(30).topic_partitions}
+    latest: Any = OffsetSpec.latest
+    ends = admin.list_offsets({at: latest() for at in future.result(30).topic_partitions})
+    assert len(offsets) == 5  # the claim, the decision and three tasks
+    assert offsets == {(at.topic, at.partition): end.result(30).offset for at, end in ends.items()}
+
+
+def test_a_task_number_that_has_no_partition_is_given_one(sink: Sink) -> None:
+    sink.attempt(0, ["a"])
+    sink.attempt(0, ["b"], task=130)
+    assert sink.run_epoch(0, [["a"]] + [[]] * 129 + [["b"]], run="next", anew=True)[::130] == ["found", "found"]
+    assert sorted(sink.committed()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("slow", ["_fence", "read_marks"])
@@ -369,7 +384,7 @@ def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_tak
     monkeypatch.setattr(claims, "_ANNOUNCED_FOR_EACH_SLOT_S", 0.5)
     query_run = sink.of(run="second").query_run
     with ThreadPoolExecutor() as pool:
-        tasks = [pool.submit(claims.claimed, sink.client, query_run, task, 1, sink.topic) for task in range(5)]
+        tasks = [pool.submit(claims.claimed, sink.client, query_run, task, 1) for task in range(5)]
     assert {each.result().run for each in tasks} == {"second"}
 
 
@@ -390,15 +405,12 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
     assert sorted(sink.committed()) == ["a", "b"]
 
 
-def test_a_decision_of_another_run_in_another_topic_hides_none(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a column ``topic`` a run's first row, and so its decision, may be in another topic than the last run's."""
-    from pybroker.pipeline.topics import client_calls, transactions
+def test_a_decision_of_another_run_decides_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybroker.pipeline.topics import marks_topic, transactions
 
-    other = Sink(sink.bootstrap)
-    other.write(0, ["elsewhere"])
-    decided = client_calls.Committed(0, '["third", true]')
-    client_calls.commit_offset(sink.client, sink.of().query_run.decisions, other.topic, decided)
     sink.attempt(0, ["b"], task=1, run="first")
+    decided = '[0, "third", false]'
+    marks_topic.commit(sink.client, sink.of().query_run, marks_topic.DECISION_AT, decided)
     monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 5.0)
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
     assert sorted(sink.committed()) == ["a", "b"]
@@ -422,22 +434,21 @@ def test_as_many_rows_of_other_keys_are_told(sink: Sink) -> None:
 
 def test_a_mark_that_cannot_be_read_is_not_taken_for_none(sink: Sink) -> None:
     from confluent_kafka import KafkaError, KafkaException, Producer
-    from confluent_kafka import TopicPartition as ClientTopicPartition
 
-    from pybroker.pipeline.topics import client_calls
+    from pybroker.pipeline.topics import marks_topic
 
     sink.write(0, ["a"])
-    group = f"{sink.group}-0"
+    query_run, at = sink.of().query_run, marks_topic.slot_at(0)
     other = Producer({"bootstrap.servers": sink.bootstrap, "transactional.id": f"other-{uuid4()}"})
     other.init_transactions(30)
     other.begin_transaction()
-    at = ClientTopicPartition(sink.topic, 0, 7, metadata='[1,0,"r","q"]')
-    other.send_offsets_to_transaction([at], client_calls.group_metadata(sink.client, group), 30)
+    group = marks_topic.group_metadata(sink.client, query_run)
+    marks_topic.send(other, group, query_run, {at: '[7,1,0,"r","q"]'})
     with pytest.raises(KafkaException) as found:
-        client_calls.committed(sink.client, [group], within_s=0.1)
+        marks_topic.read(sink.client, query_run, [at], within_s=0.1)
     assert found.value.args[0].code() == KafkaError._TIMED_OUT
     other.abort_transaction(30)
-    assert [[each.offset for each in marks] for marks in client_calls.committed(sink.client, [group])] == [[0]]
+    assert marks_topic.read(sink.client, query_run, [at])[at].startswith("[0,")
 
 
 def test_a_mark_is_read_though_its_coordinator_is_elsewhere_now(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,32 +466,33 @@ def test_a_mark_is_read_though_its_coordinator_is_elsewhere_now(sink: Sink, monk
     sink.write(0, ["a"])
     monkeypatch.setattr(offset_fetch, "_fetch_group", refuse_first)
     sink.write(1, ["b"], anew=True)
-    assert asked.count(f"{sink.group}-0") > 1
+    assert asked.count(f"{sink.group}-marks") > 1
     assert sink.committed() == ["a", "b"]
 
 
-def test_an_offset_is_committed_though_its_coordinator_is_elsewhere_now(
+def test_a_decision_is_committed_though_its_coordinator_is_elsewhere_now(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pybroker.pipeline.topics import client_calls
+    from pybroker.pipeline.topics import marks_topic
 
     real, refusals = offset_commit._refusal_of_group, [ErrorCode.NOT_COORDINATOR]
     monkeypatch.setattr(offset_commit, "_refusal_of_group", lambda *at: refusals.pop() if refusals else real(*at))
     sink.write(0, ["a"])
-    group, at = f"group-{uuid4()}", client_calls.Committed(3, "said")
-    client_calls.commit_offset(sink.client, group, sink.topic, at)
+    query_run, at = sink.of().query_run, marks_topic.DECISION_AT
+    marks_topic.commit(sink.client, query_run, at, "said")
     assert not refusals
-    assert client_calls.committed(sink.client, [group]) == [[at]]
+    assert marks_topic.read(sink.client, query_run, [at]) == {at: "said"}
 
 
-def test_an_offset_that_no_broker_takes_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pybroker.pipeline.topics import client_calls
+def test_a_decision_that_no_broker_takes_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybroker.pipeline.topics import client_calls, marks_topic
+    from pybroker.pipeline.topics.answers import QueryRun
 
     with Broker() as broker:
         client = {"bootstrap.servers": broker.bootstrap}
-    monkeypatch.setattr(client_calls, "REQUEST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(marks_topic, "REQUEST_TIMEOUT_S", 0.2)
     with pytest.raises(client_calls.NoAnswer, match="commit did not come back within 0 s"):
-        client_calls.commit_offset(client, "g", "t", client_calls.Committed(3, "said"))
+        marks_topic.commit(client, QueryRun("g", "q", "r"), marks_topic.DECISION_AT, "said")
 
 
 def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() -> None:
@@ -512,20 +524,20 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
 
 
 def test_a_task_asks_for_its_claim_and_its_mark_at_once(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question asks for the names of all topics first."""
-    from pybroker.pipeline.topics.client_calls import committed
+    """Each question is a client's of its own."""
+    from pybroker.pipeline.topics import marks_topic
 
-    asked: list[list[str]] = []
+    asked: list[list[int]] = []
+    real = marks_topic.read
 
-    def listen(client: Any, groups: Any, *given: Any, **of: Any) -> Any:
-        asked.append(list(groups))
-        return committed(client, asked[-1], *given, **of)
+    def listen(client: Any, query_run: Any, partitions: Any, *given: Any, **of: Any) -> Any:
+        asked.append(list(partitions))
+        return real(client, query_run, asked[-1], *given, **of)
 
     sink.write(0, ["a"])
-    monkeypatch.setattr("pybroker.pipeline.topics.claims.committed", listen)
+    monkeypatch.setattr(marks_topic, "read", listen)
     sink.write(1, ["b"], anew=True)
-    query_run = sink.of().query_run
-    assert asked == [[query_run.claim], [query_run.claim, query_run.slot(0)]]
+    assert asked == [[marks_topic.CLAIM_AT], [marks_topic.CLAIM_AT, marks_topic.slot_at(0)]]
 
 
 def test_a_producer_registers_as_soon_as_it_has_a_connection(sink: Sink) -> None:

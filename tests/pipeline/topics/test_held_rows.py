@@ -65,7 +65,7 @@ def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(pybrok
     sink = Sink(pybroker.bootstrap)
     with held(sink) as (task, _):
         of = sink.of(run="second")
-        first = Written(0, 1, Outcome.HELD, of.query_run, 0, sink.topic, frozenset({1}))
+        first = Written(0, 1, Outcome.HELD, of.query_run, 0, frozenset({1}))
         transactions.decide(of, [first, sink.attempt(0, ["b"], task=1, run="second")])
         assert task.wait(30) == 0
     assert sorted(sink.committed()) == ["a", "b"]

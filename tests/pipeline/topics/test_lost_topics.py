@@ -30,10 +30,19 @@ class Query:
         self._reader = TopicDataSource(given).streamReader(schema())
         self.position = position or self._reader.initialOffset()
 
-    def next(self) -> list[str]:
+    def next(self, rows_max: int | None = None) -> list[str]:
         """The values of the next micro-batch, sorted."""
-        begin, self.position = self.position, self.planned()
+        begin, self.position = self.position, self.planned(rows_max)
         return self.between(begin, self.position)
+
+    def rest(self, rows_max: int | None = None) -> list[str]:
+        """The values of the next micro-batches, until Spark would take nothing for new."""
+        found: list[str] = []
+        before = None
+        while self.position != before:
+            before = self.position
+            found += self.next(rows_max)
+        return sorted(found)
 
     def planned(self, rows_max: int | None = None) -> Any:
         """Where the next micro-batch ends."""
@@ -69,6 +78,16 @@ def tables(pybroker: Broker, tmp_path: Path) -> Tables:
     return Tables(None, pybroker.bootstrap, tmp_path)
 
 
+def with_ids(tables: Tables, position: Any) -> Any:
+    """Offsets as an earlier version had them in checkpoints."""
+    from pybroker.pipeline.topics.directory import Directory
+    from pybroker.pipeline.topics.source_options import read_source_options
+
+    topics = {"subscribe": ",".join(position), "kafka.bootstrap.servers": tables.bootstrap}
+    ids = Directory(read_source_options(topics, streaming=True)).topic_ids(position.keys())
+    return {topic: {**offsets, "id": ids[topic]} for topic, offsets in position.items()}
+
+
 def numbers(first: int, count: int) -> list[bytes | None]:
     return [str(number).encode() for number in range(first, first + count)]
 
@@ -88,53 +107,71 @@ def test_a_topic_made_anew_ends_a_query_that_may_lose_nothing(tables: Tables, co
 
 
 @ANEW
-def test_a_topic_made_anew_is_read_from_its_beginning_where_loss_is_allowed(tables: Tables, count: int) -> None:
+@pytest.mark.parametrize("rows_max", [None, 4])
+def test_a_topic_made_anew_is_read_from_its_beginning_where_loss_is_allowed(
+    tables: Tables, count: int, rows_max: int | None
+) -> None:
     topic = tables.topic()
     tables.fill(topic, numbers(10, 4))
     query = Query(tables.bootstrap, topic, failOnDataLoss="false")
-    assert query.next() == ["10", "11", "12", "13"]
+    assert query.rest(rows_max) == ["10", "11", "12", "13"]
     tables.make_anew(topic, numbers(20, count))
-    assert query.next() == sorted(str(20 + number) for number in range(count))
+    assert query.rest(rows_max) == sorted(str(20 + number) for number in range(count))
     tables.fill(topic, numbers(30, 2))
-    assert query.next() == ["30", "31"]
+    assert query.rest(rows_max) == ["30", "31"]
+
+
+def test_offsets_are_told_as_sparks_connector_tells_them(tables: Tables) -> None:
+    topic = tables.topic()
+    tables.fill(topic, numbers(10, 3))
+    query = Query(tables.bootstrap, topic)
+    assert query.position == {topic: {"0": 0, "1": 0}}
+    query.next()
+    assert query.position == {topic: {"0": 2, "1": 1}}
 
 
 @ANEW
-def test_a_query_started_again_knows_a_topic_made_anew_by_its_id(tables: Tables, count: int) -> None:
+def test_a_query_that_goes_on_from_an_earlier_versions_checkpoint_knows_a_topic_made_anew_by_its_id(
+    tables: Tables, count: int
+) -> None:
     topic = tables.topic()
     tables.fill(topic, numbers(10, 4))
     query = Query(tables.bootstrap, topic)
     query.next()
+    position = with_ids(tables, query.position)
     tables.make_anew(topic, numbers(20, count))
     with pytest.raises(RuntimeError, match=f"{topic}-0 was made anew: what was not read of the former one is lost"):
-        Query(tables.bootstrap, topic, query.position).next()
-    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
-    assert patient.next() == sorted(str(20 + number) for number in range(count))
+        Query(tables.bootstrap, topic, position).next()
+    patient = Query(tables.bootstrap, topic, position, failOnDataLoss="false")
+    values = patient.next()
     # A micro-batch that was planned, and runs in another process, has the same rows.
     again = Query(tables.bootstrap, topic, failOnDataLoss="false")
-    assert again.between(query.position, patient.position) == sorted(str(20 + number) for number in range(count))
+    assert again.between(position, patient.position) == values
+    assert sorted(values + patient.rest()) == sorted(str(20 + number) for number in range(count))
     tables.fill(topic, numbers(30, 2))
     assert Query(tables.bootstrap, topic, patient.position).next() == ["30", "31"]
 
 
 @ANEW
-def test_a_micro_batch_that_was_planned_takes_nothing_of_a_topic_made_anew_since(tables: Tables, count: int) -> None:
+def test_a_micro_batch_that_an_earlier_version_planned_takes_nothing_of_a_topic_made_anew_since(
+    tables: Tables, count: int
+) -> None:
     """The query died in the middle of it: what is there now by the offsets of the plan are other records."""
     topic = tables.topic()
     tables.fill(topic, numbers(10, 4))
     query = Query(tables.bootstrap, topic)
-    planned = query.planned()
+    position, planned = with_ids(tables, query.position), with_ids(tables, query.planned())
     tables.make_anew(topic, numbers(20, count))
     with pytest.raises(RuntimeError, match=f"{topic}-0 was made anew: what was not read of the former one is lost"):
-        Query(tables.bootstrap, topic, query.position).between(query.position, planned)
-    patient = Query(tables.bootstrap, topic, query.position, failOnDataLoss="false")
-    assert patient.between(query.position, planned) == []
+        Query(tables.bootstrap, topic, position).between(position, planned)
+    patient = Query(tables.bootstrap, topic, position, failOnDataLoss="false")
+    assert patient.between(position, planned) == []
     patient.position = planned
-    assert patient.next() == sorted(str(20 + number) for number in range(count))
+    assert patient.rest() == sorted(str(20 + number) for number in range(count))
 
 
-def test_a_checkpoint_without_ids_knows_a_topic_made_anew_by_its_end(tables: Tables) -> None:
-    """As an older version wrote it, or an option ``startingOffsets`` has it."""
+def test_a_query_started_again_knows_a_topic_made_anew_by_its_end(tables: Tables) -> None:
+    """Its checkpoint has offsets alone, as those of Spark's own connector."""
     topic = tables.topic()
     tables.fill(topic, numbers(10, 4))
     position = {topic: {"0": 2, "1": 2}}
@@ -170,8 +207,8 @@ def test_a_partition_that_ends_before_its_position_is_not_read_again(
         assert (patient.between(patient.position, planned), planned) == ([], query.position)
     assert caplog.text.count(told) == 1
     # As a version planned it that read such a partition from its beginning.
-    behind = {topic: {**planned[topic], "0": 1}}
-    assert patient.between(patient.position, behind) == []
+    behind = with_ids(tables, {topic: {"0": 1}})
+    assert patient.between(with_ids(tables, {topic: {"0": 2}}), behind) == []
     producer.commit_transaction(30)
     tables.append(topic, 0, [b"12"])
     assert patient.next() == ["12"]

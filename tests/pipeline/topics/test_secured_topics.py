@@ -28,6 +28,7 @@ SETTINGS: dict[str, str | int] = {
     # Nobody else may do anything that is not allowed: what a job does by another user's rights, or by none, fails.
     "super.users": "User:admin",
 }
+MARKS = [("TOPIC", "__pybroker_spark", "LITERAL", operation) for operation in ("READ", "CREATE", "ALTER")]
 REFUSED = r"the cluster refuses the login: .*(Invalid username or password|invalid credentials)"
 
 
@@ -108,6 +109,7 @@ def test_a_job_gets_in_with_the_permissions_of_the_page_and_no_more(
         ("GROUP", "pybroker-spark-", "PREFIXED", "DELETE"),
         ("TRANSACTIONAL_ID", "pybroker-spark-", "PREFIXED", "WRITE"),
         ("GROUP", "shop-", "PREFIXED", "READ"),
+        *MARKS,
     )
     counted, job = f"{target}-counted", way.options("job")
     way.broker.create_topic(counted)
@@ -161,12 +163,40 @@ def test_marks_are_found_without_their_claim_by_who_may_read_their_groups(way: W
         ("TOPIC", target, "LITERAL", "READ"),
         ("GROUP", "query-", "PREFIXED", "READ"),
         ("TRANSACTIONAL_ID", "query-", "PREFIXED", "WRITE"),
+        *MARKS,
     )
     sink = Sink(way.broker.bootstrap, way.options("job"), topic=target)
     sink.attempt(0, ["b"], task=1, run="first")
-    sink.lose_claim(way.client())
+    sink.lose_claim()
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
     transactions.close_idle()
+
+
+@pytest.mark.parametrize(
+    ("operations", "why"),
+    [
+        ((), "this user may not read it: .*authorization failed"),
+        (("READ",), "it has 0 of the 16 partitions that are wanted, which this user may not make: .*uthoriz"),
+    ],
+    ids=["may not read", "may not make"],
+)
+def test_what_the_topic_of_marks_takes_is_said_where_it_is_lacking(
+    way: Way, operations: tuple[str, ...], why: str
+) -> None:
+    from pybroker.pipeline.topics.answers import QueryRun
+    from pybroker.pipeline.topics.claims import claimed
+    from pybroker.pipeline.topics.marks_topic import MarksRefused
+
+    name = f"marks-{uuid4()}"
+    way.allow(
+        "other",
+        ("GROUP", "marked-", "PREFIXED", "READ"),
+        ("TRANSACTIONAL_ID", "marked-", "PREFIXED", "WRITE"),
+        *(("TOPIC", name, "LITERAL", operation) for operation in operations),
+    )
+    sink = Sink(way.broker.bootstrap, way.options("other"))
+    with pytest.raises(MarksRefused, match=f"are marked in the topic {name}, and {why}.*the option marksTopic names"):
+        claimed(sink.client, QueryRun(f"marked-{uuid4()}", "q", "r", name), 0, 0)
 
 
 def test_a_login_that_is_refused_ends_a_read_and_a_write_at_once(

@@ -3,6 +3,7 @@
 Needs what `scripts/spark-setup` installs; without it these tests fail, and do not skip.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -362,6 +363,34 @@ def test_a_query_goes_on_where_it_stopped(tables: Tables) -> None:
         query = tables.start(tables.read_stream("pybroker", source).select("value"), "stopped", topic=target)
         assert query.awaitTermination(100)
     assert tables.values(target) == [str(i) for i in range(9)]
+
+
+@pytest.mark.parametrize("forms", [FORMATS * 2, FORMATS[::-1] * 2], ids=" ".join)
+def test_a_checkpoint_goes_from_sparks_connector_to_this_one_and_back(tables: Tables, forms: tuple[str, ...]) -> None:
+    source, target = tables.topic(), tables.topic()
+    for number, form in enumerate(forms):
+        for partition, values in ((0, (b"%da" % number, b"%db" % number)), (1, (b"%dc" % number,))):
+            tables.append(source, partition, values)
+        query = tables.start(tables.read_stream(form, source).select("value"), "both", topic=target)
+        assert query.awaitTermination(100)
+        (progress,) = [each for each in query.recentProgress if each.numInputRows]
+        assert json.loads(progress.sources[0].endOffset) == {source: {"0": 2 * number + 2, "1": number + 1}}
+    assert tables.values(target) == [f"{number}{part}" for number in range(len(forms)) for part in "abc"]
+    offsets = sorted((tables.checkpoint("both") / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert {"id"} & set(offsets[-1].read_text().split('"')) == set()
+
+
+def test_keys_are_spread_as_sparks_connector_spreads_them_unless_an_option_says_otherwise(tables: Tables) -> None:
+    rows = tables.spark.range(100).selectExpr("string(id) key", "'v' value")
+    found = []
+    for form, options in (("kafka", {}), ("pybroker", {}), ("pybroker", {"kafka.partitioner": "consistent_random"})):
+        topic = tables.topic(5)
+        tables.save(rows, form, topic=topic, **options)
+        found.append({row.key: row.partition for row in tables.read("pybroker", topic).collect()})
+    theirs, ours, otherwise = found
+    assert len(set(theirs.values())) == 5
+    assert ours == theirs
+    assert otherwise != theirs
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -106,13 +106,13 @@ def test_a_batch_without_an_epoch_leaves_no_marks(pybroker: Broker, as_task: Any
     message = write(writer, "a")
     writer.commit([message, None])
     groups = AdminClient({"bootstrap.servers": pybroker.bootstrap}).list_consumer_groups().result(30).valid
-    assert message.written.query_run.slot(0) not in [group.group_id for group in groups]
+    assert message.written.query_run.marks not in [group.group_id for group in groups]
 
 
 def test_a_batch_is_written_though_nobody_answers_for_its_marks(
     pybroker: Broker, as_task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import client_calls
 
     class Silent:
         def delete_consumer_groups(self, names: list[str]) -> dict[str, Future[None]]:
@@ -121,11 +121,11 @@ def test_a_batch_is_written_though_nobody_answers_for_its_marks(
     as_task(0)
     writer = sink(pybroker)
     message = write(writer, "a")
-    monkeypatch.setattr(transactions, "admin", lambda client: Silent())
-    monkeypatch.setattr(transactions, "REQUEST_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(client_calls, "admin", lambda client: Silent())
+    monkeypatch.setattr(client_calls, "REQUEST_TIMEOUT_S", 0.01)
     writer.commit([message])
     (told,) = caplog.messages
-    assert told.startswith(f"the marks of group {message.written.query_run.slot(0)} stay until they expire")
+    assert told.startswith(f"the marks of group {message.written.query_run.marks} stay until they expire")
 
 
 def test_a_half_written_micro_batch_of_a_stream_needs_processes_that_go_on(
@@ -181,7 +181,7 @@ from pybroker.pipeline.topics.writers import TaskWritten
 
 source = TopicDataSource({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 writer = source.streamWriter(StructType().add("value", StringType()), False)
-writer.commit([TaskWritten(Written(0, 1, Outcome.WRITTEN, QueryRun("g", "q", "r"), 0, "t")), None], 0)
+writer.commit([TaskWritten(Written(0, 1, Outcome.WRITTEN, QueryRun("g", "q", "r"), 0)), None], 0)
 sys.exit(", ".join({"pyarrow", "confluent_kafka"} & sys.modules.keys()) or None)
 """
 

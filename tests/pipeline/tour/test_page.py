@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "pipeline" / "tour.md"
 def test_the_page_prints_what_it_says(spark: Any, postgres: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"spark": spark, "url": postgres.jdbc_url, "user": SUPERUSER, "password": postgres.password}
     shown = examples("python", PAGE)
-    assert len(shown) == 2
+    assert len(shown) == 3
     for example in shown:
-        exec(example.code, dict(names))
+        exec(example.code, names)
         assert capsys.readouterr().out == example.prints

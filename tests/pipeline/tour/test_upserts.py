@@ -124,11 +124,11 @@ def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging
 
     first, second = target.writer(), target.writer()
 
-    def merge_later(table: Any, staging: str, epoch: int, query: str | None) -> str:
+    def merge_later(table: Any, staging: str, epoch: int, query: str | None, **of: bool) -> str:
         monkeypatch.undo()
         target.of_query("second")
         second(target.frame(b=2), 7)
-        return table.merge(staging, epoch, query)  # type: ignore[no-any-return]
+        return table.merge(staging, epoch, query, **of)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(upserts.Table, "merge", merge_later)
     target.of_query("first")
@@ -221,10 +221,73 @@ def test_a_wrong_password_is_not_waited_for(target: Target) -> None:
     assert target.told == []
 
 
-def test_two_rows_of_one_key_in_an_epoch_are_refused(target: Target) -> None:
-    both = target.frame(a=1).union(target.frame(a=2))
-    with pytest.raises(Exception, match="cannot affect row a second time"):
-        target.writer()(both, 0)
+def test_of_two_rows_of_one_key_in_an_epoch_the_last_counts(target: Target) -> None:
+    rows = [("a", 1), ("b", 7), ("a", 2), ("b", None), ("a", 3)]
+    for tasks in (1, 3):
+        frame = target.spark.createDataFrame(rows, "word string, counted bigint")
+        # A task has several rows of a key, or rows that follow each other: their order is kept.
+        frame = target.spark.createDataFrame(frame.rdd.coalesce(tasks), frame.schema)
+        target.writer()(frame.selectExpr("word", "counted", "timestamp'2013-01-01T10:15:00Z' AS at"), tasks)
+        assert target.rows() == {"a": (3, tasks), "b": (None, tasks)}
+
+
+def test_the_last_row_of_a_key_may_be_told_by_a_column_that_is_not_the_tables(target: Target) -> None:
+    rows = [("a", 1, 30), ("a", 2, 10), ("a", 3, None), ("b", None, 8), ("b", 5, 9)]
+    frame = target.spark.createDataFrame(rows, "word string, counted bigint, offset bigint").repartition(3)
+    target.writer(latest_by="offset")(frame.selectExpr("*", "timestamp'2013-01-01T10:15:00Z' AS at"), 0)
+    assert target.rows() == {"a": (1, 0), "b": (5, 0)}
+
+
+def test_a_tombstone_deletes_its_keys_row_unless_a_row_comes_behind_it(target: Target) -> None:
+    def rows(*words: tuple[str, int | None]) -> Any:
+        frame = target.spark.createDataFrame([*words], "word string, counted bigint").coalesce(1)
+        return frame.selectExpr("word", "counted", "if(counted is null, null, timestamp'2013-01-01T10:15:00Z') AS at")
+
+    write = target.writer()
+    write(rows(("a", 1), ("b", 2), ("c", 3)), 0)
+    for _ in range(2):  # as after a crash
+        write(rows(("a", None), ("b", 5), ("b", None), ("c", None), ("c", 6), ("never there", None)), 1)
+        assert target.rows() == {"c": (6, 1)}
+    write(rows(("a", 7)), 2)
+    assert target.rows() == {"a": (7, 2), "c": (6, 1)}
+
+
+def test_an_older_epoch_of_a_query_does_not_bring_back_what_was_deleted(target: Target) -> None:
+    write = target.writer()
+    gone = target.frame(a=None).selectExpr("word", "counted", "timestamp(null) AS at")
+    target.of_query("q1")
+    try:
+        write(target.frame(a=1, b=1), 0)
+        write(gone, 1)
+        write(target.frame(a=1, b=1), 0)  # by a driver that was thought dead
+        assert target.rows() == {"b": (1, 0)}
+        target.of_query("q2")
+        write(target.frame(a=2), 0)
+    finally:
+        target.of_query(None)
+    assert target.rows() == {"a": (2, 0), "b": (1, 0)}
+
+
+def test_a_name_with_a_schema_is_a_table_of_that_schema_and_one_without_is_found_by_the_search_path(
+    target: Target,
+) -> None:
+    mart, name = f"mart_{uuid4().hex}", target.table.name
+    target.execute(f'CREATE SCHEMA "{mart}"')
+    target.writer()(target.frame(a=1), 0)
+    public, target.table = target.table, target.table._replace(name=f"{mart}.{name}")
+    target.of_query("q1")
+    try:
+        for epoch in range(2):
+            target.writer()(target.frame(b=2), epoch)
+    finally:
+        target.of_query(None)
+    assert target.rows() == {"b": (2, 1)}
+    target.table = public
+    assert target.rows() == {"a": (1, 0)}
+    target.writer(properties={"currentSchema": mart})(target.frame(c=3), 0)
+    assert target.rows() == {"a": (1, 0)}
+    target.table = public._replace(name=f"{mart}.{name}")
+    assert target.rows() == {"b": (2, 1), "c": (3, 0)}
 
 
 def test_columns_of_postgres_own_types_are_filled(target: Target) -> None:

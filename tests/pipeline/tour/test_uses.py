@@ -122,7 +122,7 @@ def test_a_log_becomes_counts_packages_and_dead_letters(run_use: Any) -> None:
     assert told_digest(run_use(logs.USE, records, end_after(records[-1], logs.END_AFTER))) == DIGEST_OF_LOG
 
 
-def test_a_log_that_was_written_just_now_ends_in_the_future(kafka_broker: Broker) -> None:
+def test_a_log_that_was_written_just_now_ends_in_the_future(pybroker: Broker) -> None:
     """Its last day closes by an end marker that is days ahead, further than brokers allow by themselves."""
     from pybroker.pipeline.feed import STREAM_PARTITIONS
     from pybroker.pipeline.uses import logs
@@ -130,7 +130,7 @@ def test_a_log_that_was_written_just_now_ends_in_the_future(kafka_broker: Broker
 
     now = datetime.now().strftime(logs.TIME_FORMAT)
     records = list(logs.lines([f"{now} status installed tea:all 1.0\n"]))
-    fed = feed(logs.USE, kafka_broker.bootstrap, records, end_after(records[-1], logs.END_AFTER))
+    fed = feed(logs.USE, pybroker.bootstrap, records, end_after(records[-1], logs.END_AFTER))
     assert fed == 1 + STREAM_PARTITIONS
 
 
