@@ -11,7 +11,6 @@ from pybroker.pipeline.flights.delays import Cell, Delays
 from pybroker.pipeline.flights.table import delay_table
 from pybroker.pipeline.tour.report import Chapter, Picture, write_report
 
-
 # The longest of those in the data.
 LONG_NAMES = {
     "AA": "American Airlines Inc.",
