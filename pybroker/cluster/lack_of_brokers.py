@@ -46,7 +46,7 @@ def lack_of(factors: Mapping[str, int], there: Container[str], count: int) -> st
 
 
 class LackOfBrokers:
-    """Logs that line.  Whoever makes one closes it."""
+    """Logs that line.  Its owner closes it."""
 
     def __init__(self, env: Env, config: BrokerConfig, metadata: MetadataCache) -> None:
         self._config = config

@@ -229,7 +229,7 @@ def test_a_tenant_of_apache_kafka_is_made_used_listed_and_deleted(with_login: Co
     assert with_login.json("topics", "list", *theirs) == []
     refused = with_login.run("topics", "create", "acme.more", *theirs)
     assert refused.returncode == 1
-    assert b"authoriz" in refused.stdout.lower()
+    assert b"authoriz" in refused.stderr.lower()
     shown = {each["tenant"]: each for each in with_login.json("tenants", "list", *ROOT)}
     assert shown["acme"] == {
         "tenant": "acme",

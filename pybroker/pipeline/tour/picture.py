@@ -67,8 +67,9 @@ def plot(hours: pd.DataFrame, by_weather: pd.DataFrame, theme: Theme = LIGHT) ->
     with mpl.rc_context(colours):
         figure = Figure(figsize=(12, 13 if has_months else 9), layout="constrained")
         figure.suptitle(f"Departures from New York, {period(local['local'])}", fontsize=15, fontweight="bold")
+        heights = (1.15, 1, 1) if has_months else (1.15, 1)
         # Each row has its own legends and scales beside it, whose widths are no other row's.
-        rows: Any = figure.subfigures(3 if has_months else 2, 1, height_ratios=(1.15, 1, 1)[: 3 if has_months else 2])
+        rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         _days(rows[0].subplots(), local, theme)
         left, right = rows[1].subplots(1, 2, width_ratios=(1.25, 1))
         _weather(right, by_weather, theme)
@@ -112,7 +113,7 @@ def _days(axes: Any, hours: pd.DataFrame, theme: Theme) -> None:
         areas = of_airport["unusual"] * DOT_AREA
         axes.scatter(days, of_airport["delay"], s=areas, color=colour, alpha=0.55, linewidth=0, zorder=3)
     most = int(daily["unusual"].max())
-    for count in sorted({1, (1 + most) // 2, most} - {0} if most else ()):
+    for count in sorted({1, (1 + most) // 2, most} if most else ()):
         dots.append(axes.scatter([], [], s=count * DOT_AREA, color=theme.ink, alpha=0.55, linewidth=0, label=count))
     _frame(axes, daily)
     _name_days(axes, daily, theme)

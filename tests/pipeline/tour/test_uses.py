@@ -4,16 +4,18 @@ Starts a JVM, Spark's.  Needs what `scripts/spark-setup` installs; without it th
 """
 
 import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness.pybroker_process import PybrokerProcess
+from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Broker
 from tests.pipeline.tour.answers import (
@@ -96,22 +98,19 @@ def test_a_rate_has_two_digits_and_a_counter_that_fell_has_none(run_use: Any) ->
 
 
 def test_a_use_whose_topics_are_there_already_ends_by_a_line(tmp_path: Path) -> None:
-    import typer
-    from rich.console import Console
-
     from pybroker.pipeline.uses import sensors
-    from pybroker.pipeline.uses.running import feed, run
+    from pybroker.pipeline.uses.running import feed
 
     broker = PybrokerProcess(tmp_path / "broker").start()
-    said = StringIO()
     try:
         feed(sensors.USE, broker.bootstrap, [])
-        with pytest.raises(typer.Exit):
-            run(sensors.USE, [], broker.bootstrap, Console(file=said, width=200))
+        command = [sys.executable, "-m", sensors.__name__, "--bootstrap", broker.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     finally:
         broker.kill()
-    (line,) = said.getvalue().splitlines()
-    assert line.startswith(f"Nothing is fed: topic {sensors.USE.input_topic}: ")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"The job failed: topic {sensors.USE.input_topic}: ")
 
 
 def test_a_log_becomes_counts_packages_and_dead_letters(run_use: Any) -> None:
