@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from pybroker.pipeline.records import Record, as_bytes
+from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.logins import admin_client
 
 STREAM_PARTITIONS = 2
@@ -26,10 +27,6 @@ POLL_EVERY_RECORDS = 2_000
 OF_THE_KEY = -1  # librdkafka's sign for the partition that the partitioner chooses
 QUEUE_FULL_WAIT_S = 0.1
 FLUSH_WAIT_S = 1.0
-
-# Of what librdkafka says on standard error, only what ends the process: all else comes as an error of a call, and would
-# stand between the bars of progress.
-LOG_LEVEL = 2
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     "compression.type": "lz4",
@@ -63,7 +60,7 @@ def create_topics(
     wanted = [NewTopic(name, stream_partitions, config=STREAM_CONFIG) for name in streams]
     wanted += [NewTopic(name, table_partitions, config=TABLE_CONFIG) for name in tables]
     try:
-        admin = admin_client(client_settings(bootstrap), REACHED_WITHIN_S)
+        admin = admin_client({"bootstrap.servers": bootstrap}, REACHED_WITHIN_S)
     except KafkaException as error:
         raise FeedFailed(f"no broker answers at {bootstrap}: {reason_of(error)}") from None
     for name, created in admin.create_topics(wanted).items():
@@ -105,11 +102,6 @@ def produce(
     return count + len(partitions)
 
 
-def client_settings(bootstrap: str) -> dict[str, str]:
-    """What every client of recorded data is given."""
-    return {"bootstrap.servers": bootstrap, "log_level": str(LOG_LEVEL)}
-
-
 def reason_of(error: KafkaException) -> str:
     """What librdkafka says of an error, in one line."""
     told: str = error.args[0].str()
@@ -122,8 +114,8 @@ class _Feed:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._failures: list[KafkaError] = []
         self._topic = topic
-        settings = {**client_settings(bootstrap), **PRODUCER_SETTINGS, "on_delivery": _failures_to(self._failures)}
-        self._producer = Producer(settings)
+        own = {"bootstrap.servers": bootstrap, "on_delivery": _failures_to(self._failures)}
+        self._producer = Producer(with_client_log({**PRODUCER_SETTINGS, **own}))
 
     def send(self, record: Record, partition: int = OF_THE_KEY) -> None:
         """Hand a record over; waits while too many are on their way."""

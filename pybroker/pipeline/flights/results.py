@@ -17,6 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 from pybroker.pipeline import feed
 from pybroker.pipeline.flights.delays import Cell, Delays, Results, cell_from_json, delays_from_json
 from pybroker.pipeline.topics.client_calls import NoAnswer, commit_by
+from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.questions import NobodyAnswers, Questions
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, listed
 
@@ -111,7 +112,7 @@ class LatestResults:
 def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """The end of each partition of a topic; raises `ResultsNotRead`."""
     try:
-        questions = Questions({**feed.client_settings(bootstrap), **ISOLATION})
+        questions = Questions({"bootstrap.servers": bootstrap, **ISOLATION})
         partitions = [TopicPartition(topic, partition) for partition in questions.partitions().get(topic, ())]
         ends, _ = questions.offsets_left(dict.fromkeys(partitions, OffsetSpec.latest()))
     except KafkaException as error:
@@ -143,7 +144,8 @@ def read_results(
 
 
 def _read_as_member(bootstrap: str, topics: set[str], group_id: str, latest: LatestResults) -> None:
-    consumer = Consumer({**feed.client_settings(bootstrap), **MEMBER_SETTINGS, "group.id": group_id})
+    settings = {"bootstrap.servers": bootstrap, **MEMBER_SETTINGS, "group.id": group_id}
+    consumer = Consumer(with_client_log(settings))
     try:
         consumer.subscribe(sorted(topics))
         while not latest.complete():

@@ -33,6 +33,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pybroker.pipeline.topics import marks_topic
 from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, admin, answered, delete_groups
+from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.former_marks import NO_GROUPS, former_groups, read_former
 from pybroker.pipeline.topics.marks_topic import CLAIM_AT, slot_at
 
@@ -335,7 +336,7 @@ def fenced(
     if on_delivery is not None:
         settings |= {"on_delivery": on_delivery, "delivery.report.only.error": True}
     admin(client)  # who is not let in is told at once
-    producer = Producer(settings)
+    producer = Producer(with_client_log(settings))
     # Also for a connection to stand: librdkafka looks for a coordinator at once then, else half a second later.  That
     # to the bootstrap address, whose broker has no id, it gives up as soon as it has been told of the brokers.
     if producer.list_topics(topic, REQUEST_TIMEOUT_S).orig_broker_id < 0:

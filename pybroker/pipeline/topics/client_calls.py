@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.logins import admin_client
 
 # Half of what a look for new records has (`directory`): Spark repeats a task that fails, but no look that does.
@@ -95,7 +96,7 @@ def offsets_of(
     """
     if not partitions:
         return []
-    consumer = Consumer({**settings, "group.id": group})
+    consumer = Consumer(with_client_log({**settings, "group.id": group}))
     try:
         found = once_coordinated(lambda left_s: consumer.committed(list(partitions), left_s), within_s)
     finally:
@@ -114,7 +115,8 @@ def committing_consumer(client: Mapping[str, str], group: str, within_s: float) 
     """
     # A commit, and the consumer's end behind it, wait as long as a session's time for the group's coordinator.
     bounded = {"group.protocol": "classic", "session.timeout.ms": str(int(within_s * 1_000))}
-    return Consumer({**connection(client), "group.id": group, "enable.auto.commit": "false", **bounded})
+    settings = {**connection(client), "group.id": group, "enable.auto.commit": "false", **bounded}
+    return Consumer(with_client_log(settings))
 
 
 def commit_by(consumer: Consumer, offsets: list[ClientTopicPartition], within_s: float) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
+from pybroker.pipeline.topics.client_log import with_client_log
+
 _HEARD_EVERY_S = 0.05
 
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -36,7 +38,7 @@ def admin_client(settings: Mapping[str, str | int | float | bool], within_s: flo
             failed.append(f"TLS with the cluster fails: {error.str()}")
 
     watched: dict[str, Any] = {**settings, "error_cb": hear}
-    client = AdminClient(watched)
+    client = AdminClient(with_client_log(watched))
     reached = client.describe_cluster(request_timeout=within_s)
     while not reached.done():
         client.poll(_HEARD_EVERY_S)

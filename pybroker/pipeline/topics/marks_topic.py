@@ -29,6 +29,7 @@ from pybroker.pipeline.topics.client_calls import (
     offsets_of,
     once_coordinated,
 )
+from pybroker.pipeline.topics.client_log import with_client_log
 
 CLAIM_AT = 0
 DECISION_AT = 1
@@ -112,7 +113,7 @@ def commit(client: Mapping[str, str], query_run: QueryRun, at: int, text: str) -
 
 def group_metadata(client: Mapping[str, str], query_run: QueryRun) -> object:
     """What a producer needs to commit offsets of a group that nobody has joined."""
-    consumer = Consumer({**connection(client), "group.id": query_run.marks})
+    consumer = Consumer(with_client_log({**connection(client), "group.id": query_run.marks}))
     found: object = consumer.consumer_group_metadata()
     consumer.close()
     return found

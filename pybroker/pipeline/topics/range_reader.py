@@ -31,6 +31,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pybroker.pipeline.topics import questions
+from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.columns import record_batch
 from pybroker.pipeline.topics.questions import Standing, kept_questions
 from pybroker.pipeline.topics.ranges import OffsetRange
@@ -137,19 +138,18 @@ class _PositionedConsumer:
         self._early: list[Message] = []
         # How the partition stood before the first of the records was fetched that are held.
         self._begun: Standing | None = None
-        self._consumer = Consumer(
-            {
-                "queued.max.messages.kbytes": str(AHEAD_KBYTES),
-                "queued.min.messages": "1000000",
-                "fetch.queue.backoff.ms": str(AHEAD_LOOKED_AT_MS),
-                **client,
-                "enable.auto.commit": "false",
-                "enable.auto.offset.store": "false",
-                # Without it a range that ends in markers of transactions would wait for the record behind them.
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "error",
-            }
-        )
+        settings = {
+            "queued.max.messages.kbytes": str(AHEAD_KBYTES),
+            "queued.min.messages": "1000000",
+            "fetch.queue.backoff.ms": str(AHEAD_LOOKED_AT_MS),
+            **client,
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            # Without it a range that ends in markers of transactions would wait for the record behind them.
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+        }
+        self._consumer = Consumer(with_client_log(settings))
 
     def go_to(self, found: OffsetRange, position: int, now: Standing) -> None:
         """Have the record at ``position``, or the first one behind it, come next."""

@@ -9,10 +9,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from pybroker.pipeline.topics.client_log import with_client_log
+
 # By these a client would begin to connect, and read its keys.
 _OF_A_CONNECTION = frozenset({"bootstrap.servers", "security.protocol"})
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_EMERGENCIES = 0
 
 
 def check_consumer(settings: Mapping[str, str]) -> None:
@@ -31,6 +32,6 @@ def _check(settings: Mapping[str, str], make: Any) -> None:
         raise ValueError(f"option kafka.security.protocol must be one of {', '.join(_PROTOCOLS)}, is {protocol}")
     judged = {name: value for name, value in settings.items() if name not in _OF_A_CONNECTION}
     try:
-        make({**judged, "log_level": _EMERGENCIES})
+        make(with_client_log(judged))
     except KafkaException as error:
         raise ValueError(f"the options kafka.… make no client of librdkafka's: {error.args[0].str()}") from error
