@@ -6,7 +6,7 @@ is acknowledged, or the feed fails.  Owns no data.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
@@ -48,6 +48,18 @@ class TopicExists(FeedFailed):
     """A topic that is to be created is there already."""
 
 
+class Produced(NamedTuple):
+    """What a topic holds: ``records``, and ``ends``, one for each partition."""
+
+    records: int
+    ends: int
+
+    @property
+    def total(self) -> int:
+        """How many a reader reads."""
+        return self.records + self.ends
+
+
 def create_topics(
     bootstrap: str,
     streams: Iterable[str],
@@ -78,8 +90,8 @@ def produce(
     *,
     end: Record | None = None,
     on_progress: Callable[[int], None] = lambda count: None,
-) -> int:
-    """Produce all records, then ``end`` to every partition; returns how many they were.  Raises `FeedFailed`.
+) -> Produced:
+    """Produce all records, then ``end`` to every partition.  Raises `FeedFailed`.
 
     Records have timestamps, and go to the partitions of their keys, without headers.  ``end`` leaves when every record
     is acknowledged, so that it overtakes none.  ``on_progress`` is called now and then with the number of records
@@ -99,7 +111,7 @@ def produce(
         feed.send(end, partition)
     feed.finish()
     on_progress(count % POLL_EVERY_RECORDS + len(partitions))
-    return count + len(partitions)
+    return Produced(count, len(partitions))
 
 
 def reason_of(error: KafkaException) -> str:

@@ -19,8 +19,9 @@ from tests.source_tree import ROOT
 __all__ = ["spark"]
 
 # The tour's page needs a database and has its test there (tests/pipeline/tour); that of clusters needs one
-# (tests/pipeline/test_on_a_spark_cluster.py).
-ELSEWHERE = {"tour", "cluster"}
+# (tests/pipeline/test_on_a_spark_cluster.py); those of Delta and of Declarative Pipelines begin sessions of their own
+# (test_pages_with_their_own_spark.py).
+ELSEWHERE = {"tour", "cluster", "delta", "declarative-pipelines"}
 PAGES = sorted(
     path
     for path in (ROOT / "docs" / "pipeline").glob("*.md")

@@ -65,7 +65,7 @@ def test_each_partition_has_its_records_in_order_and_the_end_behind_them(
     records = numbered(5_000)
     end = Record(b"end", None, END_MS)
     handed_over: list[int] = []
-    assert produce(pybroker.bootstrap, topic, records, end=end, on_progress=handed_over.append) == 5_004
+    assert produce(pybroker.bootstrap, topic, records, end=end, on_progress=handed_over.append) == (5_000, PARTITIONS)
     assert sum(handed_over) == 5_004
     assert len(handed_over) > 1
     found = read(consumer, topic)
@@ -80,11 +80,11 @@ def test_a_feed_waits_where_more_records_are_on_their_way_than_librdkafka_holds(
     pybroker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(feed.PRODUCER_SETTINGS, "queue.buffering.max.messages", 100)
-    assert produce(pybroker.bootstrap, topic, numbered(3_000)) == 3_000
+    assert produce(pybroker.bootstrap, topic, numbered(3_000)) == (3_000, 0)
 
 
 def test_an_empty_feed_ends_each_partition(pybroker: Broker, topic: str) -> None:
-    assert produce(pybroker.bootstrap, topic, [], end=Record(b"end", None, AT_MS)) == PARTITIONS
+    assert produce(pybroker.bootstrap, topic, [], end=Record(b"end", None, AT_MS)) == (0, PARTITIONS)
 
 
 def test_a_topic_that_exists_is_named(pybroker: Broker, topic: str) -> None:
@@ -116,11 +116,11 @@ def test_a_feed_whose_broker_has_died_fails_in_bounded_time(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also where more is to be sent than the client holds, so that it never comes to the end."""
-    monkeypatch.setitem(feed.PRODUCER_SETTINGS, "delivery.timeout.ms", 1_000)
-    monkeypatch.setitem(feed.PRODUCER_SETTINGS, "queue.buffering.max.messages", 100)
     with Broker() as broker:
         create_topics(broker.bootstrap, ["t"], [])
         produce(broker.bootstrap, "t", numbered(1))
+        monkeypatch.setitem(feed.PRODUCER_SETTINGS, "delivery.timeout.ms", 1_000)
+        monkeypatch.setitem(feed.PRODUCER_SETTINGS, "queue.buffering.max.messages", 100)
         capfd.readouterr()
         broker.kill()
         with pytest.raises(FeedFailed, match=r"^not all records of t were taken: .*timed out"):

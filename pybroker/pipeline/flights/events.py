@@ -55,5 +55,5 @@ def end_marker(last: Record) -> Record:
 
 
 def produce(bootstrap: str, topic: str, events: Sequence[Record], on_progress: Callable[[int], None]) -> int:
-    """Produce all events, then an end marker to every partition; returns the number of records.  See `feed.produce`."""
-    return feed.produce(bootstrap, topic, events, end=end_marker(events[-1]), on_progress=on_progress)
+    """Produce all events, then an end marker to every partition; returns their number.  See `feed.produce`."""
+    return feed.produce(bootstrap, topic, events, end=end_marker(events[-1]), on_progress=on_progress).total

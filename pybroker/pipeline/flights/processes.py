@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from pybroker.pipeline.flights.failures import RunFailed
 from pybroker.pipeline.flights.job_options import JobOptions
 
 READY_LINE = re.compile(r"pybroker ready on (\S+)")
@@ -24,7 +25,7 @@ BROKER_STOPS_WITHIN_SECONDS = 30
 LOG_TAIL_CHARS = 3_000
 
 
-class ProcessFailed(RuntimeError):
+class ProcessFailed(RunFailed):
     """A process of the demo ended, or did not start, as it should; the message ends with the tail of its log."""
 
     def __init__(self, what: str, log_path: Path) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from pybroker.pipeline import feed
 from pybroker.pipeline.flights.delays import Cell, Delays, Results, cell_from_json, delays_from_json
+from pybroker.pipeline.flights.failures import RunFailed
 from pybroker.pipeline.topics.client_calls import NoAnswer, commit_by
 from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.questions import NobodyAnswers, Questions
@@ -49,7 +50,7 @@ class ResultRecord(NamedTuple):
     value: bytes
 
 
-class ResultsNotRead(RuntimeError):
+class ResultsNotRead(RunFailed):
     """The group read nothing for a minute although the topic holds more, or could not commit what it has read."""
 
 

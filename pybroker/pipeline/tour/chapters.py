@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pybroker.pipeline import feed
 from pybroker.pipeline.endings import reason_in
 from pybroker.pipeline.flights import dataset
+from pybroker.pipeline.flights.failures import RunFailed
 from pybroker.pipeline.progress import processed_offsets
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import BrokerTopics, keep_state_in_rocksdb, start
@@ -58,7 +59,7 @@ BY_WEATHER = Table(
 )
 
 
-class ChapterFailed(RuntimeError):
+class ChapterFailed(RunFailed):
     """A query ended, or its answer is not the batch's."""
 
 
@@ -104,8 +105,8 @@ class Stage(NamedTuple):
         return found
 
 
-def fill_topics(bootstrap: str, months: int, shown: Shown) -> dict[str, int]:
-    """Create and fill the four topics; returns how many records each has."""
+def fill_topics(bootstrap: str, months: int, shown: Shown) -> dict[str, feed.Produced]:
+    """Create and fill the four topics; returns what each has."""
     feed.create_topics(bootstrap, (DEPARTURES, WEATHER, ENRICHED, DEAD_LETTERS), (PLANES, AIRPORTS))
     departures = topics.departures(dataset.rows(months))
     malformed = [Record(b"?", value, departures[0].timestamp_ms) for value in MALFORMED]
@@ -123,9 +124,9 @@ def fill_topics(bootstrap: str, months: int, shown: Shown) -> dict[str, int]:
     return counts
 
 
-def enrich(stage: Stage, counts: Mapping[str, int]) -> str:
+def enrich(stage: Stage, counts: Mapping[str, feed.Produced]) -> str:
     """Departures, planes, airports and weather joined into a topic; dead letters into another."""
-    read = counts[DEPARTURES] + counts[WEATHER]
+    read = counts[DEPARTURES].total + counts[WEATHER].total
     queries = start(jobs.enrich, stage.topics(read), stage.work_dir / "enrich", until_done=True)
     _follow(queries, stage.shown.bar("Join the four topics", read))
     letters = BrokerTopics(stage.spark, stage.bootstrap).batch(DEAD_LETTERS).collect()
@@ -135,9 +136,9 @@ def enrich(stage: Stage, counts: Mapping[str, int]) -> str:
     return f"{len(letters)} records could not be read, and lie in {DEAD_LETTERS}: {'; '.join(reasons)}."
 
 
-def keep(stage: Stage, counts: Mapping[str, int]) -> str:
+def keep(stage: Stage, counts: Mapping[str, feed.Produced]) -> str:
     """The topic of enriched flights into Parquet, and its delays by weather into PostgreSQL."""
-    flights = counts[DEPARTURES] - len(MALFORMED) - feed.STREAM_PARTITIONS
+    flights = counts[DEPARTURES].records - len(MALFORMED)
     enriched = jobs.enriched_flights(stage.topics(flights))
     parquet_dir = stage.work_dir / "flights"
     files = enriched.writeStream.format("parquet").option("path", str(parquet_dir))
@@ -152,7 +153,7 @@ def keep(stage: Stage, counts: Mapping[str, int]) -> str:
     return f"{flights:,} enriched flights in Parquet, and their delays by weather in PostgreSQL, are the batch's."
 
 
-def watch(stage: Stage, counts: Mapping[str, int], *, with_outage: bool) -> str:
+def watch(stage: Stage, counts: Mapping[str, feed.Produced], *, with_outage: bool) -> str:
     """Delays by hour into PostgreSQL, with what was unusual; the database is stopped half way, and started again."""
     noticed = Event()
 
@@ -166,7 +167,7 @@ def watch(stage: Stage, counts: Mapping[str, int], *, with_outage: bool) -> str:
         noticed.wait(OUTAGE_SEEN_WITHIN_S)
         stage.postgres.start()
 
-    read = counts[DEPARTURES]
+    read = counts[DEPARTURES].total
     query = _upsert(stage, jobs.hours(stage.topics(read)), HOURS, "append", told)
     _follow([query], stage.shown.bar("Watch the hours", read), half_way=outage if with_outage else None)
     found, expected = stage.table(HOURS), check.hours(stage.months)

@@ -8,27 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pybroker.pipeline.feed import FeedFailed
-from pybroker.pipeline.flights.dataset import DatasetMissing
-from pybroker.pipeline.flights.demo import DemoFailed
-from pybroker.pipeline.flights.processes import ProcessFailed
-from pybroker.pipeline.flights.results import ResultsNotRead
-from pybroker.pipeline.jars import JarsMissing
-from pybroker.pipeline.tour.chapters import ChapterFailed
-from pybroker.pipeline.tour.postgres import PostgresFailed, PostgresMissing
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.tour.tour import MASTER, TourOptions, run
-
-FAILURES = (
-    ChapterFailed,
-    DatasetMissing,
-    DemoFailed,
-    FeedFailed,
-    JarsMissing,
-    PostgresFailed,
-    PostgresMissing,
-    ProcessFailed,
-    ResultsNotRead,
-)
 
 
 def main(
@@ -40,13 +21,7 @@ def main(
     master: Annotated[str, typer.Option(help="Spark's master, such as spark://HOST:7077.")] = MASTER,
 ) -> None:
     """Flights, weather, planes and airports through a broker and Spark into PostgreSQL, Parquet and a picture."""
-    console = Console()
-    try:
-        run(TourOptions(bootstrap, months, output, first_chapter, outage, master), console)
-    except FAILURES as error:
-        console.print(f"The tour failed: {error}", style="red", markup=False)
-        raise typer.Exit(1) from error
+    run(TourOptions(bootstrap, months, output, first_chapter, outage, master), Console())
 
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(main)
+app = command_of(main, "tour")

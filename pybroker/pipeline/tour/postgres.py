@@ -17,6 +17,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from pybroker.pipeline.flights.failures import RunFailed
+
 DRIVER_JAR = "org.postgresql:postgresql:42.7.8"
 
 SUPERUSER = "tour"
@@ -29,11 +31,11 @@ DEBIAN_PROGRAMS = Path("/usr/lib/postgresql")
 SETTINGS = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "50"}
 
 
-class PostgresMissing(RuntimeError):
+class PostgresMissing(RunFailed):
     """PostgreSQL is not installed."""
 
 
-class PostgresFailed(RuntimeError):
+class PostgresFailed(RunFailed):
     """PostgreSQL did not start."""
 
 

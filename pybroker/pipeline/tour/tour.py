@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pybroker.pipeline.flights import dataset, demo
+from pybroker.pipeline.flights import demo
 from pybroker.pipeline.flights.processes import given_or_own_broker
-from pybroker.pipeline.flights.table import delay_table
 from pybroker.pipeline.spark_session import end_session, session, short_lived
 from pybroker.pipeline.tour import chapters
 from pybroker.pipeline.tour.chapters import BY_WEATHER, HOURS, ShowDone, Stage
@@ -63,7 +62,7 @@ def run(options: TourOptions, console: Console) -> None:
             if options.first_chapter:
                 console.rule(FIRST)
                 done = demo.run(demo.DemoOptions(bootstrap, options.months, master=options.master), console)
-                report.append(Chapter(FIRST, [], [delay_table(done.results, dataset.airline_names())]))
+                report.append(Chapter(FIRST, [], [done.table]))
             _run_on(bootstrap, options, work_dir, console, report)
     console.print(f"The tour took {monotonic() - began:.0f} s.")
 
@@ -72,7 +71,7 @@ def _run_on(bootstrap: str, options: TourOptions, work_dir: Path, console: Conso
     console.rule(TOPICS)
     with _Shown(console) as shown:
         counts = chapters.fill_topics(bootstrap, options.months, shown)
-    report.append(Chapter(TOPICS, [f"{topic}: {count:,} records." for topic, count in counts.items()]))
+    report.append(Chapter(TOPICS, [f"{topic}: {count.records:,} records." for topic, count in counts.items()]))
     with own_postgres() as postgres, _spark(options.master, work_dir / "spark.log") as spark:
 
         def stage(shown: _Shown) -> Stage:

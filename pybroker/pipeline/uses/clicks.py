@@ -18,6 +18,7 @@ from rich.console import Console
 
 from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
 from pybroker.pipeline.uses.running import (
@@ -28,7 +29,6 @@ from pybroker.pipeline.uses.running import (
     end_after,
     json_record,
     run,
-    run_command,
 )
 
 CLICKS, SESSIONS = "clicks", "sessions"
@@ -92,4 +92,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main)
+    command_of(main, "job")()

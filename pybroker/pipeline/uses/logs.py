@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, dead_letters, decode, readable
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
-from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, run, run_command
+from pybroker.pipeline.uses.running import LOCAL_MASTER, Bootstrap, Master, Use, end_after, run
 
 LINES, BY_DAY, INSTALLED, DEAD_LETTERS = "log-lines", "actions-by-day", "installed-packages", "log-dead-letters"
 
@@ -99,4 +100,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main)
+    command_of(main, "job")()

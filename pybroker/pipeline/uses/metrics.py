@@ -17,6 +17,7 @@ from rich.console import Console
 
 from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
 from pybroker.pipeline.uses.running import (
@@ -27,7 +28,6 @@ from pybroker.pipeline.uses.running import (
     end_after,
     json_record,
     run,
-    run_command,
 )
 
 SAMPLES, BY_SECOND = "metric-samples", "metrics-by-second"
@@ -109,4 +109,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main)
+    command_of(main, "job")()

@@ -4,15 +4,13 @@ Owns no use.  The topics of a broker that is not its own stay; all else is gone 
 """
 
 import json
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
-from confluent_kafka import KafkaException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,9 +18,9 @@ from rich.console import Console
 
 from pybroker.pipeline.converters.decoding import HEADERS_PREFIX
 from pybroker.pipeline.endings import reason_in
-from pybroker.pipeline.feed import STREAM_PARTITIONS, FeedFailed, create_topics, produce
-from pybroker.pipeline.flights.dataset import DatasetMissing
-from pybroker.pipeline.flights.processes import ProcessFailed, given_or_own_broker
+from pybroker.pipeline.feed import create_topics, produce
+from pybroker.pipeline.flights.failures import RunFailed
+from pybroker.pipeline.flights.processes import given_or_own_broker
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session, short_lived
 from pybroker.pipeline.streams.jobs import BrokerTopics, Job, start
@@ -35,9 +33,6 @@ Bootstrap: TypeAlias = Annotated[str | None, typer.Option(help="HOST:PORT; defau
 Master: TypeAlias = Annotated[str, typer.Option(help="Spark's master, such as spark://HOST:7077.")]
 SHOWN_PER_TOPIC = 5
 REASON = f"{HEADERS_PREFIX}message"  # of a dead letter
-
-# What goes wrong now and then, and what a person mends by one line that says so.
-EXPECTED = DatasetMissing, FeedFailed, FileNotFoundError, KafkaException, ProcessFailed
 
 
 class Use(NamedTuple):
@@ -73,18 +68,6 @@ def run(
             end_session(spark)
 
 
-def run_command(main: Callable[..., None]) -> None:
-    """Run a use as a command; what is expected to go wrong now and then is one line, and exit status 1."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except StreamingQueryException as error:
-        sys.exit(f"The job failed: {reason_in(str(error))}")
-    except EXPECTED as error:
-        sys.exit(f"The job failed: {error}")
-
-
 def show(use: Use, spark: SparkSession, bootstrap: str, console: Console) -> None:
     """How many records each topic has, and the newest by their timestamps, a line each; of dead letters the reason."""
     for topic, records in outcome(use, spark, bootstrap).items():
@@ -111,14 +94,16 @@ def feed(use: Use, bootstrap: str, records: Iterable[Record], end: Record | None
     Raises `FeedFailed`.
     """
     create_topics(bootstrap, (use.input_topic, *use.streams), use.tables)
-    taken = produce(bootstrap, use.input_topic, records, end=end)
-    return taken - STREAM_PARTITIONS * (end is not None)
+    return produce(bootstrap, use.input_topic, records, end=end).records
 
 
 def process(use: Use, spark: SparkSession, bootstrap: str, checkpoints_dir: Path) -> None:
-    """Run the job over what its topic holds; raises what ends one of its queries."""
-    for query in start(use.job, BrokerTopics(spark, bootstrap), checkpoints_dir, until_done=True):
-        query.awaitTermination()
+    """Run the job over what its topic holds; raises `RunFailed` with what ended one of its queries."""
+    try:
+        for query in start(use.job, BrokerTopics(spark, bootstrap), checkpoints_dir, until_done=True):
+            query.awaitTermination()
+    except StreamingQueryException as error:
+        raise RunFailed(reason_in(str(error))) from error
 
 
 def outcome(use: Use, spark: SparkSession, bootstrap: str) -> Mapping[str, DataFrame]:

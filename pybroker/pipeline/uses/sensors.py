@@ -14,6 +14,7 @@ from rich.console import Console
 from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
 from pybroker.pipeline.flights.dataset import NOT_AVAILABLE, table
+from pybroker.pipeline.flights.entry import command_of
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import Outputs, Topics
 from pybroker.pipeline.uses.running import (
@@ -24,7 +25,6 @@ from pybroker.pipeline.uses.running import (
     end_after,
     json_record,
     run,
-    run_command,
 )
 
 READINGS, WARNINGS = "sensor-readings", "storm-warnings"
@@ -79,4 +79,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main)
+    command_of(main, "job")()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import process_tree
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 
@@ -21,7 +22,8 @@ def test_the_tour_of_a_month_finds_what_the_batch_finds_though_its_database_stop
 
     output = tmp_path / "output"
     command = [sys.executable, "-m", "pybroker.pipeline.tour", "--months", "1", "--no-first-chapter"]
-    done = subprocess.run([*command, "--output", str(output)], capture_output=True, text=True, timeout=500, check=False)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = process_tree.run([*command, "--output", str(output)], 500, text=True, **pipes)
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 records could not be read" in said
