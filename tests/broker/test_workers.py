@@ -201,9 +201,10 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
     assert shifted("PLAINTEXT://:9092", 2) == "PLAINTEXT://:9094"
     assert shifted("[::1]:9092", 1) == "[::1]:9093"
     assert shifted("127.0.0.1:0", 1) == "127.0.0.1:0"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    # Of an address that no other test listens on, so that the port before the taken one is free.
+    with socket.create_server(("127.0.0.3", 0)) as taken:
         port = taken.getsockname()[1]
-        listen = ("--listen", f"127.0.0.1:{port - 1}")
+        listen = ("--listen", f"127.0.0.3:{port - 1}")
         done = subprocess.run(
             [str(COMMAND), "serve", "--workers", "2", "--data-dir", str(tmp_path / "data"), *listen],
             capture_output=True,
@@ -212,7 +213,7 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
             check=False,
         )
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert f"cannot listen on 127.0.0.3:{port}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
