@@ -94,7 +94,7 @@ def test_no_extra_but_its_own_brings_spark() -> None:
             found |= all_of(nested[1]) if nested else names([entry])
         return found
 
-    assert {extra for extra in EXTRAS if "pyspark" in all_of(extra)} == {"spark", "demo"}
+    assert {extra for extra in EXTRAS if "pyspark" in all_of(extra)} == {"spark", "pipelines", "demo"}
     assert all_of("spark") - {"pyspark"} == all_of("spark-provided"), "where PySpark is there already"
 
 
