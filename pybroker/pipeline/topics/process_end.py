@@ -1,12 +1,17 @@
-"""The end of a task's process, which waits for threads that have something to finish.
+"""The end of Spark's Python processes: a task's waits for threads that have something to finish, a source's is quiet.
 
 Spark lets all its idle Python processes go when none has become idle for a minute, which no setting changes
 (``PythonWorkerFactory``), and such a process ends by ``os._exit``, with its threads.  That is put off here, and nothing
 else: the process is killed as before, and ends at once where Spark has ended.
+
+Spark ends a stream's source by closing the socket to its process, which then writes its last words there and fails: the
+traceback of that `BrokenPipeError` would be all that a person sees of a query that has ended well.
 """
 
 import os
+import sys
 from threading import Thread
+from types import TracebackType
 from typing import NoReturn
 
 _LOOK_EVERY_S = 0.05
@@ -28,3 +33,19 @@ def put_off_for(thread: Thread) -> None:
         _exit(status)
 
     os._exit = exit_behind
+
+
+def is_hung_up() -> bool:
+    """Whether what is being handled is that Spark has closed the socket to this process."""
+    return isinstance(sys.exc_info()[1], EOFError | ConnectionError)
+
+
+def end_quietly() -> None:
+    """Have no traceback of a closed socket be shown from now on."""
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not isinstance(error, ConnectionError):
+            shown(kind, error, traceback)
+
+    sys.excepthook = show

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from pybroker.pipeline.topics.admission import available, limited
 from pybroker.pipeline.topics.planned_ids import PlannedIds, told_apart
+from pybroker.pipeline.topics.process_end import end_quietly, is_hung_up
 from pybroker.pipeline.topics.ranges import OffsetRange, divide
 from pybroker.pipeline.topics.source_options import ByOffset, SourceOptions
 from pybroker.pipeline.topics.topic_partitions import (
@@ -218,6 +219,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one task."""
         return self._tasks.read(partition)
+
+    def stop(self) -> None:
+        """The query has ended, or a call has failed."""
+        if is_hung_up():
+            end_quietly()
 
     def _still_there(self, starts: Offsets, ends: Offsets, planned_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """The ends of a micro-batch that an earlier run planned, without topics that were made anew since.
