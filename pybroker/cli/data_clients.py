@@ -29,9 +29,11 @@ from pybroker.cli.client_settings import (
     parse_addresses,
     parse_pairs,
 )
-from pybroker.cli.failure import CommandFailed, describe_error_code
+from pybroker.cli.failure import CommandFailed
 from pybroker.cli.reach import reach
 from pybroker.cli.record_format import Header
+from pybroker.cli.retries import PASSING_ERRORS
+from pybroker_protocol.errors import ErrorCode
 
 # How long what was sent has to arrive where the command has failed for another reason, or is interrupted.
 ABORTED_FLUSH_S: Final = 2.0
@@ -43,21 +45,13 @@ _ASKED_EVERY_S: Final = 1.0
 # By the client itself, which holds up the reader.
 _ANSWERED_WITHIN_S: Final = 1.0
 _CLOSED_WITHIN_S: Final = 5.0
-_PASSING: Final = frozenset(
-    {
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "KAFKA_STORAGE_ERROR",
-        "LEADER_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "NOT_LEADER_OR_FOLLOWER",
-        "OFFSET_NOT_AVAILABLE",
-        "REPLICA_NOT_AVAILABLE",
-        "REQUEST_TIMED_OUT",
-        "UNKNOWN_LEADER_EPOCH",
-        "FENCED_LEADER_EPOCH",
-    }
-)
+# For who reads on, a leader that is still to be chosen passes, too, and a disk or a broker that is slow.
+_PASSING: Final = PASSING_ERRORS | {
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
 
 _log = logging.getLogger("librdkafka")
 # Without which there is no consumer.
@@ -288,7 +282,7 @@ def passes(error: Any) -> bool:
     from confluent_kafka import KafkaError
 
     of_transport = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD, KafkaError._RESOLVE)
-    return bool(error.retriable()) or error.code() in of_transport or describe_error_code(error.code()) in _PASSING
+    return bool(error.retriable()) or error.code() in of_transport or error.code() in _PASSING
 
 
 def is_passing_error(error: Exception) -> bool:

@@ -12,8 +12,8 @@ from pybroker.cli.changes import settled
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.retries import retried
-from pybroker.cli.wire_requests import PASSING_ERRORS, CoordinatorType, brokers, find_coordinators, raise_passing
+from pybroker.cli.retries import PASSING_ERRORS, retried
+from pybroker.cli.wire_requests import CoordinatorType, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
 _MEMBERS_BY_LIST_SINCE: Final = 3

@@ -1,8 +1,8 @@
 """What is asked again, because it passes by itself: for how long, and how often.
 
-Owns: the one loop of all commands, and the two errors of the commands' own client that it asks again after.  Which
-answers of brokers pass is ``wire_requests``', which errors of librdkafka ``data_clients``', and what the repeat of a
-change means ``changes``'.
+Owns: the one loop of all commands, the two errors of the commands' own client that it asks again after, and which
+answers of brokers pass.  Which errors of librdkafka pass is ``data_clients``', and what the repeat of a change means
+``changes``'.
 """
 
 from __future__ import annotations
@@ -12,12 +12,29 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pybroker.cli.failure import CommandFailed
+from pybroker_protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
 # How long a retriable answer (a coordinator that still loads, a leader not yet elected) is asked for again.
 RETRY_TIMEOUT_S: Final = 20.0
 RETRY_BACKOFF_S: Final = 0.1
+
+# A coordinator that loads or moves, a leader or controller that moves or has just become it, a transaction that is
+# being ended.
+PASSING_ERRORS: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
 
 
 class Passing(CommandFailed):

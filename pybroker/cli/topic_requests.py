@@ -12,8 +12,8 @@ from pybroker.cli import config_requests
 from pybroker.cli.changes import may_be_done, settled
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.output import remark
-from pybroker.cli.retries import Passing, retried
-from pybroker.cli.wire_requests import PASSING_ERRORS, raise_passing
+from pybroker.cli.retries import PASSING_ERRORS, Passing, retried
+from pybroker.cli.wire_requests import raise_passing
 from pybroker_protocol.messages.metadata import MetadataRequestTopic
 from pybroker_protocol.schema import Request
 from pybroker_protocol.uuids import ZERO_UUID

@@ -1,6 +1,6 @@
 """Messages of ``pybroker_protocol`` to the brokers of a cluster, as the commands send them.
 
-Owns: which errors pass by themselves, and who coordinates what.  Connections are ``AdminClient``'s.
+Owns: who coordinates what, and that an answer which passes is asked for again.  Connections are ``AdminClient``'s.
 """
 
 from __future__ import annotations
@@ -12,18 +12,7 @@ from typing import Any, Final
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import named_error
-from pybroker.cli.retries import Passing
-from pybroker_protocol.errors import ErrorCode
-
-# What passes by itself: a coordinator that loads or moves, a leader that moves, a transaction that is being ended.
-PASSING_ERRORS = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.NOT_CONTROLLER,
-}
+from pybroker.cli.retries import PASSING_ERRORS, Passing
 
 _BROKERS: Final = 1  # the endpoint type of DescribeCluster
 
