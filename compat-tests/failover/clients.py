@@ -1,9 +1,9 @@
 """A producer or a consumer as a process: ``python -m failover.clients ROLE LIBRARY BOOTSTRAP TOPIC PARTITIONS``.
 
 Owns: what is written and read, and the lines that tell of it (``events``).  The clients have their libraries' default
-settings, but for acks=all where that is not the default, and for reading from the beginning.  ``write`` sends a small
-record every few milliseconds, to each partition in turn; ``read`` is a group's only member, and commits besides by
-itself.  Both end at SIGTERM; ``write`` first waits for what it sent.
+settings, but for acks=all where that is not the default, idempotence where the name says so, and for reading from the
+beginning.  ``write`` sends a small record every few milliseconds, to each partition in turn; ``read`` is a group's only
+member, and commits besides by itself.  Both end at SIGTERM; ``write`` first waits for what it sent.
 """
 
 from __future__ import annotations
@@ -38,15 +38,25 @@ def tell(kind: str, partition: int = -1, value: int = -1) -> None:
 def write_librdkafka(bootstrap: str, topic: str, partitions: int) -> None:
     import confluent_kafka
 
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    send_all(confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"}), topic, partitions)
 
+
+def write_idempotently(bootstrap: str, topic: str, partitions: int) -> None:
+    """As fast as a pipeline of requests is never empty, so that a broker dies in the middle of one."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    send_all(producer, topic, partitions, SEND_EVERY_S / 5)
+
+
+def send_all(producer: Any, topic: str, partitions: int, every_s: float = SEND_EVERY_S) -> None:
     def told(partition: int, value: int) -> Callable[[Any, Any], None]:
         return lambda error, _: tell(FAILED if error else ACKNOWLEDGED, partition, value)
 
     def send(partition: int, value: int) -> None:
         producer.produce(topic, b"%d" % value, partition=partition, on_delivery=told(partition, value))
 
-    write_steadily(partitions, send, producer.poll)
+    write_steadily(partitions, send, producer.poll, every_s)
     producer.flush(LAST_ANSWERS_S)
 
 
@@ -64,14 +74,19 @@ def write_kafka_python(bootstrap: str, topic: str, partitions: int) -> None:
     producer.flush(LAST_ANSWERS_S)
 
 
-def write_steadily(partitions: int, send: Callable[[int, int], None], pause: Callable[[float], Any]) -> None:
+def write_steadily(
+    partitions: int,
+    send: Callable[[int, int], None],
+    pause: Callable[[float], Any],
+    every_s: float = SEND_EVERY_S,
+) -> None:
     """Send the values from 0 on until SIGTERM; ``pause(seconds)`` lets the library work."""
     value = 0
     due = time.monotonic()
     while not _stopping:
         send(value % partitions, value)
         value += 1
-        due += SEND_EVERY_S
+        due += every_s
         while (left := due - time.monotonic()) > 0:
             pause(left)
 
@@ -128,8 +143,10 @@ def read_kafka_python(bootstrap: str, topic: str, _: int) -> None:
 
 ROLES: Final[dict[tuple[str, str], Callable[[str, str, int], None]]] = {
     ("write", "librdkafka"): write_librdkafka,
+    ("write", "librdkafka-idempotent"): write_idempotently,
     ("write", "kafka-python"): write_kafka_python,
     ("read", "librdkafka"): read_librdkafka,
+    ("read", "librdkafka-idempotent"): read_librdkafka,
     ("read", "kafka-python"): read_kafka_python,
 }
 LIBRARIES: Final = tuple(sorted({library for _, library in ROLES}))

@@ -54,7 +54,8 @@ _HEAD: Final = """# Fail-over
 Written by `scripts/failover --report` from its runs. Three brokers with their own default settings, on one machine; a
 topic of three partitions, each on all brokers, `min.insync.replicas` 2; one producer and one consumer, the only member
 of its group, in processes of their own with their libraries' default settings. The producer sends a record every 5 ms,
-to each partition in turn; the consumer commits every 50 ms. A broker is killed with -9, every second time the active
+to each partition in turn (that of `librdkafka-idempotent`, which has `enable.idempotence`, every ms); the consumer
+commits every 50 ms. A broker is killed with -9, every second time the active
 controller, and started again.
 
 "No acknowledgement" and "nothing read" are the longest gaps on the partition that the dead broker led, "elsewhere" on
@@ -82,7 +83,7 @@ _RECORDS: Final = """
 """
 _TWICE: Final = """
 librdkafka's producer is not idempotent by default: what it sends again after a broken connection may lie in the log
-twice.
+twice. An idempotent one's may where it renumbers what it has in flight, behind an error in the middle of a pipeline.
 """
 
 
