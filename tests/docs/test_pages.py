@@ -48,7 +48,7 @@ def test_generated_tables_are_up_to_date(page: str) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     broken = []
-    for page in PAGES:
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             name, _, anchor = target.partition("#")
             path = (page.parent / name).resolve() if name else page
