@@ -102,7 +102,9 @@ def no_client_outlives_its_module() -> Iterator[None]:
     deadline = time.monotonic() + LEAK_GRACE_S
     while threads := left_behind(before):
         if time.monotonic() > deadline:
-            assert are_kept_by_the_library(), f"clients of librdkafka are left: {sorted(threads)}, {referred_to_by()}"
+            calls = [thread.name for thread in threading.enumerate()]
+            left = f"{sorted(threads)}, {referred_to_by()}, beside threads {calls}"
+            assert are_kept_by_the_library(), f"clients of librdkafka are left: {left}"
             break
         time.sleep(0.05)
 

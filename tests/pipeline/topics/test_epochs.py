@@ -497,7 +497,7 @@ def test_a_decision_that_no_broker_takes_is_told_in_a_line(monkeypatch: pytest.M
 
 def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() -> None:
     from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
     from pybroker.pipeline.topics import transactions
 
@@ -505,6 +505,7 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
         sink = Sink(broker.bootstrap)
         sink.client.update({"transaction.timeout.ms": "1000", "linger.ms": "0"})
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic(sink.topic, 1)])[sink.topic].result(30)
 
         def has_ended() -> bool:
             latest: Any = OffsetSpec.latest
