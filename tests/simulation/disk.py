@@ -64,11 +64,12 @@ def _apply(names: _Names, change: _Change) -> None:
 
 
 # The functions by which the broker reaches the system, and what a disk has in their place.
-_CALLS: dict[ModuleType, dict[str, str]] = {
+CALLS: dict[ModuleType, dict[str, str]] = {
     os_file: {
         "open_fd": "_open",
         "pwrite": "_pwrite",
         "ftruncate": "_ftruncate",
+        "truncate": "_truncate",
         "fsync": "_fsync",
         "fdatasync": "_fsync",
         "rename": "_rename",
@@ -100,7 +101,7 @@ def installed(disk_in_use: Callable[[], Disk | None]) -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        for module, names in _CALLS.items():
+        for module, names in CALLS.items():
             calls: dict[str, Any] = {call: routed(getattr(module, call), name) for call, name in names.items()}
             stack.enter_context(patch.multiple(module, **calls))
         yield
@@ -233,6 +234,12 @@ class Disk:
         self._works_for(fd)
         self._enters()
         os.ftruncate(fd, length)
+
+    def _truncate(self, path: Any, length: int) -> None:
+        if self._is_here(path):
+            self._works(path)
+            self._enters()
+        os.truncate(path, length)
 
     def _begin_write_back(self, _fd: int, _start: int, _length: int) -> None:
         pass
