@@ -38,7 +38,12 @@ def relative(path: Path) -> str:
 
 def imports(path: Path) -> list[Import]:
     """Every import of a file, at any depth."""
-    return list(_imports_below(parsed(path), for_types_only=False))
+    return imports_in(parsed(path))
+
+
+def imports_in(tree: ast.AST) -> list[Import]:
+    """Every import of a parsed file, at any depth."""
+    return list(_imports_below(tree, for_types_only=False))
 
 
 def _imports_below(node: ast.AST, for_types_only: bool) -> Iterator[Import]:

@@ -8,7 +8,6 @@ Owns one file next to the store, whose content means nothing.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +24,7 @@ class ReservedRoom:
     def keep(self, size: int) -> None:
         """Have at least ``size`` bytes of room, or as much as there is; a failing disk shows elsewhere."""
         try:
-            if self._path.stat().st_size >= size:
+            if os_file.stat(self._path).st_size >= size:
                 return
         except OSError:
             pass
@@ -34,18 +33,18 @@ class ReservedRoom:
             try:
                 os_file.allocate(fd, size)
             finally:
-                os.close(fd)
+                os_file.close(fd)
 
     def remove(self) -> None:
         """Have no such file: there is no store beside it."""
         with suppress(OSError):
-            self._path.unlink()
+            os_file.unlink(self._path)
 
     def give_way(self) -> bool:
         """Free some of the room; whether there was any."""
         with suppress(OSError):
-            size = self._path.stat().st_size
+            size = os_file.stat(self._path).st_size
             if size:
-                os.truncate(self._path, max(size - max(RESERVED_ROOM_STEP_BYTES, size // 4), 0))
+                os_file.truncate(self._path, max(size - max(RESERVED_ROOM_STEP_BYTES, size // 4), 0))
                 return True
         return False

@@ -16,6 +16,7 @@ from typing import Final
 
 from pybroker.cluster.metadata_store import ABSENT, Entry, StoreError, Transaction
 from pybroker.config.secret_files import tell_of_exposure
+from pybroker.storage.files import os_file
 
 SCHEMA_VERSION: Final = 1
 SHARED_SCHEMA_VERSION: Final = 2
@@ -47,7 +48,7 @@ def guard(path: str, mode: int = 0o600) -> None:
     """
     # Only where there is none: whoever closes a file gives up the locks that this process has on it.
     with suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+        os_file.close(os_file.open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     tell_of_exposure(path, "the cluster's secrets")
 
 
@@ -55,7 +56,7 @@ def remove(path: str) -> None:
     """Remove a file that no process has open, with SQLite's files beside it."""
     for name in (path, f"{path}-wal", f"{path}-shm"):
         with suppress(OSError):
-            os.unlink(name)
+            os_file.unlink(name)
 
 
 def check_schema(connection: sqlite3.Connection, path: str) -> int:

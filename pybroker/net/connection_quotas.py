@@ -20,7 +20,7 @@ from pybroker import limits
 from pybroker.config.connections import OVERRIDES, parse_overrides
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.schema import ConfigError
-from pybroker.storage.files import os_file
+from pybroker.storage.files import os_process
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -39,7 +39,7 @@ class ConnectionQuotas:
         self._config = config
         self._listener_of_brokers = listener_of_brokers
         self._maxima: dict[str, int] = {}  # of each listener
-        descriptors = os_file.raise_open_files_limit()
+        descriptors = os_process.raise_open_files_limit()
         self._descriptors_max = descriptors - descriptors // limits.DESCRIPTOR_PARTS
         self._count = 0
         self._by_host: Counter[str] = Counter()

@@ -52,7 +52,7 @@ def test_newcomer_over_the_bound_is_closed_until_somebody_leaves(settings: dict[
 
 
 def test_connections_leave_descriptors_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.connection_quotas.os_file.raise_open_files_limit", lambda: 4)
+    monkeypatch.setattr("pybroker.net.connection_quotas.os_process.raise_open_files_limit", lambda: 4)
     with Broker() as broker:
         kept = [connect(broker) for _ in range(3)]
         with connect(broker) as over:
@@ -99,7 +99,7 @@ def test_a_listener_has_its_own_bound_or_that_of_all() -> None:
 def test_clients_leave_descriptors_to_brokers_that_come_by_a_listener_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pybroker.net.connection_quotas.os_file.raise_open_files_limit", lambda: 64)
+    monkeypatch.setattr("pybroker.net.connection_quotas.os_process.raise_open_files_limit", lambda: 64)
     apart = quotas({}, "CLIENTS", "REPLICATION")
     assert sum(apart.add("/a", "CLIENTS") is None for _ in range(46)) == 45
     apart.remove("/a", "CLIENTS")

@@ -16,17 +16,16 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from pybroker.storage.files import os_file
+from pybroker.storage.files import os_file, os_process
 from tests.simulation.scheduler import ProcessDied
 
-_real_open, _real_fsync, _real_pwrite, _real_ftruncate = os.open, os.fsync, os.pwrite, os.ftruncate
-_real_rename, _real_unlink, _real_mkdir, _real_rmdir = os.rename, os.unlink, os.mkdir, os.rmdir
 _DATABASE = "pybroker-metadata.db"
 _LOCK = ".lock"
 
@@ -37,7 +36,7 @@ class _Node:
     __slots__ = ("fd", "is_dir", "synced")
 
     def __init__(self, path: str, synced: bytes = b"") -> None:
-        self.fd = _real_open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.is_dir = os.path.isdir(path)
         self.synced = synced
 
@@ -64,29 +63,29 @@ def _apply(names: _Names, change: _Change) -> None:
             names[target + name[len(path) :]] = names.pop(name)
 
 
-# What is called of ``os`` and of ``os_file``, and what a disk has in its place.
-_OS_CALLS = {
-    "open": "_open",
-    "fsync": "_fsync",
-    "rename": "_rename",
-    "replace": "_rename",
-    "unlink": "_unlink",
-    "remove": "_unlink",
-    "mkdir": "_mkdir",
-    "rmdir": "_rmdir",
-}
-_OS_FILE_CALLS = {
-    "pwrite": "_pwrite",
-    "ftruncate": "_ftruncate",
-    "rename": "_rename",
-    "fdatasync": "_fsync",
-    "begin_write_back": "_begin_write_back",
-    "is_resident": "_is_resident",
-    "resident_file_bytes": "_resident_file_bytes",
-    "has_room": "_has_room",
-    "raise_open_files_limit": "_raise_open_files_limit",
-    "can_sync_file_system": "_can_sync_file_system",
-    "sync_file_system": "_sync_all",
+# The functions by which the broker reaches the system, and what a disk has in their place.
+CALLS: dict[ModuleType, dict[str, str]] = {
+    os_file: {
+        "open_fd": "_open",
+        "pwrite": "_pwrite",
+        "ftruncate": "_ftruncate",
+        "truncate": "_truncate",
+        "fsync": "_fsync",
+        "fdatasync": "_fsync",
+        "rename": "_rename",
+        "unlink": "_unlink",
+        "mkdir": "_mkdir",
+        "rmdir": "_rmdir",
+        "begin_write_back": "_begin_write_back",
+        "is_resident": "_is_resident",
+        "has_room": "_has_room",
+        "can_sync_file_system": "_can_sync_file_system",
+        "sync_file_system": "_sync_all",
+    },
+    os_process: {
+        "resident_file_bytes": "_resident_file_bytes",
+        "raise_open_files_limit": "_raise_open_files_limit",
+    },
 }
 
 
@@ -101,15 +100,10 @@ def installed(disk_in_use: Callable[[], Disk | None]) -> Iterator[None]:
 
         return call
 
-    calls: dict[str, Any] = {call: routed(getattr(os, call), name) for call, name in _OS_CALLS.items()}
-    calls_of_the_log: dict[str, Any] = {
-        call: routed(getattr(os_file, call), name) for call, name in _OS_FILE_CALLS.items()
-    }
-    with (
-        patch.multiple(os, **calls),
-        patch.multiple(os_file, **calls_of_the_log),
-        patch("shutil._use_fd_functions", False),
-    ):
+    with ExitStack() as stack:
+        for module, names in CALLS.items():
+            calls: dict[str, Any] = {call: routed(getattr(module, call), name) for call, name in names.items()}
+            stack.enter_context(patch.multiple(module, **calls))
         yield
 
 
@@ -168,13 +162,13 @@ class Disk:
         _apply(self._names, change)
         self._journal.append(change)
 
-    def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    def _open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         is_database = os.path.basename(os.fspath(path)).startswith(_DATABASE)  # its size goes by the order of rows
-        if dir_fd is not None or not flags & os.O_CREAT or is_database or not self._is_here(path):
-            return _real_open(path, flags, mode, dir_fd=dir_fd)
+        if not flags & os.O_CREAT or is_database or not self._is_here(path):
+            return os.open(path, flags, mode)
         self._works(path)
         self._enters()
-        fd = _real_open(path, flags, mode)
+        fd = os.open(path, flags, mode)
         name = os.fspath(path)
         if name not in self._names and not name.endswith(_LOCK):
             self._note("create", name, node=self._new_node(name))
@@ -185,26 +179,26 @@ class Disk:
         self._by_inode[os.fstat(node.fd).st_ino] = node
         return node
 
-    def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+    def _mkdir(self, path: Any, mode: int = 0o777) -> None:
         if not self._is_here(path):
-            _real_mkdir(path, mode, dir_fd=dir_fd)
+            os.mkdir(path, mode)
             return
         self._works(path)
         self._enters()
-        _real_mkdir(path, mode)
+        os.mkdir(path, mode)
         self._note("create", path, node=self._new_node(os.fspath(path)))
 
-    def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+    def _rmdir(self, path: Any) -> None:
         if self._is_here(path):
             self._enters()
-        _real_rmdir(path, dir_fd=dir_fd)
+        os.rmdir(path)
         if self._is_here(path):
             self._note("remove", path)
 
-    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
+    def _unlink(self, path: Any) -> None:
         if self._is_here(path):
             self._enters()
-        _real_unlink(path, dir_fd=dir_fd)
+        os.unlink(path)
         if self._is_here(path):
             self._note("remove", path)
 
@@ -213,7 +207,7 @@ class Disk:
         self._works(target)
         if self._is_here(path):
             self._enters()
-        _real_rename(path, target)
+        os.rename(path, target)
         if self._is_here(path):
             self._note("rename", path, target)
 
@@ -232,14 +226,20 @@ class Disk:
         except ProcessDied:
             if self.dies_after == 0:
                 self.dies_after = -1
-                _real_pwrite(fd, view[: self._random.randrange(len(view) + 1)], position)
+                os.pwrite(fd, view[: self._random.randrange(len(view) + 1)], position)
             raise
-        return _real_pwrite(fd, view, position)
+        return os.pwrite(fd, view, position)
 
     def _ftruncate(self, fd: int, length: int) -> None:
         self._works_for(fd)
         self._enters()
-        _real_ftruncate(fd, length)
+        os.ftruncate(fd, length)
+
+    def _truncate(self, path: Any, length: int) -> None:
+        if self._is_here(path):
+            self._works(path)
+            self._enters()
+        os.truncate(path, length)
 
     def _begin_write_back(self, _fd: int, _start: int, _length: int) -> None:
         pass

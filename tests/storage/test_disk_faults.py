@@ -319,7 +319,7 @@ def test_failed_sync_of_a_name_takes_the_directory_offline(
         raise OSError(code, os.strerror(code))
 
     client = Client(storage.log(flush_messages=1))
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os_file, "fsync", fsync)
     assert client.send() is None
     world.run()
     assert [result.error_code for result in client.later] == [KAFKA_STORAGE_ERROR]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pybroker import storage_limits
-from pybroker.storage.files import os_file, segment_file
+from pybroker.storage.files import os_file, os_process, segment_file
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.log.log import Log
 from tests.storage.fake_env import FakeWorld
@@ -177,7 +177,7 @@ def test_where_nobody_tells_what_is_mapped_nobody_looks(
         asked.append(world.clock.now)
         return 0
 
-    monkeypatch.setattr(os_file, "resident_file_bytes", resident_file_bytes)
+    monkeypatch.setattr(os_process, "resident_file_bytes", resident_file_bytes)
     make_storage()
     world.advance(3 * A_LOOK_MS)
     assert len(asked) == 1  # at the start

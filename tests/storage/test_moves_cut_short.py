@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 from tests.storage.test_replica_moves import finish, move, step
 
-CALLS = {os_file: ("pwrite", "ftruncate", "rename", "fdatasync", "sync_path"), os: ("unlink", "mkdir", "utime")}
+CALLS = ("pwrite", "ftruncate", "rename", "fdatasync", "sync_path", "unlink", "mkdir", "utime")
 
 
 class Killed(BaseException):
@@ -27,9 +26,8 @@ class Deaths:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         self.dies_in = -1
-        for module, names in CALLS.items():
-            for name in names:
-                monkeypatch.setattr(module, name, self._counted(getattr(module, name)))
+        for name in CALLS:
+            monkeypatch.setattr(os_file, name, self._counted(getattr(os_file, name)))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:

@@ -26,7 +26,7 @@ FAULTS = pytest.mark.parametrize(("code", "failed"), [(errno.EMFILE, 0), (errno.
 @contextmanager
 def unreadable(code: int) -> Iterator[None]:
     """For a while nothing can be opened, and no index can be read."""
-    read_bytes = Path.read_bytes
+    read_bytes = os_file.read_bytes
 
     def fail(*_: object) -> int:
         raise OSError(code, os.strerror(code))
@@ -35,7 +35,7 @@ def unreadable(code: int) -> Iterator[None]:
         return bytes(fail()) if path.suffix in INDEXES else read_bytes(path)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Path, "read_bytes", read_none)
+        patched.setattr(os_file, "read_bytes", read_none)
         patched.setattr(os_file, "open_for_append", fail)
         patched.setattr(os_file, "pread", fail)
         yield

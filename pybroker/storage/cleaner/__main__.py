@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pybroker.storage.cleaner.jobs import CleaningJob, Progress, Step
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.runners import encode
-from pybroker.storage.files import os_file
+from pybroker.storage.files import os_process
 
 # Waiting so long, and so many times longer than running, is not politeness any more: logs would grow without end.
 _PATIENCE_S = 5
@@ -47,8 +47,8 @@ class Share:
         if now_s < self._next_look_s:
             return
         self._next_look_s = now_s + _LOOK_INTERVAL_S
-        if starves(*os_file.processor_seconds()):
-            os_file.run_among_others()
+        if starves(*os_process.processor_seconds()):
+            os_process.run_among_others()
             self._next_look_s = math.inf
 
 
@@ -83,7 +83,7 @@ def _answer(steps: Iterator[Step]) -> str:
 
 def main() -> None:
     """Serve until standard input ends."""
-    os_file.run_when_idle()
+    os_process.run_when_idle()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the whole terminal; the broker ends us
     gc.disable()  # nothing here makes cycles
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -10,7 +10,6 @@ before it is called ready.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def read_chunks(
     Raises CleaningFailed where something else than batches lies in the file.
     """
     path = directory / file_name(segment.base_offset)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os_file.open_to_read(path)
     try:
         buffer = bytearray(buffer_bytes)
         header_only = False
@@ -77,7 +76,7 @@ def read_chunks(
             if missing > len(buffer):
                 buffer = bytearray(missing)
     finally:
-        os.close(fd)
+        os_file.close(fd)
 
 
 def _size_of_first(buffer: bytearray, held: int) -> int:
@@ -116,7 +115,7 @@ def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
 def remove_cleaned(directory: Path, base_offset: int) -> None:
     """Remove what there is of a cleaned segment."""
     for suffix in SUFFIXES:
-        cleaned_path(directory, base_offset, suffix).unlink(missing_ok=True)
+        os_file.unlink_if_exists(cleaned_path(directory, base_offset, suffix))
 
 
 class CleanedSegment:
@@ -173,18 +172,18 @@ class CleanedSegment:
         self._offset_index.persist()
         self._time_index.persist()
         self._transactions.persist()
-        modified = modified_like.stat()
-        os.utime(self._fd, ns=(modified.st_atime_ns, modified.st_mtime_ns))
+        modified = os_file.stat(modified_like)
+        os_file.utime(self._fd, ns=(modified.st_atime_ns, modified.st_mtime_ns))
         if self._sync:
-            os.fsync(self._fd)
+            os_file.fsync(self._fd)
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 os_file.sync_path(cleaned_path(self._directory, self.base_offset, suffix))
-        os.close(self._fd)
+        os_file.close(self._fd)
         self._fd = -1
 
     def discard(self) -> None:
         """Remove it, unless ``finish`` made it ready."""
         if self._fd >= 0:
-            os.close(self._fd)
+            os_file.close(self._fd)
             self._fd = -1
             remove_cleaned(self._directory, self.base_offset)

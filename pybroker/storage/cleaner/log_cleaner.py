@@ -340,8 +340,9 @@ class LogCleaner:
         path = round_.log.path
 
         def remove() -> None:
-            for leftover in path.glob("*" + CLEANED_SUFFIX):
-                leftover.unlink(missing_ok=True)
+            for name in os_file.names_in(path):
+                if name.endswith(CLEANED_SUFFIX):
+                    os_file.unlink_if_exists(path / name)
 
         def removed(_: None, error: BaseException | None) -> None:
             if error is not None:

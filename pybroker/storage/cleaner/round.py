@@ -40,6 +40,7 @@ from pybroker.storage.cleaner.jobs import (
     Step,
 )
 from pybroker.storage.cleaner.offset_map import OffsetMap
+from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
@@ -242,6 +243,6 @@ class Round:
 
     def _index_size(self, segment: SourceSegment, suffix: str) -> int:
         try:
-            return (self._directory / file_name(segment.base_offset, suffix)).stat().st_size
+            return os_file.stat(self._directory / file_name(segment.base_offset, suffix)).st_size
         except FileNotFoundError:
             return 0

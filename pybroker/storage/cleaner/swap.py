@@ -41,7 +41,7 @@ def swap_in(log: LogState, group: CleanedGroup, replaced: list[Segment]) -> None
             doomed += old.rename_files(DELETED_SUFFIX)
         _rename(segment, SWAP_SUFFIX, "")
         for old in replaced[1:]:
-            snapshot_path(log.path, old.base_offset).unlink(missing_ok=True)
+            os_file.unlink_if_exists(snapshot_path(log.path, old.base_offset))
     except OSError as error:
         raise SwapFailed from error
     log.replace_segments(replaced, segment, doomed)
@@ -62,7 +62,7 @@ def _undo(log: LogState, segment: Segment) -> None:
     try:
         for kind in SUFFIXES:
             path = segment.path(kind)
-            path.with_name(path.name + SWAP_SUFFIX).unlink(missing_ok=True)
+            os_file.unlink_if_exists(path.with_name(path.name + SWAP_SUFFIX))
         remove_cleaned(log.path, segment.base_offset)
     except OSError as error:
         raise SwapFailed from error

@@ -26,7 +26,6 @@ import errno
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -64,14 +63,14 @@ logger = logging.getLogger("pybroker.storage")
 def _remove(paths: list[Path]) -> Generator[None, None, None]:
     """Remove files and directories, a file at a time; what is gone already is no error."""
     for path in paths:
-        if path.is_dir():
-            for file in list(path.iterdir()):
+        if os_file.is_dir(path):
+            for name in os_file.listdir(path):
                 with suppress(OSError):
-                    file.unlink()
+                    os_file.unlink(path / name)
                 yield
-            shutil.rmtree(path, ignore_errors=True)
+            os_file.remove_tree(path)
         else:
-            path.unlink(missing_ok=True)
+            os_file.unlink_if_exists(path)
         yield
 
 
@@ -192,8 +191,8 @@ class LogDir:
         """
         refuse_parent_of_log_dirs(self.path)
         self._traces = StartTraces(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
-        real_path = self.path.resolve()
+        os_file.make_directory(self.path, parents=True)
+        real_path = os_file.resolve(self.path)
         if real_path not in _locked_here:
             self._lock_fd = os_file.lock_file(self.path / LOCK_FILE)
         if self._lock_fd is not None:
@@ -208,9 +207,9 @@ class LogDir:
         """Note whether the last owner stopped cleanly, and take its marker away."""
         path, mark = self.path / CLEAN_SHUTDOWN_FILE, self.path / SYNCED_FIRST_FILE
         try:
-            text = path.read_text("utf-8", "replace")
+            text = os_file.read_bytes(path).decode("utf-8", "replace")
         except FileNotFoundError:
-            self.synced_before_acknowledged = mark.exists()
+            self.synced_before_acknowledged = os_file.exists(mark)
             if self.synced_before_acknowledged and not syncs_first:
                 self.forget_what_was_synced_first()
             return
@@ -222,13 +221,13 @@ class LogDir:
         if syncs_first:
             os_file.rename(path, mark)
         else:
-            path.unlink()
+            os_file.unlink(path)
         if self.sync:
             os_file.sync_path(self.path)
 
     def forget_what_was_synced_first(self) -> None:
         """Something may be acknowledged before it is synced, or what was synced is not known.  Raises OSError."""
-        (self.path / SYNCED_FIRST_FILE).unlink(missing_ok=True)
+        os_file.unlink_if_exists(self.path / SYNCED_FIRST_FILE)
         if self.sync:
             os_file.sync_path(self.path)
 
@@ -238,7 +237,7 @@ class LogDir:
             return
         try:
             # The first sync of a partition's files covers the name, too.
-            os.close(os_file.open_for_append(self.path / SYNCED_FIRST_FILE))
+            os_file.close(os_file.open_for_append(self.path / SYNCED_FIRST_FILE))
         except OSError as error:
             if not os_file.is_passing(error):
                 raise
@@ -251,7 +250,7 @@ class LogDir:
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
         """Say that everything in the directory is whole, so that the next start need not look."""
-        (self.path / SYNCED_FIRST_FILE).unlink(missing_ok=True)
+        os_file.unlink_if_exists(self.path / SYNCED_FIRST_FILE)
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         os_file.replace_file(self.path / CLEAN_SHUTDOWN_FILE, text.encode(), self.sync)
 
@@ -383,6 +382,6 @@ class LogDir:
     def unlock(self) -> None:
         """Let another broker have the directory."""
         if self._lock_fd is not None:
-            _locked_here.discard(self.path.resolve())
-            os.close(self._lock_fd)
+            _locked_here.discard(os_file.resolve(self.path))
+            os_file.close(self._lock_fd)
             self._lock_fd = None

@@ -11,11 +11,12 @@ Kafka has no counterpart: its log dirs are formatted by a command of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pybroker.storage.files import checkpoints
+from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.metadata_mark import MARK_FILE
 from pybroker.storage.results import StorageError
 
@@ -39,28 +40,41 @@ class StartTraces:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._missing = [each for each in (path, *path.parents) if not each.exists()]
-        self._found = [name for name in _FILES if (path / name).exists()]
+        self._missing = [each for each in (path, *path.parents) if not os_file.exists(each)]
+        self._found = [name for name in _FILES if os_file.exists(path / name)]
 
     def take_back(self) -> None:
         """Remove what was not there, as far as that goes; a directory with anything else in it stays."""
         for name in _FILES:
             if name not in self._found:
                 with suppress(OSError):
-                    (self._path / name).unlink()
+                    os_file.unlink(self._path / name)
         for directory in self._missing:
             with suppress(OSError):
-                directory.rmdir()
+                os_file.rmdir(directory)
 
 
 def refuse_parent_of_log_dirs(path: Path) -> None:
     """StorageError where several brokers of this machine have their log dirs in this one, which is not one yet."""
-    if (path / checkpoints.META_PROPERTIES).exists():
+    if _is_log_dir(path):
         return
-    names = sorted(each.parent.name for each in path.glob(f"*/{checkpoints.META_PROPERTIES}"))
+    names = sorted(_log_dirs_in(path))
     if names:
         named = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
         raise StorageError(
             f"{path} holds the data directories of several brokers ({named}), as serve --workers and cluster up make "
             "them: start those, or name a directory of its own for this broker"
         )
+
+
+def _is_log_dir(path: Path) -> bool:
+    return os_file.exists(path / checkpoints.META_PROPERTIES)
+
+
+def _log_dirs_in(path: Path) -> Iterator[str]:
+    """The names of the log dirs in a directory; what may not be looked into, as a file system's lost+found, is none."""
+    with suppress(PermissionError):
+        for name in os_file.names_in(path):
+            with suppress(PermissionError):
+                if _is_log_dir(path / name):
+                    yield name

@@ -26,7 +26,7 @@ def read_entries(path: Path, columns: int) -> list[list[str]]:
     Raises StorageError when the file is not what it should be.
     """
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = os_file.read_lines(path)
     except FileNotFoundError:
         return []
     if not lines:
@@ -64,7 +64,7 @@ def read_partition_metadata(directory: Path) -> bytes | None:
     """The topic id in a partition's directory, ``None`` if it has no ``partition.metadata``."""
     path = directory / PARTITION_METADATA
     try:
-        fields = dict(line.split(": ", 1) for line in path.read_text("utf-8", "replace").splitlines() if line)
+        fields = dict(line.split(": ", 1) for line in os_file.read_lines(path) if line)
         if fields.get("version") != "0":
             raise StorageError(f"{path} has an unknown version")
         return uuid_bytes(fields["topic_id"])
@@ -95,7 +95,7 @@ def read_meta_properties(directory: Path) -> dict[str, str] | None:
     """The properties as they stand in the file, ``None`` if there is none.  Version 0 has ``broker.id``."""
     path = directory / META_PROPERTIES
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = os_file.read_lines(path)
     except FileNotFoundError:
         return None
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))

@@ -16,7 +16,6 @@ Kafka has no counterpart: its metadata is a replicated log.
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from pybroker.storage.files import os_file
@@ -33,7 +32,7 @@ def read_mark(directory: Path) -> int:
     """The revision that a log dir has seen; ``NOTHING_SEEN`` if it does not say.  Raises OSError."""
     path = directory / MARK_FILE
     try:
-        data = path.read_bytes()
+        data = os_file.read_bytes(path)
     except FileNotFoundError:
         return NOTHING_SEEN
     seen, again = _revision(data[:_LINE_BYTES]), _revision(data[_LINE_BYTES : 2 * _LINE_BYTES])
@@ -53,4 +52,4 @@ def write_mark(directory: Path, revision: int) -> None:
     try:
         os_file.write_fully(fd, 2 * (_LINE % revision), 0)
     finally:
-        os.close(fd)
+        os_file.close(fd)

@@ -13,7 +13,6 @@ Kafka: none; there a move is a fetch of the replica from itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def mirror_range(source_fd: int, target: Path, start: int, end: int, sync: bool)
     """
     fd = os_file.open_for_append(target)
     try:
-        there = os.fstat(fd).st_size
+        there = os_file.fstat(fd).st_size
         for position in range(start, end, MOVE_PIECE_BYTES):
             piece = _read(source_fd, min(MOVE_PIECE_BYTES, end - position), position)
             if position + len(piece) > there or os_file.pread(fd, len(piece), position) != piece:
@@ -59,32 +58,32 @@ def mirror_range(source_fd: int, target: Path, start: int, end: int, sync: bool)
         else:
             os_file.begin_write_back(fd, start, end - start)
     finally:
-        os.close(fd)
+        os_file.close(fd)
 
 
 def mirror_file(source: Path, target: Path, sync: bool) -> Generator[None, None, None]:
     """Make ``target`` hold what ``source`` holds, or be as absent; raises as ``mirror_range`` does."""
     try:
-        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os_file.open_to_read(source)
     except FileNotFoundError:
-        target.unlink(missing_ok=True)
+        os_file.unlink_if_exists(target)
         return
     except OSError as error:
         raise SourceFailed from error
     try:
-        yield from mirror_range(fd, target, 0, os.fstat(fd).st_size, sync)
+        yield from mirror_range(fd, target, 0, os_file.fstat(fd).st_size, sync)
     finally:
-        os.close(fd)
+        os_file.close(fd)
 
 
 def copy_times(source_fd: int, target: Path) -> None:
     """Give a file the times of its source: retention asks for them where records say none."""
-    stat = os.fstat(source_fd)
-    os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    stat = os_file.fstat(source_fd)
+    os_file.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 def remove_others(directory: Path, names: Collection[str]) -> None:
     """Remove all files but those ``names``."""
-    for name in os.listdir(directory):
+    for name in os_file.listdir(directory):
         if name not in names:
-            (directory / name).unlink(missing_ok=True)
+            os_file.unlink_if_exists(directory / name)

@@ -10,7 +10,6 @@ format read as a big-endian number, and lets ``bisect`` search without a Python 
 
 from __future__ import annotations
 
-import os
 import sys
 from array import array
 from bisect import bisect_right
@@ -58,7 +57,7 @@ class OffsetIndex:
         """Read an index file; ``None`` when it is missing or cannot be right for ``data_bytes`` of data."""
         index = cls(path, base_offset)
         try:
-            data = path.read_bytes()
+            data = os_file.read_bytes(path)
         except FileNotFoundError:
             return None
         if len(data) % ENTRY_BYTES:
@@ -109,7 +108,7 @@ class OffsetIndex:
             del self.entries[i:]
             if i < self._persisted:
                 self._persisted = i
-                os.truncate(self.path, i * ENTRY_BYTES)
+                os_file.truncate(self.path, i * ENTRY_BYTES)
 
     def rewrite(self) -> None:
         """Make the file hold these entries, whatever it held before."""
@@ -124,7 +123,7 @@ class OffsetIndex:
 
     def remove_file(self) -> None:
         """Take a file away that does not hold these entries; ``persist`` makes it anew."""
-        self.path.unlink(missing_ok=True)
+        os_file.unlink_if_exists(self.path)
         self._persisted, self._file_is_right = 0, False
 
     def persist(self) -> None:
@@ -139,6 +138,6 @@ class OffsetIndex:
             os_file.ftruncate(fd, self._persisted * ENTRY_BYTES)
             os_file.write_fully(fd, new.tobytes(), self._persisted * ENTRY_BYTES)
         finally:
-            os.close(fd)
+            os_file.close(fd)
         self._persisted += len(new)
         self._file_is_right = True

@@ -1,11 +1,14 @@
-"""The operating system's calls that the log is built on: the only place with Linux-only ones.
+"""Every call of the operating system by which the log touches files: the place where disk faults are planted.
 
 Owns: positional writes and reads, read-only maps of growing files, residency probes and releases, syncs of files
-and directories, atomic replacement of small files, POSIX locks.  Owns no state: everything takes a descriptor, a map or
-a path.
+and directories, atomic replacement of small files, POSIX locks, the names in a directory.  Owns no state: everything
+takes a descriptor, a map or a path.  Does not own what concerns the process and no file: that is ``os_process``.
 
-Invariants: a data file ends where its data ends, except inside ``map_for_reading``, which leaves it as it found it.
-Tests inject faults by replacing the functions of this module, so callers reach them as ``os_file.pwrite(...)``.
+Invariants: no other module of ``storage`` calls the system for a file (``tests/test_system_calls.py``).  Faults are
+planted by replacing functions of this module.  So callers reach them as ``os_file.pwrite(...)``, and a function here
+that consists of several calls makes them by the names of this module, too.
+
+A data file ends where its data ends, except inside ``map_for_reading``, which leaves it as it found it.
 
 A sealed file is never grown, not even inside ``map_for_reading``: a death just then would look like a torn tail in the
 middle of a log.
@@ -18,9 +21,8 @@ import fcntl
 import mmap
 import os
 import re
-import resource
+import stat as stat_modes
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -30,15 +32,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, StrPath
 
+# The calls themselves: no function stands between a caller and the system.
+open_fd = os.open
+close = os.close
 pwrite = os.pwrite
 pread = os.pread
 ftruncate = os.ftruncate
-rename = os.rename
-
+truncate = os.truncate
+fsync = os.fsync
 # macOS has no fdatasync; its fsync is the nearest thing.
 fdatasync = getattr(os, "fdatasync", os.fsync)
-
-_LOWEST_PRIORITY = 19
+fstat = os.fstat
+stat = os.stat
+statvfs = os.statvfs
+utime = os.utime
+rename = os.rename
+unlink = os.unlink
+mkdir = os.mkdir
+rmdir = os.rmdir
+listdir = os.listdir
+scandir = os.scandir
 
 _PAGES_ASKED_FOR_AT_ONCE = 256
 
@@ -48,6 +61,8 @@ _PROBE_BYTES_MAX = 1 << 20
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+# What Path.exists takes for an answer, too; any other error says nothing of whether something is there.
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP})
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
@@ -67,23 +82,23 @@ def has_room(directory: StrPath, most: int) -> bool:
     The look takes so much room for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
     raises OSError.
     """
-    system = os.statvfs(directory)
+    system = statvfs(directory)
     return takes(directory, min(most, system.f_blocks * system.f_frsize // _ROOM_SHARE))
 
 
 def takes(directory: StrPath, size: int) -> bool:
     """Whether ``size`` bytes, and at least one, could be written below a directory; see ``has_room``."""
-    system, wanted = os.statvfs(directory), max(size, 1)
+    system, wanted = statvfs(directory), max(size, 1)
     if system.f_bavail * system.f_frsize < wanted:
         return False
     path = os.path.join(directory, _ROOM_PROBE)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_fd(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.unlink(path)
+            unlink(path)
             _allocate(fd, wanted)
         finally:
-            os.close(fd)
+            close(fd)
     except OSError as error:
         if is_passing(error):
             return False
@@ -95,7 +110,7 @@ def _allocate(fd: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size)
     else:  # macOS
-        os.pwrite(fd, bytes(min(size, _PROBE_BYTES_MAX)), 0)
+        pwrite(fd, bytes(min(size, _PROBE_BYTES_MAX)), 0)
 
 
 def lacks_descriptor(error: BaseException) -> bool:
@@ -105,8 +120,39 @@ def lacks_descriptor(error: BaseException) -> bool:
 
 def identity(path: StrPath) -> tuple[int, int]:
     """What tells a directory from every other that may come to lie at its path: device and inode."""
-    stat = os.stat(path)
-    return stat.st_dev, stat.st_ino
+    found = stat(path)
+    return found.st_dev, found.st_ino
+
+
+def exists(path: StrPath) -> bool:
+    """Whether something lies at a path, or behind the link there.  OSError where that cannot be told."""
+    return _mode(path) != 0
+
+
+def is_dir(path: StrPath) -> bool:
+    """Whether a directory, or a link to one, lies at a path.  OSError where that cannot be told."""
+    return stat_modes.S_ISDIR(_mode(path))
+
+
+def _mode(path: StrPath) -> int:
+    """The type and permissions of what lies at a path; 0 if nothing does."""
+    try:
+        return stat(path).st_mode
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return 0
+        raise
+
+
+def resolve(path: Path) -> Path:
+    """The path without links and ``..``, as far as it is there.  OSError."""
+    return path.resolve()
+
+
+def disk_space(directory: StrPath) -> tuple[int, int]:
+    """(bytes of a directory's file system, bytes of them that are free for this process).  OSError."""
+    system = statvfs(directory)
+    return system.f_blocks * system.f_frsize, system.f_bavail * system.f_frsize
 
 
 def check_place(path: StrPath, fd: int, size: int) -> None:
@@ -114,11 +160,11 @@ def check_place(path: StrPath, fd: int, size: int) -> None:
 
     It is known by its descriptor; without one (-1) by holding no less than the ``size`` bytes that were written to it.
     """
-    found = os.stat(path)
+    found = stat(path)
     if fd < 0:
         gone = found.st_size < size
     else:
-        here = os.fstat(fd)
+        here = fstat(fd)
         gone = (found.st_ino, found.st_dev) != (here.st_ino, here.st_dev)
     if gone:
         raise OSError(errno.ESTALE, "another file lies at its path", os.fspath(path))
@@ -126,7 +172,12 @@ def check_place(path: StrPath, fd: int, size: int) -> None:
 
 def open_for_append(path: StrPath, create: bool = True) -> int:
     """Open (and create) a data file for positional writes and reads; the descriptor is not inherited."""
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+    return open_fd(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+
+def open_to_read(path: StrPath) -> int:
+    """Open a file, or a directory, for reads only; the descriptor is not inherited.  OSError."""
+    return open_fd(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def write_fully(fd: int, data: ReadableBuffer, position: int) -> None:
@@ -160,15 +211,6 @@ def release_pages(mapped: mmap.mmap, start: int, end: int) -> None:
     start -= start % mmap.PAGESIZE
     with suppress(OSError):  # The kernel refuses where all of the process's memory is locked.
         mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
-
-
-def resident_file_bytes() -> int:
-    """How much of mapped files counts as this process's memory, its libraries among them; 0 where nobody tells."""
-    try:
-        with open("/proc/self/statm", "rb", buffering=0) as statm:
-            return int(statm.read().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
 
 
 @cache
@@ -228,6 +270,17 @@ def read_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
     return filled
 
 
+def read_bytes(path: StrPath) -> bytes:
+    """All that a small file holds.  OSError."""
+    with open(path, "rb", buffering=0, opener=open_fd) as file:
+        return file.readall()
+
+
+def read_lines(path: StrPath) -> list[str]:
+    """The lines of a small text file in UTF-8, without their ends; bytes that are no text are replaced.  OSError."""
+    return read_bytes(path).decode("utf-8", "replace").splitlines()
+
+
 def advise_will_need(fd: int, position: int, length: int) -> None:
     """Ask the kernel to read the range ahead; a hint."""
     if sys.platform == "linux":
@@ -237,7 +290,7 @@ def advise_will_need(fd: int, position: int, length: int) -> None:
 def allocate(fd: int, size: int) -> None:
     """Give a file ``size`` bytes that lie on the disk; OSError leaves it as it was.  Does nothing but on Linux."""
     if sys.platform == "linux":
-        former = os.fstat(fd).st_size
+        former = fstat(fd).st_size
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:
@@ -247,7 +300,7 @@ def allocate(fd: int, size: int) -> None:
 
 def copy_prefix(source_fd: int, path: StrPath, length: int) -> int:
     """Copy the first ``length`` bytes of a file into a new one at ``path``; returns the new descriptor."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = open_fd(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     position = 0
     while position < length:
         chunk = pread(source_fd, min(1 << 20, length - position), position)
@@ -261,13 +314,13 @@ def copy_prefix(source_fd: int, path: StrPath, length: int) -> int:
 def sync_path(path: StrPath) -> None:
     """fsync a file or a directory by path; a missing one is skipped (it was deleted meanwhile)."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_to_read(path)
     except FileNotFoundError:
         return
     try:
-        os.fsync(fd)
+        fsync(fd)
     finally:
-        os.close(fd)
+        close(fd)
 
 
 # File systems whose syncfs(2) makes everything durable that is in them, as fsync of each file and directory would.
@@ -281,7 +334,7 @@ def can_sync_file_system(directory: StrPath) -> bool:
     version = tuple(int(part) for part in re.findall(r"\d+", system.release)[:2])
     if system.sysname != "Linux" or version < _SYNCFS_REPORTS_ERRORS_SINCE:
         return False
-    device = os.stat(directory).st_dev
+    device = stat(directory).st_dev
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
             for fields in map(str.split, mounts):
@@ -319,13 +372,13 @@ def begin_write_back(fd: int, start: int, length: int) -> None:
 def replace_file(path: Path, data: bytes, sync: bool = True) -> None:
     """Replace a small file atomically, by ``path.tmp`` and rename as Kafka does; ``sync``: to survive power loss."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = open_fd(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_fully(fd, data, 0)
         if sync:
-            os.fsync(fd)
+            fsync(fd)
     finally:
-        os.close(fd)
+        close(fd)
     rename(temporary, path)
     if sync:
         sync_path(path.parent)
@@ -334,9 +387,67 @@ def replace_file(path: Path, data: bytes, sync: bool = True) -> None:
 def holds(path: Path, data: bytes | bytearray) -> bool:
     """Whether a file holds exactly ``data``: then it need not be written, which costs a hundred times as much."""
     try:
-        return path.stat().st_size == len(data) and path.read_bytes() == data
+        return stat(path).st_size == len(data) and read_bytes(path) == data
     except FileNotFoundError:
         return False
+
+
+def make_directory(path: Path, parents: bool = False) -> None:
+    """Make a directory, unless it is there; with ``parents`` also those that it lies in.  OSError."""
+    try:
+        mkdir(path)
+    except FileNotFoundError:
+        if not parents or path.parent == path:
+            raise
+        make_directory(path.parent, parents)
+        make_directory(path)
+    except OSError:
+        # One that is there may be refused for another reason, as by a file system that is read only.
+        if not is_dir(path):
+            raise
+
+
+def names_in(directory: StrPath) -> list[str]:
+    """The names in a directory; none if there is no such directory.  OSError."""
+    try:
+        return listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def subdirectories(directory: StrPath, is_wanted: Callable[[str], bool]) -> list[str]:
+    """The names that ``is_wanted`` of what in a directory is one, or a link to one.  OSError."""
+    with scandir(directory) as entries:
+        return [entry.name for entry in entries if is_wanted(entry.name) and entry.is_dir()]
+
+
+def stats_in(directory: StrPath, is_wanted: Callable[[str], bool]) -> list[tuple[str, os.stat_result]]:
+    """What lies in a directory under names that ``is_wanted``.  OSError, also where one of it goes meanwhile."""
+    with scandir(directory) as entries:
+        return [(entry.name, entry.stat()) for entry in entries if is_wanted(entry.name)]
+
+
+def unlink_if_exists(path: StrPath) -> None:
+    """Remove a file, if it is there.  OSError."""
+    with suppress(FileNotFoundError):
+        unlink(path)
+
+
+def remove_tree(path: StrPath) -> None:
+    """Remove a directory and all that lies in it, as far as that goes; what a link leads to stays."""
+    with suppress(OSError):
+        if os.path.islink(path):
+            return
+        with scandir(path) as entries:
+            inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for inner, is_directory in inside:
+            if is_directory:
+                remove_tree(inner)
+            else:
+                with suppress(OSError):
+                    unlink(inner)
+    with suppress(OSError):
+        rmdir(path)
 
 
 def lock_file(path: Path) -> int | None:
@@ -345,59 +456,22 @@ def lock_file(path: Path) -> int | None:
     Java's FileChannel.lock takes the same kind of lock, so Kafka and pybroker refuse each other.
     """
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_fd(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(path, fd):
                 return fd
         except OSError as error:
-            os.close(fd)
+            close(fd)
             if error.errno in {errno.EACCES, errno.EAGAIN}:
                 return None
             raise
         # A start that was refused has removed the file since: the lock on it keeps no other process out.
-        os.close(fd)
+        close(fd)
 
 
 def _is_at(path: Path, fd: int) -> bool:
     try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
+        return os.path.samestat(stat(path), fstat(fd))
     except FileNotFoundError:
         return False
-
-
-def raise_open_files_limit() -> int:
-    """Raise RLIMIT_NOFILE to the hard limit, as every open segment holds two descriptors; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (ValueError, OSError):  # macOS reports an infinite hard limit that it then refuses.
-            pass
-    return soft
-
-
-def run_when_idle() -> None:
-    """Give this process only what no other wants of the processors: whoever wakes up takes over at once.
-
-    The lowest niceness alone lets it finish its slice of some milliseconds first.
-    """
-    os.nice(_LOWEST_PRIORITY)
-    if sys.platform == "linux":
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
-def run_among_others() -> None:
-    """Take back ``run_when_idle``: a share of the processors again, the smallest there is."""
-    if sys.platform == "linux":
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
-def processor_seconds() -> tuple[float, float]:
-    """(seconds that this process has run, seconds that it was ready to and had to wait); no waiting where unknown."""
-    try:
-        ran_ns, waited_ns, _ = Path("/proc/self/schedstat").read_text().split()
-    except OSError:
-        return time.process_time(), 0.0
-    return int(ran_ns) / 1e9, int(waited_ns) / 1e9

@@ -10,7 +10,6 @@ A sealed segment keeps no time index in memory.  Nobody looks at sealed segments
 
 from __future__ import annotations
 
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -247,12 +246,12 @@ class Segment(SegmentFile):
         """The first batch's header, ``None`` without one.  Leaves the file as closed as it is.  Raises OSError."""
         if self.size < HEADER_BYTES:
             return None
-        fd = self.fd if self.fd >= 0 else os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.fd if self.fd >= 0 else os_file.open_to_read(self.path())
         try:
             data = os_file.pread(fd, HEADER_BYTES, 0)
         finally:
             if fd != self.fd:
-                os.close(fd)
+                os_file.close(fd)
         return HEADER.unpack(data) if len(data) == HEADER_BYTES else None
 
     def _begin_at(self, max_timestamp: int) -> None:

@@ -18,7 +18,6 @@ Kafka: FileRecords.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -108,7 +107,7 @@ class SegmentFile:
         """Close the segment and remove its files."""
         self.close()
         for kind in SUFFIXES:
-            self.path(kind).unlink(missing_ok=True)
+            os_file.unlink_if_exists(self.path(kind))
 
     def check_place(self) -> None:
         """Raise OSError if the data file is not at its path any more; what is written to it then, no start finds."""
@@ -208,7 +207,7 @@ class SegmentFile:
         """Let go of the descriptor and the map; the segment opens itself again when it is used."""
         self.drop_map()
         if self.fd >= 0:
-            os.close(self.fd)
+            os_file.close(self.fd)
             self.fd = -1
             self.cache.forget(self)
         self.warm_from = self.size  # nobody has asked for a while: the pages may be gone
@@ -244,7 +243,7 @@ class SegmentFile:
     def _close_replaced(self) -> None:
         """Close the descriptors of replaced files, unless a thread may be using one."""
         while self._replaced_fds and not self.pins:
-            os.close(self._replaced_fds.pop())
+            os_file.close(self._replaced_fds.pop())
 
     def opened_for_move(self, directory: Path) -> int:
         """A descriptor of the file of this name in another directory, for ``move_to``.  Raises OSError."""

@@ -9,7 +9,6 @@ Invariants: timestamps rise, offsets do not fall; the file holds a prefix of the
 
 from __future__ import annotations
 
-import os
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ class TimeIndex:
         """Read an index file; ``None`` when it is missing or corrupt."""
         index = cls(path, base_offset)
         try:
-            data = bytearray(path.read_bytes())
+            data = bytearray(os_file.read_bytes(path))
         except FileNotFoundError:
             return None
         if len(data) % ENTRY_BYTES:
@@ -51,7 +50,7 @@ class TimeIndex:
             used -= ENTRY_BYTES
         del data[used:]
         index._data = data
-        index._file_is_right = used == index.path.stat().st_size
+        index._file_is_right = used == os_file.stat(path).st_size
         index._persisted_bytes = used if index._file_is_right else 0
         if used:
             first, last = index[0], index[len(index) - 1]
@@ -64,11 +63,14 @@ class TimeIndex:
     def read_last(cls, path: Path, base_offset: int) -> tuple[int, int]:
         """What ``last`` says of an index file, mostly by a look at its ends; a missing or corrupt one has no entry."""
         try:
-            with path.open("rb", buffering=0) as file:
-                size = file.seek(0, os.SEEK_END)
-                first, last = (os_file.pread(file.fileno(), ENTRY_BYTES, at) for at in (0, max(size - ENTRY_BYTES, 0)))
+            fd = os_file.open_to_read(path)
         except FileNotFoundError:
             return -1, base_offset
+        try:
+            size = os_file.fstat(fd).st_size
+            first, last = (os_file.pread(fd, ENTRY_BYTES, at) for at in (0, max(size - ENTRY_BYTES, 0)))
+        finally:
+            os_file.close(fd)
         if not size:
             return -1, base_offset
         if size % ENTRY_BYTES == 0 and any(last):
@@ -119,7 +121,7 @@ class TimeIndex:
         self.last_timestamp = self.last()[0]
         if len(self._data) < self._persisted_bytes:
             self._persisted_bytes = len(self._data)
-            os.truncate(self.path, self._persisted_bytes)
+            os_file.truncate(self.path, self._persisted_bytes)
 
     def rewrite(self) -> None:
         """Make the file hold these entries, whatever it held before."""
@@ -131,7 +133,7 @@ class TimeIndex:
 
     def remove_file(self) -> None:
         """Take a file away that does not hold these entries; ``persist`` makes it anew."""
-        self.path.unlink(missing_ok=True)
+        os_file.unlink_if_exists(self.path)
         self._persisted_bytes, self._file_is_right = 0, False
 
     def persist(self) -> None:
@@ -144,6 +146,6 @@ class TimeIndex:
             os_file.ftruncate(fd, self._persisted_bytes)
             os_file.write_fully(fd, new, self._persisted_bytes)
         finally:
-            os.close(fd)
+            os_file.close(fd)
         self._persisted_bytes += len(new)
         self._file_is_right = True

@@ -6,7 +6,6 @@ version 0, int64 producer id, int64 first offset, int64 last offset (the marker'
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from itertools import islice
 from operator import attrgetter
@@ -48,7 +47,7 @@ class TransactionIndex:
         """All entries, read from the file at first use; a torn last entry is left out."""
         if self._entries is None:
             try:
-                data = self.path.read_bytes()
+                data = os_file.read_bytes(self.path)
             except FileNotFoundError:
                 data = b""
             whole = len(data) - len(data) % ENTRY_BYTES
@@ -63,7 +62,7 @@ class TransactionIndex:
         leave it.
         """
         try:
-            data = self.path.read_bytes()
+            data = os_file.read_bytes(self.path)
         except FileNotFoundError:
             return True
         if len(data) % ENTRY_BYTES:
@@ -90,7 +89,7 @@ class TransactionIndex:
         """Make the file hold exactly these entries; without any there is no file.  Raises OSError."""
         data = _encode(entries)
         if not data:
-            self.path.unlink(missing_ok=True)
+            os_file.unlink_if_exists(self.path)
         elif not os_file.holds(self.path, data):
             os_file.replace_file(self.path, data, sync=False)
 
@@ -103,7 +102,7 @@ class TransactionIndex:
         try:
             os_file.write_fully(fd, new, self._persisted * ENTRY_BYTES)
         finally:
-            os.close(fd)
+            os_file.close(fd)
         self._persisted = len(self._entries)
         self.unsynced = True
 
@@ -138,7 +137,7 @@ class TransactionIndex:
             del entries[count:]
             if count < self._persisted:
                 self._persisted = count
-                os.truncate(self.path, count * ENTRY_BYTES)
+                os_file.truncate(self.path, count * ENTRY_BYTES)
 
 
 def _encode(entries: list[AbortedTransaction]) -> bytes:

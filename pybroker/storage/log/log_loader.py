@@ -91,7 +91,7 @@ def _tell_what_is_missing(log: LogState, restart_point: RestartPoint) -> None:
 
 def _remove_stale(log: LogState) -> None:
     """Remove what was renamed to be removed later when the last owner stopped cleanly."""
-    stale = list(log.path.glob("*" + DELETED_SUFFIX))
+    stale = [log.path / name for name in os_file.names_in(log.path) if name.endswith(DELETED_SUFFIX)]
     if stale:
         log.directory.remove_later(stale, 0)
 
@@ -132,7 +132,7 @@ def _load(log: LogState, restart_point: RestartPoint) -> int | None:
 
 def _with_damaged_transactions(log: LogState) -> Segment | None:
     """The first segment whose transaction index cannot be right."""
-    if any(name.endswith(TXN_INDEX_SUFFIX) for name in os.listdir(log.path)):
+    if any(name.endswith(TXN_INDEX_SUFFIX) for name in os_file.listdir(log.path)):
         for segment in log.segments:
             if not segment.txn_index.is_sound(segment.base_offset):
                 return segment
@@ -144,7 +144,7 @@ def _check_never_there(log: LogState, restart_point: RestartPoint) -> None:
     log.directory.check_place()
     # A crash may have taken the files, and left the directory.  Of a directory that was not there at the start the
     # checkpoints tell nothing.
-    if restart_point.had_files or (restart_point.high_watermark and not log.path.exists()):
+    if restart_point.had_files or (restart_point.high_watermark and not os_file.exists(log.path)):
         raise FileNotFoundError(errno.ENOENT, "its files are gone", os.fspath(log.path))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import write_partition_metadata
 from pybroker.storage.files.segment import Segment
 from pybroker.storage.log.producer_snapshot import write_snapshot
@@ -45,7 +46,7 @@ def make_files(log: LogState) -> None:
     """Make the partition's directory and its first segment.  Raises OSError, and may be tried again."""
     log.directory.check_place()
     log.directory.before_first_file((log.topic, log.partition))
-    log.path.mkdir(exist_ok=True)
+    os_file.make_directory(log.path)
     if log.topic_id is not None:
         write_partition_metadata(log.path, log.topic_id)
     try:

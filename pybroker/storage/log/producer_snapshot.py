@@ -7,7 +7,6 @@ epoch, int64 first offset of the open transaction.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from struct import Struct
 
@@ -30,13 +29,9 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 def snapshot_offsets(directory: Path) -> list[int]:
     """The offsets of the snapshots in a partition's directory, rising."""
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
     return sorted(
         int(name[:20])
-        for name in names
+        for name in os_file.names_in(directory)
         if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdigit() and len(name) == 20 + len(SNAPSHOT_SUFFIX)
     )
 
@@ -97,10 +92,10 @@ def latest_snapshot(directory: Path, offset_max: int) -> tuple[int, dict[int, Pr
         if offset > offset_max:
             continue
         path = snapshot_path(directory, offset)
-        producers = decode_snapshot(path.read_bytes())
+        producers = decode_snapshot(os_file.read_bytes(path))
         if producers is not None:
             return offset, producers
-        path.unlink(missing_ok=True)
+        os_file.unlink_if_exists(path)
     return None
 
 
@@ -108,4 +103,4 @@ def delete_snapshots(directory: Path, below: int = 0, above: int | None = None) 
     """Remove the snapshots at offsets below ``below`` and above ``above``."""
     for offset in snapshot_offsets(directory):
         if offset < below or (above is not None and offset > above):
-            snapshot_path(directory, offset).unlink(missing_ok=True)
+            os_file.unlink_if_exists(snapshot_path(directory, offset))

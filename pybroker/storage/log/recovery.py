@@ -16,7 +16,6 @@ nothing was aborted, as in Kafka.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -128,11 +127,11 @@ def _write_epochs(epochs: LeaderEpochCache, complete: bool) -> None:
         if complete:
             epochs.write()
         else:
-            epochs.path.unlink(missing_ok=True)
+            os_file.unlink_if_exists(epochs.path)
     except OSError as error:
         if not os_file.is_passing(error):
             raise
-        epochs.path.unlink(missing_ok=True)
+        os_file.unlink_if_exists(epochs.path)
 
 
 def _write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> None:
@@ -164,7 +163,7 @@ def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: 
     found = False
     for base_offset, _, _ in segment_files(directory):
         path = directory / file_name(base_offset, TXN_INDEX_SUFFIX)
-        if from_offset <= base_offset < recovery_point and path.exists():
+        if from_offset <= base_offset < recovery_point and os_file.exists(path):
             os_file.sync_path(path)
             found = True
     if found:
@@ -219,7 +218,7 @@ def _recover_segment(
         if scan.end < size:
             os_file.ftruncate(fd, scan.end)
     finally:
-        os.close(fd)
+        os_file.close(fd)
     rebuilt.write()
     TransactionIndex(directory / file_name(base_offset, TXN_INDEX_SUFFIX)).rewrite(transactions)
     return rebuilt.end_offset, scan.end
@@ -245,7 +244,7 @@ def _producers_before(
                 if header[PRODUCER_ID] >= 0 and header[BASE_OFFSET] >= start:
                     replay_batch(producers, header, header[BASE_OFFSET], batch)
         finally:
-            os.close(fd)
+            os_file.close(fd)
     return producers
 
 
@@ -253,25 +252,25 @@ def _remove_segments(directory: Path, files: list[ListedSegment]) -> None:
     for base_offset, _, _ in files:
         logger.warning("Removing %s, which lies behind what was lost", directory / file_name(base_offset))
         for suffix in SUFFIXES:
-            (directory / file_name(base_offset, suffix)).unlink(missing_ok=True)
+            os_file.unlink_if_exists(directory / file_name(base_offset, suffix))
     if files:
         delete_snapshots(directory, above=files[0][0] - 1)
 
 
 def tidy_directory(directory: Path) -> None:
     """Remove what deletion and compaction left half way; finish the swaps that had begun, as Kafka does."""
-    names = sorted(name for name in os.listdir(directory) if name.endswith(_HALF_WAY))
+    names = sorted(name for name in os_file.listdir(directory) if name.endswith(_HALF_WAY))
     if not names:
         return
     for name in names:
         # Kafka keeps deleted snapshots of its metadata log by another rule.
         if name.endswith(DELETED_SUFFIX) and not name.endswith(".checkpoint" + DELETED_SUFFIX):
-            (directory / name).unlink(missing_ok=True)
+            os_file.unlink_if_exists(directory / name)
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     lowest_cleaned = min((int(name[:20]) for name in cleaned if name[:20].isdigit()), default=1 << 63)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     for name in [*cleaned, *(name for name in swaps if int(name[:20]) >= lowest_cleaned)]:
-        (directory / name).unlink(missing_ok=True)
+        os_file.unlink_if_exists(directory / name)
     _finish_swaps(directory, [name for name in swaps if int(name[:20]) < lowest_cleaned])
 
 
@@ -284,14 +283,14 @@ def _finish_swaps(directory: Path, swaps: list[str]) -> None:
             end_offset = int(name[:20])
             fd = os_file.open_for_append(path)
             try:
-                for _, header, _ in SegmentScan(fd, path.stat().st_size, int(name[:20])):
+                for _, header, _ in SegmentScan(fd, os_file.stat(path).st_size, int(name[:20])):
                     end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             finally:
-                os.close(fd)
+                os_file.close(fd)
             low, high = min(low, int(name[:20])), max(high, end_offset)
     # By name, as a data file may have been renamed already and its indexes not: they would speak of what is gone.
-    for path in list(directory.iterdir()):
+    for path in [directory / name for name in os_file.listdir(directory)]:
         if path.suffix in {*SUFFIXES, SNAPSHOT_SUFFIX} and path.stem.isdigit() and low <= int(path.stem) < high:
-            path.unlink(missing_ok=True)
+            os_file.unlink_if_exists(path)
     for name in swaps:
         os_file.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))

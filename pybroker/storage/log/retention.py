@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.storage.files import os_file
 from pybroker.storage.log.log_rolling import roll
 from pybroker.storage.log.producer_snapshot import delete_snapshots
 
@@ -83,4 +84,4 @@ def largest_timestamp(segment: Segment) -> int:
 def newest_timestamp(segment: Segment) -> int:
     """The largest timestamp in a segment; where its records have none, when its file was last written."""
     largest = largest_timestamp(segment)
-    return largest if largest >= 0 else int(segment.path().stat().st_mtime * 1000)
+    return largest if largest >= 0 else int(os_file.stat(segment.path()).st_mtime * 1000)

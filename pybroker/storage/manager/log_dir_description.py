@@ -12,7 +12,6 @@ be read is answered with an error, and the others as they are.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -198,7 +197,7 @@ def _sizes(directory: Path, paths: list[Path | None]) -> Generator[None, None, _
     """The volume's total and free bytes, and those of the segments at each path; on a thread.  Raises OSError."""
     total, usable = _UNKNOWN, _UNKNOWN
     try:
-        total, _, usable = shutil.disk_usage(directory)
+        total, usable = os_file.disk_space(directory)
     except OSError as error:
         logger.warning("The volume of %s cannot be asked for its size: %s", directory, error)
     sizes = []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits, storage_limits
 from pybroker.storage.dirs.log_dir import LogDir
-from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.files import checkpoints, os_file, os_process
 from pybroker.storage.files.checkpoints import MetaProperties
 from pybroker.storage.files.metadata_mark import MARK_FILE, NOTHING_SEEN, read_mark, write_mark
 from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
@@ -58,7 +58,7 @@ class LogManager:
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = StorageSettings.of(config)
         open_max = min(
-            storage_limits.SEGMENTS_OPEN_MAX, os_file.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
+            storage_limits.SEGMENTS_OPEN_MAX, os_process.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
         )
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed

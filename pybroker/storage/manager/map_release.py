@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
-from pybroker.storage.files import os_file
+from pybroker.storage.files import os_process
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
@@ -35,7 +35,7 @@ class MapRelease:
 
     def start(self) -> bool:
         """What is mapped now is not the logs'.  Whether anybody tells how much that is; else there is nothing to do."""
-        resident_bytes = os_file.resident_file_bytes()
+        resident_bytes = os_process.resident_file_bytes()
         self._allowed_bytes = resident_bytes + storage_limits.MAPPED_BYTES_MAX
         return resident_bytes > 0
 
@@ -46,7 +46,7 @@ class MapRelease:
 
     def look(self) -> None:
         """Let go of what was read, if it is much."""
-        if self._rest is not None or os_file.resident_file_bytes() <= self._allowed_bytes:
+        if self._rest is not None or os_process.resident_file_bytes() <= self._allowed_bytes:
             return
         now_ms = self._env.clock.monotonic_ms()
         of_unread = now_ms >= self._unread_at_ms

@@ -19,7 +19,6 @@ before, and by that a start knows which of two counts (``LogManager.recoverAband
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -89,13 +88,13 @@ class InterruptedMoves:
         for key, state, path in moved.values():
             self._let_go(states, key, state, path)
         for key, state, path in futures.values():
-            if key in self.futures or state.path_of(key).exists():
+            if key in self.futures or os_file.exists(state.path_of(key)):
                 _guarded(state, partial(doom, path))
             else:
                 self.futures[key] = (state, path)
 
     def _let_go(self, states: Sequence[LogDirState], key: TopicPartition, state: LogDirState, path: Path) -> None:
-        if any(other.path_of(key).exists() for other in online(states)):
+        if any(os_file.exists(other.path_of(key)) for other in online(states)):
             _guarded(state, partial(doom, path))
         else:
             logger.error("%s-%d has moved from %s to a log directory that is not here", *key, state.directory.path)
@@ -112,7 +111,7 @@ def _guarded(state: LogDirState, action: Callable[[], T]) -> T | None:
 
 def _found_in(state: LogDirState) -> list[tuple[TopicPartition, str, Path]]:
     directory = state.directory.path
-    matches = [match for name in os.listdir(directory) if (match := _NAME.fullmatch(name))]
+    matches = [match for name in os_file.listdir(directory) if (match := _NAME.fullmatch(name))]
     return [((match[1], int(match[2])), match[3], directory / match[0]) for match in matches]
 
 

@@ -15,7 +15,6 @@ Counterpart in Kafka: the directory side of ``LogManager``.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,15 +99,12 @@ class PartitionPlaces:
 
     def _partitions_in(self, directory: LogDir) -> Iterator[TopicPartition]:
         doomed = []
-        with os.scandir(directory.path) as entries:
-            for entry in entries:
-                topic, dash, partition = entry.name.rpartition("-")
-                if not dash or not entry.is_dir():
-                    continue
-                if entry.name.endswith(DELETE_DIR_SUFFIX):
-                    doomed.append(Path(entry.path))
-                elif partition.isdigit() and topic != _CLUSTER_METADATA and not entry.name.endswith(_NOT_PARTITIONS):
-                    yield topic, int(partition)
+        for name in os_file.subdirectories(directory.path, lambda name: "-" in name):
+            topic, _, partition = name.rpartition("-")
+            if name.endswith(DELETE_DIR_SUFFIX):
+                doomed.append(directory.path / name)
+            elif partition.isdigit() and topic != _CLUSTER_METADATA and not name.endswith(_NOT_PARTITIONS):
+                yield topic, int(partition)
         if doomed:
             directory.remove_later(doomed, 0)
 
@@ -209,7 +205,7 @@ class PartitionPlaces:
         state = self._places[key]
         try:
             found = _topic_id_of(state, key)
-            if found is not None or not state.path_of(key).is_dir():
+            if found is not None or not os_file.is_dir(state.path_of(key)):
                 return found in (None, topic_id)
             if adopt:
                 # Else it would pass for the next topic of that name, too.

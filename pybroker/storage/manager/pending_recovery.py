@@ -17,7 +17,6 @@ Counterpart in Kafka: the recovery in ``LogManager.loadLogs``, which comes befor
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,5 +142,4 @@ class PendingRecovery:
 
 
 def _data_bytes(directory: Path) -> int:
-    with os.scandir(directory) as entries:
-        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(LOG_SUFFIX))
+    return sum(stat.st_size for _, stat in os_file.stats_in(directory, lambda name: name.endswith(LOG_SUFFIX)))

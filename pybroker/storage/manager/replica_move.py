@@ -26,7 +26,6 @@ Kafka: ReplicaAlterLogDirsThread, and ``LogManager.replaceCurrentWithFutureLog``
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -338,7 +337,7 @@ class ReplicaMove:
             os_file.rename(self.path, path)
         except OSError as error:
             for fd in fds.values():
-                os.close(fd)
+                os_file.close(fd)
             self._could_not_take_place(error)
             return
         former = log.path

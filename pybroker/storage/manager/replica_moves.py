@@ -179,7 +179,7 @@ class ReplicaMoves:
             return KAFKA_STORAGE_ERROR
         path = target.directory.path / future_dir_name(key, self._env.new_uuid().hex())
         try:
-            path.mkdir()
+            os_file.mkdir(path)
             if log.topic_id is not None:
                 checkpoints.write_partition_metadata(path, log.topic_id)
         except OSError as error:

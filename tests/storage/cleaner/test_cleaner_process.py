@@ -21,7 +21,7 @@ from harness.pybroker_process import PybrokerProcess
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.storage.cleaner.__main__ import Share, starves
-from pybroker.storage.files import os_file
+from pybroker.storage.files import os_process
 
 SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "200"}
 CONFIGS = {
@@ -184,8 +184,8 @@ def test_process_looks_for_its_share_once_in_a_while_and_asks_once(monkeypatch: 
         looks.append(now_s)
         return 0.0, now_s
 
-    monkeypatch.setattr(os_file, "processor_seconds", processor_seconds)
-    monkeypatch.setattr(os_file, "run_among_others", lambda: asked.append(None))
+    monkeypatch.setattr(os_process, "processor_seconds", processor_seconds)
+    monkeypatch.setattr(os_process, "run_among_others", lambda: asked.append(None))
     share = Share()
     for piece in range(20_000):
         now_s = piece / 1000
