@@ -1,7 +1,8 @@
 """THE TABLE: one row per served API key; those that brokers alone may ask for in a table of their own.
 
 Owns: which keys are served, in which versions, by which handler, routed where.
-Dispatch, ApiVersions, metrics, the table of docs/reference.md and the parametrised tests all derive from these rows.
+Dispatch, ApiVersions, the table of docs/reference.md, the comparator's versions and its list of what is not served, the
+mutants of permissions and the parametrised tests all derive from these rows; ``scripts/new-api`` lays a new one.
 A row holds numbers and the dotted name of its handler; the module is imported when the first request of
 its key comes.
 """
@@ -27,7 +28,8 @@ class Route(IntEnum):
 class Api(NamedTuple):
     """One served API: ``versions`` is an inclusive range, ``handler`` a module of ``pybroker.handlers``.
 
-    Whether they are permitted the handlers ask.
+    The handlers ask whether a request is permitted.  ``open_to_all`` says of those that do not ask that Kafka does not
+    ask either.
     """
 
     key: int
@@ -37,6 +39,7 @@ class Api(NamedTuple):
     routed_to: Route = Route.ANY_BROKER
     advertised_min: int | None = None  # Produce advertises 0 for the sake of old librdkafka (KAFKA-18659)
     elements_max: int | None = None  # of all arrays together, where the request is one operation as a whole
+    open_to_all: bool = False
 
 
 ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
@@ -57,8 +60,8 @@ APIS: tuple[Api, ...] = (
     Api(14, "SyncGroup", (0, 5), "sync_group", GROUP, elements_max=WHOLE),
     Api(15, "DescribeGroups", (0, 6), "describe_groups", GROUP),
     Api(16, "ListGroups", (0, 5), "list_groups", ANY, elements_max=WHOLE),
-    Api(17, "SaslHandshake", (0, 1), "sasl_handshake"),
-    Api(18, "ApiVersions", (0, 5), "api_versions"),
+    Api(17, "SaslHandshake", (0, 1), "sasl_handshake", open_to_all=True),
+    Api(18, "ApiVersions", (0, 5), "api_versions", open_to_all=True),
     Api(19, "CreateTopics", (2, 7), "create_topics", CONTROLLER, elements_max=ADMIN),
     Api(20, "DeleteTopics", (1, 6), "delete_topics", CONTROLLER, elements_max=ADMIN),
     Api(21, "DeleteRecords", (0, 2), "delete_records", LEADER),
@@ -76,11 +79,12 @@ APIS: tuple[Api, ...] = (
     Api(33, "AlterConfigs", (0, 2), "alter_configs", CONTROLLER, elements_max=ADMIN),
     Api(34, "AlterReplicaLogDirs", (1, 2), "alter_replica_log_dirs", elements_max=ADMIN),
     Api(35, "DescribeLogDirs", (1, 5), "describe_log_dirs", ANY, elements_max=ADMIN),
-    Api(36, "SaslAuthenticate", (0, 2), "sasl_authenticate"),
+    Api(36, "SaslAuthenticate", (0, 2), "sasl_authenticate", open_to_all=True),
     Api(37, "CreatePartitions", (0, 3), "create_partitions", CONTROLLER, elements_max=ADMIN),
     Api(38, "CreateDelegationToken", (1, 3), "create_delegation_token", CONTROLLER, elements_max=ADMIN),
-    Api(39, "RenewDelegationToken", (1, 2), "renew_delegation_token", CONTROLLER),
-    Api(40, "ExpireDelegationToken", (1, 2), "expire_delegation_token", CONTROLLER),
+    # A token's owner and its renewers change it, which no permission extends to others.
+    Api(39, "RenewDelegationToken", (1, 2), "renew_delegation_token", CONTROLLER, open_to_all=True),
+    Api(40, "ExpireDelegationToken", (1, 2), "expire_delegation_token", CONTROLLER, open_to_all=True),
     Api(41, "DescribeDelegationToken", (1, 3), "describe_delegation_token", elements_max=ADMIN),
     Api(42, "DeleteGroups", (0, 3), "delete_groups", GROUP),
     Api(43, "ElectLeaders", (0, 2), "elect_leaders", CONTROLLER, elements_max=WHOLE),
@@ -94,15 +98,15 @@ APIS: tuple[Api, ...] = (
     Api(51, "AlterUserScramCredentials", (0, 0), "alter_user_scram_credentials", CONTROLLER, elements_max=ADMIN),
     Api(55, "DescribeQuorum", (0, 2), "describe_quorum", CONTROLLER, elements_max=ADMIN),
     Api(57, "UpdateFeatures", (0, 2), "update_features", CONTROLLER, elements_max=WHOLE),
-    Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY),
+    Api(60, "DescribeCluster", (0, 2), "describe_cluster", ANY, open_to_all=True),
     Api(61, "DescribeProducers", (0, 0), "describe_producers", LEADER),
     Api(64, "UnregisterBroker", (0, 0), "unregister_broker", CONTROLLER),
     Api(65, "DescribeTransactions", (0, 0), "describe_transactions", TRANSACTION),
     Api(66, "ListTransactions", (0, 2), "list_transactions", ANY, elements_max=WHOLE),
     Api(68, "ConsumerGroupHeartbeat", (0, 1), "consumer_group_heartbeat", GROUP, elements_max=WHOLE),
     Api(69, "ConsumerGroupDescribe", (0, 1), "consumer_group_describe", GROUP),
-    Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions"),
-    Api(72, "PushTelemetry", (0, 0), "push_telemetry"),
+    Api(71, "GetTelemetrySubscriptions", (0, 0), "get_telemetry_subscriptions", open_to_all=True),
+    Api(72, "PushTelemetry", (0, 0), "push_telemetry", open_to_all=True),
     Api(74, "ListConfigResources", (0, 1), "list_config_resources", ANY, elements_max=WHOLE),
     Api(75, "DescribeTopicPartitions", (0, 0), "describe_topic_partitions", ANY, elements_max=ADMIN),
     Api(94, "UnregisterController", (0, 0), "unregister_controller", CONTROLLER),

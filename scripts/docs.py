@@ -1,5 +1,5 @@
-"""Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, the benchmark's table, and
-what ``pybroker.testing`` has.
+"""Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, pybroker's own settings, the
+benchmark's table, and what ``pybroker.testing`` has.
 
 Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when a page is not what it would write.
 """
@@ -15,6 +15,8 @@ from typing import Any
 
 from pybroker.apis import APIS
 from pybroker.config.broker import OVERRIDDEN_DEFAULTS
+from pybroker.config.own_settings import OWN_SETTINGS
+from pybroker.config.schema import value_text
 from pybroker.testing import Broker, Cluster, Security
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +41,16 @@ def defaults_table() -> str:
     for row in OVERRIDDEN_DEFAULTS:
         names = ", ".join(f"`{name}`" for name in row.names.split(", "))
         rows.append(f"| {names} | {row.default} | {row.when} | {row.reason} |")
+    return "\n".join(rows)
+
+
+def own_settings_table() -> str:
+    """The settings that Kafka does not have."""
+    rows = ["| setting | default | what |", "|---|---|---|"]
+    for row in OWN_SETTINGS:
+        default = value_text(row.default)
+        name = f"`{row.name}`{', of a topic too' if row.of_topics else ''}"
+        rows.append(f"| {name} | {'unset' if default is None else default} | {_in_a_cell(row.words)} |")
     return "\n".join(rows)
 
 
@@ -75,8 +87,8 @@ def testing_fixtures() -> str:
         found = next((each for each in decorators if each.startswith("pytest.fixture")), None)
         if isinstance(node, ast.FunctionDef) and found is not None:
             scope = "test run" if "session" in found else "test"
-            told = _markdown(ast.get_docstring(node) or "").replace("\n\n", " ").replace("|", "\\|")
-            rows.append(f"| `{node.name}` | {scope} | {told} |")
+            told = _markdown(ast.get_docstring(node) or "").replace("\n\n", " ")
+            rows.append(f"| `{node.name}` | {scope} | {_in_a_cell(told)} |")
     return "\n".join(rows)
 
 
@@ -105,6 +117,11 @@ def _annotation(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else str(annotation.__forward_arg__)  # a NamedTuple's
 
 
+def _in_a_cell(text: str) -> str:
+    """Text as it may stand in a table."""
+    return text.replace("|", "\\|")
+
+
 def _prose(documented: object) -> str:
     return _markdown(inspect.getdoc(documented) or "")
 
@@ -118,7 +135,7 @@ def _markdown(docstring: str) -> str:
 # Which page has which generated parts.
 PAGES = {
     "README.md": {"bench": bench_table},
-    "docs/reference.md": {"apis": api_table, "defaults": defaults_table},
+    "docs/reference.md": {"apis": api_table, "defaults": defaults_table, "own-settings": own_settings_table},
     "docs/testing-api.md": {"fixtures": testing_fixtures, "classes": testing_classes},
 }
 

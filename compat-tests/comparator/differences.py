@@ -1,8 +1,8 @@
 """The differences that are meant, each with its reason.
 
-Owns: the list.  An entry covers a difference when its scenario, step and path patterns match (as in file names:
-``*`` stands for anything, ``?`` for one character) and both values are what it says.  An entry that covers nothing in
-a whole run is stale, and the run fails.
+Owns: the list.  A key that has a row in ``pybroker.apis`` is served, and has no entry.  An entry covers a difference
+when its scenario, step and path patterns match (as in file names: ``*`` stands for anything, ``?`` for one character)
+and both values are what it says.  An entry that covers nothing in a whole run is stale, and the run fails.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from comparator.diff import Difference
+from pybroker.apis import BY_KEY
 
 
 class Meant(NamedTuple):
@@ -62,9 +63,11 @@ def each(scenario: str, step: str, reason: str, *values: tuple[str, str, str]) -
 
 
 def _unserved_keys(keys: tuple[int, ...], reason: str) -> tuple[Meant, ...]:
+    """An entry for each of these keys that is not served."""
     return tuple(
         Meant("*", "ApiVersions *", f"api_keys[api_key={key}]", f"{{'api_key': {key}, *", ABSENT, reason)
         for key in keys
+        if key not in BY_KEY
     )
 
 

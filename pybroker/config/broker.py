@@ -94,12 +94,7 @@ OVERRIDDEN_DEFAULTS: Final = (
 )
 
 DEV_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.num.partitions": "5",
-        "transaction.state.log.num.partitions": "5",
-        "pybroker.fsync.enable": "false",
-    }
+    {name: row.default for row in OVERRIDDEN_DEFAULTS if row.when == "--dev" for name in row.names.split(", ")}
 )
 
 

@@ -1,8 +1,8 @@
 """Every setting of a broker, once: Kafka 4.4's own, then the few that are pybroker's.
 
 Owns: names, types, defaults, bounds, importance, update modes, and whether pybroker reads them; of security they stand
-in ``security_settings``.  Owns no documentation (``documentation``, loaded when a client asks for it) and no value
-(``broker``).
+in ``security_settings``, and pybroker's own in ``own_settings``.  Owns no documentation (``documentation``, loaded when
+a client asks for it) and no value (``broker``).
 
 A row is (name, type, default, bounds, importance, mode, flags).  Modes: FIXED is read-only, BROKER may change per
 broker, CLUSTER per broker and for all.  Flags: USED is read by pybroker; of the others a
@@ -29,6 +29,7 @@ from pybroker.config.bounds import (
     TIMESTAMP_TYPES,
 )
 from pybroker.config.connections import OverridesForm
+from pybroker.config.own_settings import OWN_BROKER_SETTINGS
 from pybroker.config.schema import (
     BOOLEAN,
     BROKER,
@@ -47,7 +48,6 @@ from pybroker.config.schema import (
     LONG_MAX,
     LOW,
     MEDIUM,
-    PASSWORD,
     SHORT,
     STRING,
     TUNES,
@@ -55,7 +55,6 @@ from pybroker.config.schema import (
     BuiltIn,
     ListMatching,
     ListOf,
-    Matching,
     NonEmpty,
     Not,
     OneOf,
@@ -75,9 +74,6 @@ MIGRATION_POLICIES: Final = OneOfAnyCase("DISABLED", "DOWNGRADE", "UPGRADE", "BI
 SECURITY_PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 QUORUM_VOTERS: Final = ListMatching(r"[0-9]+@.+:[0-9]+", "non-empty list", "entries have the form {id}@{host}:{port}")
 OVERRIDES: Final = OverridesForm()
-_METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
-METADATA_URL: Final = Matching(r"sqlite:///.+|zookeeper://[^/]+(?:/.*)?", _METADATA_FORMS, f"must be {_METADATA_FORMS}")
-CLUSTER_UUID: Final = Matching("[A-Za-z0-9_-]{22}", "a uuid as kafka-storage random-uuid prints it", "must be a uuid")
 HOST_AND_PORT_LIST: Final = ListMatching(r".+:[0-9]+", "non-empty list", "entries have the form {host}:{port}")
 
 # --- Long defaults ---------------------------------------------------------------------------------------------------
@@ -420,20 +416,6 @@ _DYNAMIC_ONLY_ROWS: Final = (
     ("follower.replication.throttled.rate",             LONG, LONG_MAX, NATURAL, MEDIUM, CLUSTER, USED),
     ("replica.alter.log.dirs.io.max.bytes.per.second",  LONG, LONG_MAX, NATURAL, MEDIUM, CLUSTER, USED),
 )
-
-# Settings of pybroker's own; Kafka has no counterpart.
-_OWN_ROWS: Final = (
-    ("pybroker.accept.lost.metadata", BOOLEAN, False, None, LOW, FIXED, USED),
-    ("pybroker.busy.poll.us",     INT,     -1,    Range(-1), LOW,  FIXED, USED),
-    ("pybroker.cluster.id",       STRING,  None,  CLUSTER_UUID, LOW, FIXED, USED),
-    ("pybroker.fsync.before.ack", BOOLEAN, False, None, HIGH,   FIXED, USED),
-    ("pybroker.fsync.enable",     BOOLEAN, True,  None, MEDIUM, FIXED, USED),
-    ("pybroker.liveness.timeout.ms", INT, 500, Range(0), MEDIUM, FIXED, USED),
-    ("pybroker.metadata",         STRING,  None,  METADATA_URL, HIGH, FIXED, USED),
-    ("pybroker.metadata.session.timeout.ms", INT, 6000, Range(100), MEDIUM, FIXED, USED),
-    ("pybroker.metadata.zookeeper.digest", PASSWORD, None, None, MEDIUM, FIXED, USED),
-    ("pybroker.validate.records", BOOLEAN, False, None, MEDIUM, CLUSTER, USED),
-)
 # fmt: on
 
 REQUIRED_BY_KAFKA: Final[dict[str, str]] = {
@@ -444,4 +426,4 @@ REQUIRED_BY_KAFKA: Final[dict[str, str]] = {
 
 KAFKA_BROKER_SETTINGS: Final[dict[str, Setting]] = table((*_ROWS, *SECURITY_ROWS))
 DYNAMIC_ONLY_SETTINGS: Final[dict[str, Setting]] = table(_DYNAMIC_ONLY_ROWS)
-BROKER_SETTINGS: Final[dict[str, Setting]] = KAFKA_BROKER_SETTINGS | table(_OWN_ROWS)
+BROKER_SETTINGS: Final[dict[str, Setting]] = KAFKA_BROKER_SETTINGS | OWN_BROKER_SETTINGS

@@ -1,6 +1,7 @@
 """What each setting is for, in one line; imported when a client asks DescribeConfigs for documentation.
 
-Owns: the words.  A test holds that every setting of every table has some.
+Owns: the words; those of pybroker's own settings stand in their rows (``own_settings``).  A test holds that every
+setting of every table has some.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pybroker.config.names import broker_setting
+from pybroker.config.own_settings import OWN_SETTINGS
 from pybroker.config.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from pybroker.config.security_documentation import SECURITY_DOCUMENTATION
 
@@ -20,12 +22,8 @@ def documentation(resource_type: int, name: str) -> str | None:
     return _OTHERS[resource_type].get(name)
 
 
-_VALIDATE_RECORDS: Final = (
-    "Whether all of every record is looked at before its batch is stored. Otherwise its length and time are, and a "
-    "producer may store records whose offset, key, value or headers no consumer can read."
-)
-
 BROKER_DOCUMENTATION: Final[dict[str, str]] = {
+    **{row.name: row.words for row in OWN_SETTINGS},
     # --- Tiered storage --------------------------------------------------------------------------------------------
     "remote.log.storage.system.enable": "Whether segments may be moved to remote storage.",
     "remote.log.storage.manager.impl.prefix": "Prefix of the settings handed to the remote storage plug-in.",
@@ -347,30 +345,10 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "leader.replication.throttled.rate": "Bytes per second that throttled leaders send.",
     "follower.replication.throttled.rate": "Bytes per second that throttled followers fetch.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between log directories.",
-    # --- pybroker's own --------------------------------------------------------------------------------------------
-    "pybroker.accept.lost.metadata": "Whether to start though the metadata's store has lost acknowledged changes.",
-    "pybroker.busy.poll.us": (
-        "How many microseconds to look for the next small request of a lone client before sleeping; 0 for never, -1 for"
-        " 200 where the broker has a process of its own and more than one processor."
-    ),
-    "pybroker.cluster.id": "The id of a cluster that is new; an older one must have it. Unset, a random one.",
-    "pybroker.fsync.before.ack": "Whether a batch is synced to disk before it is acknowledged; syncs are shared.",
-    "pybroker.fsync.enable": "Whether anything is ever synced to disk; off means that power loss may cost data.",
-    "pybroker.liveness.timeout.ms": (
-        "Silence after which brokers, which hear of each other by datagrams, take one for dead whose machine does not "
-        "answer; one whose machine takes connections for it has three times as long, one that refuses them none. "
-        "0 sends no datagrams, and leaves it to the session with the metadata store."
-    ),
-    "pybroker.metadata": (
-        "The metadata store that the brokers of a cluster share: sqlite:///PATH on one machine, or "
-        "zookeeper://HOST:PORT,.../CHROOT; when unset, the broker is alone, with a store in its data directory."
-    ),
-    "pybroker.metadata.session.timeout.ms": "Silence after which the metadata store takes a broker for dead.",
-    "pybroker.metadata.zookeeper.digest": "user:password of ZooKeeper's digest scheme; unset, all may write there.",
-    "pybroker.validate.records": _VALIDATE_RECORDS,
 }
 
 TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
+    **{row.name: row.words for row in OWN_SETTINGS if row.of_topics},
     "segment.bytes": "Size at which a segment rolls.",
     "segment.ms": "Age at which a segment rolls, full or not.",
     "segment.jitter.ms": "Random time by which rolling comes earlier.",
@@ -408,7 +386,6 @@ TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
     "local.retention.bytes": "Local size up to which segments stay that are remote, too; -2 takes retention.bytes.",
     "remote.log.copy.disable": "Whether no further segments are moved to remote storage.",
     "remote.log.delete.on.disable": "Whether switching remote storage off deletes what is there.",
-    "pybroker.validate.records": _VALIDATE_RECORDS,
     "internal.segment.bytes": "Segment size without the usual minimum, for tests.",
 }
 

@@ -1,6 +1,7 @@
 """Every setting of a topic, once, with the broker settings that supply its default.
 
-Owns: names, types, defaults, bounds, flags, and the synonyms with their units.  Owns no value (``log_config``).
+Owns: names, types, defaults, bounds, flags, and the synonyms with their units.  Owns no value (``log_config``), and no
+setting that is pybroker's own (``own_settings``).
 
 A row is (name, type, default, bounds, importance, flags).
 
@@ -21,6 +22,7 @@ from pybroker.config.bounds import (
     POSITIVE,
     TIMESTAMP_TYPES,
 )
+from pybroker.config.own_settings import OWN_TOPIC_SETTINGS
 from pybroker.config.schema import (
     BOOLEAN,
     CHECKED,
@@ -90,11 +92,6 @@ _ROWS: Final = (
     ("internal.segment.bytes",                  INT,     None,          None,         MEDIUM, INTERNAL | USED),
 )
 
-# Settings of pybroker's own; Kafka has no counterpart.
-_OWN_ROWS: Final = (
-    ("pybroker.validate.records",               BOOLEAN, False,         None,         MEDIUM, USED),
-)
-
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 
@@ -123,7 +120,6 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "min.compaction.lag.ms":           (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas":             (("min.insync.replicas", 1),),
     "preallocate":                     (("log.preallocate", 1),),
-    "pybroker.validate.records":       (("pybroker.validate.records", 1),),
     "remote.copy.lag.bytes":           (("log.remote.copy.lag.bytes", 1),),
     "remote.copy.lag.ms":              (("log.remote.copy.lag.ms", 1),),
     "retention.bytes":                 (("log.retention.bytes", 1),),
@@ -133,8 +129,9 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "segment.jitter.ms":               (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     "segment.ms":                      (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable":  (("unclean.leader.election.enable", 1),),
+    **{name: ((name, 1),) for name in OWN_TOPIC_SETTINGS},
 }
 # fmt: on
 
 KAFKA_TOPIC_SETTINGS: Final[dict[str, Setting]] = table(_ROWS)
-TOPIC_SETTINGS: Final[dict[str, Setting]] = KAFKA_TOPIC_SETTINGS | table(_OWN_ROWS)
+TOPIC_SETTINGS: Final[dict[str, Setting]] = KAFKA_TOPIC_SETTINGS | OWN_TOPIC_SETTINGS

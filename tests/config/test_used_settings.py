@@ -19,6 +19,7 @@ MENTIONING = {
     "group_settings.py",
     "log_config.py",
     "names.py",
+    "own_settings.py",
     "rules.py",
     "security_documentation.py",
     "security_settings.py",
