@@ -63,6 +63,9 @@ class ManualLoop:
     def monotonic_ms(self) -> int:
         return self.time_ms
 
+    def monotonic_ns(self) -> int:
+        return self.time_ms * 1_000_000
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> ManualTimer:
         timer = ManualTimer(callback, args)
         self._ready.append(timer)
@@ -97,7 +100,7 @@ class ManualLoop:
         self.run()
 
     def _run_job(self, job: Job) -> None:
-        if job.go_on(ends_ns=0):
+        if job.go_on(lambda: 0, ends_ns=-1):
             self.call_soon(job.complete)
         else:
             self._jobs.append(job)

@@ -38,6 +38,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self.at_ms
 
+    def monotonic_ns(self) -> int:
+        return self.at_ms * 1_000_000
+
 
 class Telemetry:
     """A ``ClientTelemetry`` with a clock and an image that move by hand."""

@@ -86,6 +86,9 @@ class World:
     def monotonic_ms(self) -> int:
         return self.elapsed_ms
 
+    def monotonic_ns(self) -> int:
+        return self.elapsed_ms * 1_000_000
+
     def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Handle:
         handle = Handle()
         heapq.heappush(self._queue, (self.elapsed_ms + int(delay_ms), next(self._order), handle, callback, args))

@@ -173,8 +173,6 @@ class FakeNetwork:
 
     def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
         self.loop = FakeLoop()
-        patch.setattr("pybroker.net.turns.monotonic_ns", self.loop.monotonic_ns)
-        patch.setattr("pybroker.net.long_requests.monotonic_ns", self.loop.monotonic_ns)
         patch.setattr(Fronts, "learn_waiting", lambda *_: None)  # a request is no message here
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
         self.processor = Processor(self.loop.env(), Services(), config)

@@ -44,7 +44,7 @@ class Stores:
         self.answers: list[ConfigError | None] = []
         monkeypatch.setattr(key_stores, "tls_of", self._tls_of)
 
-    def _tls_of(self, settings: Settings, *, with_sasl: bool) -> Tls:
+    def _tls_of(self, settings: Settings, _now_ms: int, *, with_sasl: bool) -> Tls:
         self.read.append(settings.location)
         if isinstance(settings.found, ConfigError):
             raise settings.found

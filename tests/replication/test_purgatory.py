@@ -39,6 +39,9 @@ class VirtualTime:
     def monotonic_ms(self) -> int:
         return int(self.ms)
 
+    def monotonic_ns(self) -> int:
+        return int(self.ms) * 1_000_000
+
     def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Timer:
         timer = Timer(self.ms + delay_ms, lambda: callback(*args))
         self.timers.append(timer)

@@ -19,9 +19,6 @@ from unittest.mock import patch
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
-from pybroker.net import gate as gate_module
-from pybroker.net import long_requests as long_requests_module
-from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
 from pybroker.security.scram import ScramMechanism
 from pybroker.server import BrokerServer
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 Done = Callable[[Any, BaseException | None], None]
 JOB_US = (20, 4_000)
 SLOW_JOB_US = (100_000, 3_000_000)
-PORTION_ENDS_NS = 0  # at the first place to stop at
+PORTION_ENDS_NS = -1  # at the first place to stop at
 PORT = 9092
 
 
@@ -94,7 +91,7 @@ class SimulatedExecutor:
     def _run_one(self) -> None:
         """A portion of the first job, which goes behind the others if there is more of it."""
         job = self._jobs.popleft()
-        if not job.go_on(PORTION_ENDS_NS, self._closed):
+        if not job.go_on(self._scheduler.monotonic_ns, PORTION_ENDS_NS, self._closed):
             self._jobs.append(job)
         elif isinstance(job.error, ProcessDied):
             raise job.error
@@ -118,6 +115,9 @@ class ProcessClock:
 
     def monotonic_ms(self) -> int:
         return self._scheduler.now_us // 1000 + self._process.monotonic_origin_ms
+
+    def monotonic_ns(self) -> int:
+        return self._scheduler.now_us * 1000 + self._process.monotonic_origin_ms * 1_000_000
 
 
 class World:
@@ -155,8 +155,6 @@ class World:
                 stack.enter_context(disk.installed(self._disk_in_use))
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
                 stack.enter_context(patch.object(ScramMechanism, "salted", _salted_quickly))
-                for module in (turns_module, long_requests_module, gate_module):
-                    stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 stack.callback(self._end)
                 yield
         finally:

@@ -14,7 +14,7 @@ from typing import Any
 from pybroker.env import Env
 from pybroker.net.jobs import Job
 
-AT_ONCE_NS = 0  # a portion ends at the next place to stop at
+AT_ONCE_NS = -1  # a portion ends at the next place to stop at
 LONG_TIME_MS = 1_800_000  # from here on ``FakeWorld.advance`` leaps
 LEAPS_MAX = 4_096
 
@@ -30,6 +30,9 @@ class FakeClock:
 
     def monotonic_ms(self) -> int:
         return self.now
+
+    def monotonic_ns(self) -> int:
+        return self.now * 1_000_000
 
 
 class FakeTimer:
@@ -80,7 +83,7 @@ class FakeExecutor:
         """Let a job have its portion, as its thread would; its completion waits for the loop (``deliver``)."""
         self.portions += 1
         job = self.jobs.popleft()
-        if job.go_on(AT_ONCE_NS, self.closed):
+        if job.go_on(lambda: 0, AT_ONCE_NS, self.closed):
             self.finished.append(job)
         else:
             self.jobs.append(job)
