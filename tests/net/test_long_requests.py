@@ -208,7 +208,7 @@ class Crowd:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         for _ in range(self._steps):
-            self._network.loop.now_ns += 2 * limits.TURN_NS
+            self._network.world.clock.pass_ns(2 * limits.TURN_NS)
             yield
         self.under_way -= 1
         return b""

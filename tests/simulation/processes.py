@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+from harness.virtual_world import Done, VirtualExecutor
 
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
@@ -31,10 +32,8 @@ from tests.simulation.scheduler import Event, Life, ProcessDied, Scheduler
 if TYPE_CHECKING:
     from pathlib import Path
 
-Done = Callable[[Any, BaseException | None], None]
 JOB_US = (20, 4_000)
 SLOW_JOB_US = (100_000, 3_000_000)
-PORTION_ENDS_NS = -1  # at the first place to stop at
 PORT = 9092
 
 
@@ -52,55 +51,42 @@ class SimulatedTimers:
         return self._scheduler.soon(self._life, callback, *args)
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(VirtualExecutor):
     """A worker thread: its job runs at one moment, its completion reaches the loop at a later one."""
 
     def __init__(self, process: Process, name: str, life: Life) -> None:
+        super().__init__(name, process.scheduler)
         self._process = process
-        self._scheduler = process.scheduler
         self._life = life
-        self._name = name
-        self._jobs: deque[Job] = deque()
-        self._finished: deque[Job] = deque()
-        self._closed = False
 
     def submit(self, work: Callable[[], Any], done: Done) -> Job:
-        assert not self._closed, f"executor {self._name} is closed"
-        job = Job(work, done)
-        self._jobs.append(job)
-        if len(self._jobs) == 1:
+        job = super().submit(work, done)
+        if len(self.jobs) == 1:
             self._begin()
         return job
 
+    def work(self) -> None:
+        super().work()
+        died = self.finished[-1].error if self.finished else None
+        if isinstance(died, ProcessDied):
+            self.finished.pop()
+            raise died
+
     def close(self) -> None:
-        self._closed = True
-        while self._jobs:
-            self._run_one()
-        self._deliver_all()
+        self.closed = True
+        while self.jobs:
+            self.work()
+        self.deliver()
 
     def _begin(self) -> None:
-        self._scheduler.after(self._process.job_us(), self._life, self._work)
+        self._process.scheduler.after(self._process.job_us(), self._life, self._work)
 
     def _work(self) -> None:
-        if self._jobs:
-            self._run_one()
-            self._scheduler.after(self._process.random.randrange(500), self._life, self._deliver_all)
-        if self._jobs:
+        if self.jobs:
+            self.work()
+            self._process.scheduler.after(self._process.random.randrange(500), self._life, self.deliver)
+        if self.jobs:
             self._begin()
-
-    def _run_one(self) -> None:
-        """A portion of the first job, which goes behind the others if there is more of it."""
-        job = self._jobs.popleft()
-        if not job.go_on(self._scheduler.monotonic_ns, PORTION_ENDS_NS, self._closed):
-            self._jobs.append(job)
-        elif isinstance(job.error, ProcessDied):
-            raise job.error
-        else:
-            self._finished.append(job)
-
-    def _deliver_all(self) -> None:
-        while self._finished:
-            self._finished.popleft().complete()
 
 
 class ProcessClock:
