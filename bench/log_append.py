@@ -54,8 +54,9 @@ def environment() -> tuple[Env, queue.SimpleQueue[Any]]:
         completions.put((function, args))
 
     timers = NoTimers()
-    executor = lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe)  # noqa: E731
-    return Env(LoopClock(), timers, executor, call_threadsafe, Random()), completions
+    clock = LoopClock()
+    executor = lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe, clock)  # noqa: E731
+    return Env(clock, timers, executor, call_threadsafe, Random()), completions
 
 
 def timed(label: str, count: int, action: Callable[[], object]) -> float:

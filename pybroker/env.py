@@ -4,7 +4,8 @@ Owns: the small protocols by which every layer below ``net`` reaches time, timer
 random ids, and the ``Env`` that carries them.  Owns no implementation: ``net/loop_env.py`` implements them
 on an asyncio loop, a simulation implements them in virtual time.
 
-Invariants: callbacks (``done``, timer callbacks) always run on the broker's loop, never inside the call
+Invariants: no module of the broker but the ports' implementation reads a clock or sleeps past them
+(``tests/test_clocks.py``); callbacks (``done``, timer callbacks) always run on the broker's loop, never inside the call
 that registered them, and never concurrently with each other.
 """
 
@@ -33,6 +34,13 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds that never go back; only differences mean anything."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """The same clock as ``monotonic_ms`` in nanoseconds, for what is measured within a turn of the loop.
+
+        What asks for each request keeps this function, and asks it without the way by ``Env``.
+        """
         ...
 
 

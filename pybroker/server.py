@@ -126,7 +126,7 @@ class BrokerServer:
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
         around = self._surroundings(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
-        self._open_doors = doors = Doors(config, listeners, around)
+        self._open_doors = doors = Doors(config, listeners, around, env.clock)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = clean_epoch = logs.clean_broker_epoch()
@@ -368,7 +368,7 @@ class BrokerServer:
         assert self._sockets is not None
         (bound,) = [each for each in self._sockets.listeners if each.name == listener]
         try:
-            return Hearing(await DatagramSocket.bind(bound.host, bound.port), TcpKnocker(), listener)
+            return Hearing(await DatagramSocket.bind(self.services.env, bound.host, bound.port), TcpKnocker(), listener)
         except OSError as error:
             log.warning("no datagrams from other brokers: %s; their sessions alone say who is alive", error)
             return None

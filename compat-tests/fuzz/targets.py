@@ -23,6 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.name import _ASN1Type
+from harness.virtual_world import VirtualClock
 
 from pybroker.apis import APIS
 from pybroker.config.jaas import FLAGS, JaasError, LoginModule, parse, text_of
@@ -114,14 +115,6 @@ _TOKEN = b"\0alice\0secret"
 _TOKEN_BYTES_MAX = 200  # within a fuzzer's reach
 
 
-class _Clock:
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_ms(self) -> int:
-        return 0
-
-
 class _Mechanisms:
     names: Sequence[str] = ("PLAIN", "SCRAM-SHA-256")
 
@@ -143,7 +136,8 @@ def logins(data: bytes) -> None:
     its bytes), or what an honest client would say next, with a byte of it changed or not.
     """
     mechanisms = _Mechanisms()
-    login, client, answer, honest = Login(lambda: mechanisms, _Clock(), _TOKEN_BYTES_MAX), _honest_client(), b"", False
+    login = Login(lambda: mechanisms, VirtualClock(), _TOKEN_BYTES_MAX)
+    client, answer, honest = _honest_client(), b"", False
     pos = 0
     while pos < len(data):
         step, argument = data[pos] % 9, data[pos + 1] if pos + 1 < len(data) else 0

@@ -12,8 +12,8 @@ more and more requests have to come before it is tried again, until tries succee
 wants the processor is let go first.
 
 An in-process broker does not do it, because it would take the interpreter from its client, nor does a broker on one
-processor.  It goes by real time, so the simulation must not set it.  Measured with eight connections at a fixed rate it
-cost a third more processor time for no better p99; hence the lone client.
+processor.  A simulation must not set it: its time stands while the loop goes round, which would never end.  Measured
+with eight connections at a fixed rate it cost a third more processor time for no better p99; hence the lone client.
 
 Kafka has no counterpart; the idea is the kernel's ``net.core.busy_read`` and ``guest_halt_poll_ns``.
 """
@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import monotonic_ns
 from typing import Any
 
 from pybroker import limits
 
 
 class BusyPoll:
-    """``microseconds`` is how long to look for a request after the last one."""
+    """``microseconds`` is how long to look for a request after the last one, by the monotonic clock ``now_ns``."""
 
     __slots__ = (
         "_call_soon",
@@ -44,9 +43,7 @@ class BusyPoll:
         "active",
     )
 
-    def __init__(
-        self, microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
-    ) -> None:
+    def __init__(self, microseconds: int, call_soon: Callable[..., Any], now_ns: Callable[[], int]) -> None:
         self.active = False
         self._client = 0
         self._requests = 0
@@ -95,7 +92,7 @@ class BusyPoll:
 
 
 def busy_poll(
-    microseconds: int, own_process: bool, call_soon: Callable[..., Any], now_ns: Callable[[], int] = monotonic_ns
+    microseconds: int, own_process: bool, call_soon: Callable[..., Any], now_ns: Callable[[], int]
 ) -> BusyPoll | None:
     """``pybroker.busy.poll.us``: None where the loop always sleeps, so that requests pay nothing for what is off.
 

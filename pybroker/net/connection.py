@@ -92,7 +92,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._outbox = Outbox()
         self._replies = ReplyOrder()
         self._fronts = Fronts(processor.framing)
-        self.turn = Turn()
+        self.turn = Turn(processor.now_ns)
         self._current: ReceiveBuffer | None = None  # holds the request that is being served
         self._serving = self._goes_on_soon = self._reading_paused = False
         self._has_served = False  # in this turn

@@ -18,11 +18,15 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncio_dgram
 
 from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX, NAME_LOOKUP_MS, NAME_LOOKUP_RETRY_MS
+from pybroker.net.loop_env import pause
+
+if TYPE_CHECKING:
+    from pybroker.env import Env
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +37,22 @@ class _Name:
     Datagrams go to the first address; one that failed becomes the last.
     """
 
-    __slots__ = ("addresses", "look_up_at", "lookup", "waiting")
+    __slots__ = ("addresses", "look_up_at_ns", "lookup", "waiting")
 
     def __init__(self) -> None:
         self.addresses: deque[Any] = deque()
         self.lookup: asyncio.Task[None] | None = None
         self.waiting: bytes | None = None
-        self.look_up_at = 0.0
+        self.look_up_at_ns = 0
 
 
 class DatagramSocket:
     """See the module's docstring; made by ``bind``."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, env: Env, stream: Any) -> None:
         self._loop = asyncio.get_running_loop()
+        self._timers = env.timers
+        self._now_ns = env.clock.monotonic_ns
         self._unsent: deque[tuple[str, int, bytes]] = deque(maxlen=DATAGRAMS_WAITING_MAX)
         self._has_unsent = asyncio.Event()
         self._names: dict[tuple[str, int], _Name] = {}
@@ -54,14 +60,14 @@ class DatagramSocket:
         self._use(stream)
 
     @classmethod
-    async def bind(cls, host: str, port: int) -> DatagramSocket:
+    async def bind(cls, env: Env, host: str, port: int) -> DatagramSocket:
         """Bind ``host:port`` ("" all interfaces, of both families where there are two).  Raises OSError."""
         if not host:
             try:
-                return cls(await asyncio_dgram.bind(("::", port)))
+                return cls(env, await asyncio_dgram.bind(("::", port)))
             except OSError as error:
                 log.debug("no socket of IPv6: %s", error)
-        return cls(await asyncio_dgram.bind((host or "0.0.0.0", port)))  # as the listener beside it
+        return cls(env, await asyncio_dgram.bind((host or "0.0.0.0", port)))  # as the listener beside it
 
     def start(self, receive: Callable[[bytes], None]) -> None:
         """See ``Datagrams.start``."""
@@ -99,7 +105,7 @@ class DatagramSocket:
                 self._use(await self._bound())
             except OSError as error:
                 log.debug("no socket for datagrams: %s", error)
-                await asyncio.sleep(NAME_LOOKUP_RETRY_MS / 1_000)
+                await pause(self._timers, NAME_LOOKUP_RETRY_MS)
             else:
                 return
 
@@ -150,7 +156,7 @@ class DatagramSocket:
         if error is not None:
             log.debug("datagram to %s: %s", address, error)
             name.addresses.rotate(-1)
-            name.look_up_at = min(name.look_up_at, self._loop.time() + NAME_LOOKUP_RETRY_MS / 1_000)
+            name.look_up_at_ns = min(name.look_up_at_ns, self._now_ns() + NAME_LOOKUP_RETRY_MS * 1_000_000)
 
     def _kept_error(self) -> OSError | None:
         """The last error that the stream has kept; it keeps none from now on."""
@@ -169,7 +175,7 @@ class DatagramSocket:
         name = self._names.get((host, port))
         if name is None:
             name = self._names[host, port] = _Name()
-        if name.lookup is None and self._loop.time() >= name.look_up_at:
+        if name.lookup is None and self._now_ns() >= name.look_up_at_ns:
             name.lookup = self._loop.create_task(self._look_up(name, host, port))
         return name
 
@@ -186,7 +192,7 @@ class DatagramSocket:
             lasts_ms = NAME_LOOKUP_MS
         except (OSError, UnicodeError) as error:
             log.debug("no address for %s: %s", host, error)
-        name.look_up_at = self._loop.time() + lasts_ms / 1_000
+        name.look_up_at_ns = self._now_ns() + lasts_ms * 1_000_000
         name.lookup = None
         if name.addresses and name.waiting is not None:
             self.send(host, port, name.waiting)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.listeners import Listener
-    from pybroker.env import Env
+    from pybroker.env import Clock, Env
     from pybroker.net.key_stores import KeyStores, WantedTls
     from pybroker.net.processor import Processor
     from pybroker.security.login import Mechanisms
@@ -129,7 +129,9 @@ class Doors:
     ``around`` may lack the cluster's secret, until ``know_the_cluster``; it is None where nobody logs in.
     """
 
-    def __init__(self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, listeners: Sequence[Listener], around: Surroundings | None, clock: Clock
+    ) -> None:
         self._config = config
         self._listeners = {listener.name: listener for listener in listeners}
         self._around = around
@@ -139,7 +141,7 @@ class Doors:
             listener.name: Door(
                 listener.name,
                 self._mechanisms(listener, config),
-                _tls(listener, config),
+                _tls(listener, config, clock),
                 asks=listener.asks_who_it_is,
                 receive_bytes_max=ListenerSettings(config, listener.name).get("sasl.server.max.receive.size"),
             )
@@ -256,10 +258,11 @@ def _tell_of_exposed_keys(config: BrokerConfig, listeners: Sequence[Listener]) -
             tell_of_exposure(file, "a private key")
 
 
-def _tls(listener: Listener, config: BrokerConfig) -> Tls | None:
+def _tls(listener: Listener, config: BrokerConfig, clock: Clock) -> Tls | None:
     """What a listener with TLS speaks; ConfigError."""
     if not listener.has_tls:
         return None
     from pybroker.security.tls_stores import tls_of
 
-    return tls_of(ListenerSettings(config, listener.name), with_sasl=listener.asks_who_it_is)
+    settings = ListenerSettings(config, listener.name)
+    return tls_of(settings, clock.now_ms(), with_sasl=listener.asks_who_it_is)

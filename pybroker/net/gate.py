@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from time import monotonic_ns
 from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
@@ -28,11 +27,12 @@ class Waiting(Protocol):
 
 
 class Gate:
-    """See the module's docstring; implements ``cluster.standstill.Gate``."""
+    """The gate of one broker, of whose monotonic clock ``open_until_ns`` is; implements ``cluster.standstill.Gate``."""
 
-    __slots__ = ("_waiting", "on_shut", "open_until_ns")
+    __slots__ = ("_now_ns", "_waiting", "on_shut", "open_until_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
         self.open_until_ns = _FOR_GOOD
         self.on_shut: Callable[[], None] = lambda: None
         self._waiting: dict[Waiting, None] = {}
@@ -47,7 +47,7 @@ class Gate:
         self._waiting.pop(connection, None)
 
     def open_for(self, duration_ms: int) -> None:
-        self.open_until_ns = monotonic_ns() + duration_ms * 1_000_000
+        self.open_until_ns = self._now_ns() + duration_ms * 1_000_000
         self._let_in()
 
     def shut(self) -> None:

@@ -10,7 +10,6 @@ thread, so that it lets go of what it holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from time import monotonic_ns
 from types import GeneratorType
 from typing import Any
 
@@ -36,10 +35,11 @@ class Job:
         """Nobody waits for it any more: called on the loop, heeded by the thread before the next portion."""
         self._cancelled = True
 
-    def go_on(self, ends_ns: int, is_closing: bool = False) -> bool:
+    def go_on(self, now_ns: Callable[[], int], ends_ns: int, is_closing: bool = False) -> bool:
         """Work until it is done, or at the first place to stop at past ``ends_ns``; whether it has ended.
 
-        While the thread is closing, work as a whole is done and work in portions is given up.
+        ``now_ns()`` is the monotonic clock that ``ends_ns`` is a time of.  While the thread is closing, work as a whole
+        is done and work in portions is given up.
         """
         try:
             if self._work is not None:
@@ -53,7 +53,7 @@ class Job:
             assert self._steps is not None
             while not (self._cancelled or is_closing):
                 next(self._steps)
-                if monotonic_ns() > ends_ns:
+                if now_ns() > ends_ns:
                     return False
             self._steps.close()
             raise WorkGivenUp

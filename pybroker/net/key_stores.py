@@ -144,7 +144,8 @@ class KeyStores:
             on_read(found)
 
         executor = self._executor
-        executor.submit(lambda: _read_new(wanted), done)
+        now_ms = self._env.clock.now_ms()
+        executor.submit(lambda: _read_new(wanted, now_ms), done)
 
     def _is_stuck(self) -> bool:
         return bool(self._begun_ms) and self._env.clock.monotonic_ms() - self._begun_ms[0] >= limits.NAMED_FILES_MS
@@ -165,13 +166,13 @@ def _unread(new: Sequence[WantedTls], why: str = "could not be read") -> ConfigE
     return ConfigError(f"{', '.join(names)}: {why}") if new else None
 
 
-def _read_new(wanted: Sequence[WantedTls]) -> _Found:
+def _read_new(wanted: Sequence[WantedTls], now_ms: int) -> _Found:
     """On the thread: of listeners whose settings are new, or whose files are."""
     found: _Found = []
     for each in wanted:
         if not each.says_nothing_new or each.before.has_newer_files:
             try:
-                tls = tls_of(each.settings, with_sasl=each.with_sasl)
+                tls = tls_of(each.settings, now_ms, with_sasl=each.with_sasl)
                 _check_compatible(tls, each.before, each.settings)
                 found.append((each, tls))
             except ConfigError as error:

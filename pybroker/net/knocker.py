@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.liveness import Knock
 from pybroker.cluster_limits import LIVENESS_KNOCK_MS
+from pybroker.net.loop_env import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ class TcpKnocker:
     async def _try(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
         answer = Knock.UNANSWERED
         with suppress(OSError, ValueError, OverflowError):  # the last two for what is no host, or no port
-            answer = await asyncio.wait_for(self._ask(host, port), LIVENESS_KNOCK_MS / 1_000)
+            answer = await within(LIVENESS_KNOCK_MS, self._ask(host, port))
         done(answer)
 
     async def _ask(self, host: str, port: int) -> Knock:

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from time import monotonic_ns
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -168,7 +167,7 @@ class LongRequest:
         connection = self._connection
         if not self.is_large or self._others.may_begin(self.api.api_key):
             try:
-                self._go_on(monotonic_ns() + limits.TURN_NS)
+                self._go_on(self._others.now_ns() + limits.TURN_NS)
             except StopIteration as end:
                 return end.value
         self._is_long = True
@@ -216,7 +215,7 @@ class LongRequest:
 
     def _go_on(self, ends_ns: int) -> None:
         """Step by step until time is over or something is waited for; raises StopIteration at the end."""
-        steps, value, self._value = self._steps, self._value, None
+        steps, value, self._value, now_ns = self._steps, self._value, None, self._others.now_ns
         while True:
             waits_for = steps.send(value)
             value = None
@@ -225,7 +224,7 @@ class LongRequest:
                     self._waits_for = waits_for
                     return
                 value = waits_for.response
-            if monotonic_ns() > ends_ns:
+            if now_ns() > ends_ns:
                 self._value = value
                 return
 
@@ -233,7 +232,7 @@ class LongRequest:
         """What was waited for is there."""
         self._waits_for = None
         self._value = value
-        if self.advance(monotonic_ns() + limits.TURN_NS):
+        if self.advance(self._others.now_ns() + limits.TURN_NS):
             self._others.add(self)
 
     def _complete(self, response: Any) -> None:
@@ -264,6 +263,7 @@ class LongRequests:
     def __init__(self, env: Env) -> None:
         self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES  # longer frames are large
         self.unsent = UnsentReplies(env.clock)
+        self.now_ns = env.clock.monotonic_ns
         self._timers = env.timers
         self._ready: deque[LongRequest] = deque()
         self._places = limits.LARGE_REQUESTS_AT_ONCE
@@ -316,8 +316,8 @@ class LongRequests:
 
     def _turn(self) -> None:
         """A share of each turn for all of them; whoever is not done goes behind the others."""
-        ready = self._ready
-        ends_ns = monotonic_ns() + limits.TURN_NS
+        ready, now_ns = self._ready, self.now_ns
+        ends_ns = now_ns() + limits.TURN_NS
         while ready:
             request = ready.popleft()
             goes_on = not request.parked.abandoned and request.advance(ends_ns)
@@ -330,7 +330,7 @@ class LongRequests:
                     self._admit()
                 if goes_on:  # it has become a large one
                     self.add(request)
-            if monotonic_ns() > ends_ns:
+            if now_ns() > ends_ns:
                 break
         if len(ready) < limits.CROWD_OF_LONG_REQUESTS:
             self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES

@@ -1,7 +1,7 @@
 """The ports of ``pybroker.env`` on an asyncio loop.
 
-Owns: the loop's clock, its timers, and the worker threads that the layers below ask for.
-Does not own the loop.  Works on the standard loops and on uvloop alike.
+Owns: the loop's clock, its timers, the worker threads that the layers below ask for, and how long a coroutine waits
+(``pause``, ``within``).  Does not own the loop.  Works on the standard loops and on uvloop alike.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
 from pybroker import limits
-from pybroker.env import Cancellable, Env
+from pybroker.env import Cancellable, Clock, Env, Timers
 from pybroker.net.jobs import Job
 
 T = TypeVar("T")
@@ -38,6 +38,9 @@ class LoopClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    # The system's function itself: what keeps it pays for no call in between.
+    monotonic_ns = staticmethod(time.monotonic_ns)
 
 
 class LoopTimers:
@@ -62,9 +65,10 @@ class ThreadExecutor:
     behind all that waits after each of them.
     """
 
-    def __init__(self, name: str, niceness: int, call_threadsafe: Callable[..., None]) -> None:
+    def __init__(self, name: str, niceness: int, call_threadsafe: Callable[..., None], clock: Clock) -> None:
         self._name = name
         self._niceness = niceness
+        self._now_ns = clock.monotonic_ns
         self._call_threadsafe = call_threadsafe
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._finished: deque[Job] = deque()
@@ -110,7 +114,8 @@ class ThreadExecutor:
 
     def _go_on(self, job: Job) -> None:
         """Let a job have its portion, and go behind the others if that was not all."""
-        if job.go_on(time.monotonic_ns() + limits.WORK_PORTION_NS, self._closed):
+        now_ns = self._now_ns
+        if job.go_on(now_ns, now_ns() + limits.WORK_PORTION_NS, self._closed):
             self._finish(job)
         else:
             self._jobs.put(job)
@@ -152,10 +157,11 @@ def loop_env() -> Env:
     def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
         loop.call_soon_threadsafe(callback, *args)
 
+    clock = LoopClock()
     return Env(
-        clock=LoopClock(),
+        clock=clock,
         timers=LoopTimers(loop),
-        executor=lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe),
+        executor=lambda name, niceness: ThreadExecutor(name, niceness, call_threadsafe, clock),
         call_threadsafe=call_threadsafe,
         random=SystemRandom(),
     )
@@ -171,3 +177,17 @@ async def outcome_of(begin: Callable[[Callable[[T], None]], None]) -> T:
 
     begin(done)
     return await future
+
+
+async def pause(timers: Timers, delay_ms: float) -> None:
+    """Let so many milliseconds pass."""
+
+    def begin(done: Callable[[None], None]) -> None:
+        timers.call_later(delay_ms, done, None)
+
+    await outcome_of(begin)
+
+
+async def within(timeout_ms: int, awaited: Awaitable[T]) -> T:
+    """What is awaited, if it comes in so many milliseconds of the loop's time; else it is cancelled: TimeoutError."""
+    return await asyncio.wait_for(awaited, timeout_ms / 1_000)

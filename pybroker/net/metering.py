@@ -23,7 +23,6 @@ Kafka counterparts: RequestHandlerHelper.throttle, ThrottledChannel, the mute st
 
 from __future__ import annotations
 
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pybroker.net.dispatch import PRODUCE_KEY
@@ -79,6 +78,7 @@ class Meter:
         "_front_pos",
         "_is_produce",
         "_muted_until_ms",
+        "_now_ns",
         "_quotas",
         "_timer",
         "_timers",
@@ -89,8 +89,9 @@ class Meter:
         self._connection = connection
         self._quotas = quotas
         self._clock = env.clock
+        self._now_ns = env.clock.monotonic_ns
         self._timers = env.timers
-        self._begun_ns = 0  # since when the loop works for it; 0 while it does not
+        self._begun_ns: int | None = None  # since when the loop works for it; None while it does not
         self._uncounted_bytes = 0
         self._front_pos = 0
         self._is_produce = False
@@ -135,13 +136,15 @@ class Meter:
 
     def begin(self) -> None:
         """The loop works for it from now on."""
-        self._begun_ns = monotonic_ns()
+        now_ns = self._now_ns
+        self._begun_ns = now_ns()
 
     def end(self) -> None:
         """The loop works for it no longer."""
-        if self._begun_ns:
-            self._share().worked(monotonic_ns() - self._begun_ns)
-            self._begun_ns = 0
+        if self._begun_ns is not None:
+            now_ns = self._now_ns
+            self._share().worked(now_ns() - self._begun_ns)
+            self._begun_ns = None
 
     def serve(self, frame: memoryview) -> None:
         """Have the connection serve a request; ``frame`` is it without its length.
@@ -169,8 +172,8 @@ class Meter:
         if told_ms is None and response.__class__ in _ENCODED:
             return response
         share = self._share()
-        if self._begun_ns:
-            now_ns = monotonic_ns()
+        if self._begun_ns is not None:
+            now_ns = self._now_ns()
             share.worked(now_ns - self._begun_ns)
             self._begun_ns = now_ns
         if told_ms is None:

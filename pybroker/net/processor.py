@@ -27,6 +27,7 @@ from pybroker.net.framing import FRAME_BYTES_MAX, Framing
 from pybroker.net.gate import Gate
 from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
+from pybroker.net.loop_env import within
 from pybroker.net.metering import HeldUp, Meter
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.spare_memory import spare_memory
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ABORT_S = 0.05  # until all that are aborted are looked at again: another one may have come
-_PATIENCE_S = 0.5  # with connections that have something to send when the broker stops
+_ABORT_MS = 50  # until all that are aborted are looked at again: another one may have come
+_PATIENCE_MS = 500  # with connections that have something to send when the broker stops
 
 
 class LookedAfter(Protocol):
@@ -99,12 +100,14 @@ class Processor:
         self.logins = Logins(env, config.get_int("connection.failed.authentication.delay.ms"))
         self.timers = env.timers
         self.clock = env.clock
+        self.now_ns = env.clock.monotonic_ns
         self.call_soon = env.timers.call_soon
         self.turns = Turns(env.timers.call_soon)
-        self.gate = Gate()
+        self.gate = Gate(self.now_ns)
         self.folded_log = FoldedLog(log, env.timers)
         self.long_requests = LongRequests(env)
-        self.busy_poll = busy_poll(config.get_int("pybroker.busy.poll.us"), own_process, env.timers.call_soon)
+        poll_us = config.get_int("pybroker.busy.poll.us")
+        self.busy_poll = busy_poll(poll_us, own_process, env.timers.call_soon, self.now_ns)
         self._spare_memory = spare_memory(env.clock, own_process)
         self.sweep = 0
         self.connections: set[LookedAfter] = set()
@@ -159,7 +162,7 @@ class Processor:
         for connection in list(self.connections):
             connection.close()
         try:
-            await asyncio.wait_for(self._is_empty.wait(), timeout=_PATIENCE_S)
+            await within(_PATIENCE_MS, self._is_empty.wait())
         except TimeoutError:
             await self.wait_aborted()
         self.folded_log.close()
@@ -175,7 +178,7 @@ class Processor:
         while self.connections:
             self.abort()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_empty.wait(), timeout=_ABORT_S)
+                await within(_ABORT_MS, self._is_empty.wait())
 
     def add(self, connection: LookedAfter) -> None:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pybroker.security.sasl import NotYet, SaslError, SaslRefused, SaslServer
+
+if TYPE_CHECKING:
+    from pybroker.env import Clock
 
 # KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
 _REAUTH_INTERVAL_MS: Final = 1_000
@@ -78,14 +81,6 @@ class Mechanisms(Protocol):
     def start(self, name: str) -> Started | None:
         """Begin an exchange; None where the mechanism is not enabled."""
         ...
-
-
-class Clock(Protocol):
-    """What is needed of the broker's clocks."""
-
-    def now_ms(self) -> int: ...
-
-    def monotonic_ms(self) -> int: ...
 
 
 class Login:

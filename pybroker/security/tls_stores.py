@@ -129,8 +129,8 @@ def key_in_the_clear(settings: ListenerSettings) -> str | None:
     return location if in_the_clear else None
 
 
-def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
-    """The listener's TLS; raises ConfigError.
+def tls_of(settings: ListenerSettings, now_ms: int, *, with_sasl: bool) -> Tls:
+    """The listener's TLS; raises ConfigError, also unless its certificate holds at ``now_ms`` of the wall clock.
 
     With SASL clients are asked for certificates only where the listener's own ``ssl.client.auth`` says so (KIP-684).
     """
@@ -151,7 +151,7 @@ def tls_of(settings: ListenerSettings, *, with_sasl: bool) -> Tls:
     except RuleError as error:
         raise ConfigError(f"{settings.name_of('ssl.principal.mapping.rules')}: {error}") from error
     files = tuple(store.file for store in (key_store, trust_store) if store is not None and store.file is not None)
-    return Tls(server, client, checks_host, *_names(key_store), mapper, files)
+    return Tls(server, client, checks_host, *_names(key_store, now_ms), mapper, files)
 
 
 class ClientTls(NamedTuple):
@@ -325,15 +325,15 @@ def _why_not(reason: str | None) -> str:
     return reason.replace("_", " ").lower() if reason else "is the password right?"
 
 
-def _names(store: _Store) -> tuple[str, frozenset[bytes]]:
-    """Whose certificate it is, and by which other names; ConfigError unless it holds now."""
+def _names(store: _Store, now_ms: int) -> tuple[str, frozenset[bytes]]:
+    """Whose certificate it is, and by which other names; ConfigError unless it holds at that time."""
     name = store.setting
     try:
         der = ssl.PEM_cert_to_DER_cert(store.certificates[0])
         certificate, alternative_names = read_certificate(der), read_alternative_names(der)
     except (CertificateError, ValueError) as error:
         raise ConfigError(f"{name}: {error}") from error
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(now_ms / 1_000, UTC)
     if certificate.not_after < now:
         raise ConfigError(f"{name}: the certificate of {certificate.subject} expired on {certificate.not_after:%F %T}")
     if certificate.not_before > now:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import cluster_limits
 from pybroker.apis import APIS, Api, Route
@@ -32,7 +33,6 @@ from pybroker_protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.schema import Request, Struct
 from tests.handled import answer_of
-from tests.net.fake_network import FakeLoop
 from tests.protocol.random_messages import random_message
 
 THIS, HOLDER, NEXT = 1, 2, 3
@@ -90,12 +90,12 @@ class Broker:
     """What a forwarder needs of its own."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.world = VirtualWorld(1, has_threads=False)
         self.elsewhere = Elsewhere()
         self.held_bytes = 0
         self.controller = Deciding()
         self.services: Any = SimpleNamespace(
-            env=self.loop.env(),
+            env=self.world.env,
             broker_id=THIS,
             authorizer=None,
             config=BrokerConfig({}),
@@ -133,8 +133,8 @@ class Broker:
 
     def pass_ms(self, ms: int) -> None:
         for _ in range(ms):
-            self.loop.now_ns += 1_000_000
-            self.loop.run_due()
+            self.world.clock.pass_ms(1)
+            self.world.turn()
 
 
 def wanted(*names: str) -> CreateTopicsRequest:

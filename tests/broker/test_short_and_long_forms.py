@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +17,6 @@ from harness.wire import LENGTH, api_key_of, read_reply
 
 from pybroker import limits
 from pybroker.apis import APIS, Api
-from pybroker.net import long_requests as long_requests_module
 from pybroker.testing import Broker
 from pybroker_protocol import codec
 from pybroker_protocol.messages import request_class
@@ -30,7 +28,7 @@ from pybroker_protocol.schema import Request, Struct, schema_of
 from tests.broker.long_requests import TOPIC, short_request
 from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
-from tests.net.conftest import processor_of
+from tests.net.conftest import each_step_taking_a_turn, processor_of
 
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # At most sasl.server.max.receive.size, as a login's requests are.
@@ -120,9 +118,7 @@ class Paces:
     @contextmanager
     def step_by_step(broker: Broker) -> Iterator[None]:
         """Each step takes a whole share."""
-        seconds = count(1 << 62, 1_000_000_000)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(long_requests_module, "monotonic_ns", lambda: next(seconds))
+        with each_step_taking_a_turn(broker):
             yield
 
     @staticmethod

@@ -13,7 +13,6 @@ from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker import limits
-from pybroker.net import long_requests
 from pybroker.replication.partition import Partition
 from pybroker.server import BrokerServer
 from pybroker.storage.results import PartitionErrors, TopicPartition
@@ -31,6 +30,7 @@ from pybroker_protocol.messages.write_txn_markers import (
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import batches
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
+from tests.net.conftest import each_step_taking_a_turn
 
 PRODUCER = 7_000
 READ_COMMITTED = 1
@@ -486,8 +486,6 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
     name = f"many{next(_numbers)}"
     partitions = 3 * limits.PARTITIONS_APPENDED_AT_ONCE
     broker.create_topic(name, partitions=partitions)
-    seconds = count(1 << 62, 1_000_000_000)
-    monkeypatch.setattr(long_requests, "monotonic_ns", lambda: next(seconds))  # each step takes all of a turn
     appended_in: Counter[Any] = Counter()
     turn = 0
 
@@ -509,13 +507,14 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
     request.topic_data[0].partition_data = [
         PartitionProduceData(index=index, records=data.records) for index in range(partitions)
     ]
-    wire.send(request, 9)
-    if acks:
-        (answered,) = wire.receive().responses
-        assert [(each.index, each.error_code) for each in answered.partition_responses] == [
-            (index, 0) for index in range(partitions)
-        ]
-    else:
-        wait_until(lambda: appended_in.total() == partitions, "all are appended")
+    with each_step_taking_a_turn(broker):
+        wire.send(request, 9)
+        if acks:
+            (answered,) = wire.receive().responses
+            assert [(each.index, each.error_code) for each in answered.partition_responses] == [
+                (index, 0) for index in range(partitions)
+            ]
+        else:
+            wait_until(lambda: appended_in.total() == partitions, "all are appended")
     assert max(appended_in.values()) <= limits.PARTITIONS_APPENDED_AT_ONCE
     assert [len(asked) for asked, _ in coordinator.asked] == ([partitions] if is_transactional else [])

@@ -1,14 +1,13 @@
-"""A broker's surroundings under the test's control: clock, loop and store thread move when they are told to."""
+"""A controller over a real store in a virtual world."""
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import Any
+
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.delegation_tokens import DelegationTokens
@@ -21,99 +20,12 @@ from pybroker.cluster.metadata_store import MetadataStore
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
-from pybroker.env import Env
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.net.jobs import Job
 from pybroker.quotas.client_quotas import ClientQuotas
 from tests.handled import answer_of
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 LISTENER = "PLAINTEXT"
-
-
-class ManualTimer:
-    """A callback that can be called off."""
-
-    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._callback: Callable[..., Any] | None = callback
-        self._args = args
-
-    def cancel(self) -> None:
-        self._callback = None
-
-    def run(self) -> None:
-        if self._callback is not None:
-            self._callback(*self._args)
-
-
-class ManualLoop:
-    """Clock, timers and executors of one broker; ``run`` does everything that can be done without time passing."""
-
-    def __init__(self) -> None:
-        self.time_ms = 1_000_000
-        self.store_is_stuck = False
-        self._ready: deque[ManualTimer] = deque()
-        self._later: list[tuple[float, int, ManualTimer]] = []
-        self._jobs: deque[Job] = deque()
-        self._count = 0
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic_ms(self) -> int:
-        return self.time_ms
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ManualTimer:
-        timer = ManualTimer(callback, args)
-        self._ready.append(timer)
-        return timer
-
-    def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> ManualTimer:
-        timer = ManualTimer(callback, args)
-        self._count += 1
-        heapq.heappush(self._later, (self.time_ms + delay_ms, self._count, timer))
-        return timer
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> Job:
-        job = Job(work, done)
-        self._jobs.append(job)
-        return job
-
-    def close(self) -> None:
-        self.store_is_stuck = False
-        self.run()
-
-    def run(self) -> None:
-        while self._ready or (self._jobs and not self.store_is_stuck):
-            if self._ready:
-                self._ready.popleft().run()
-            else:
-                self._run_job(self._jobs.popleft())
-
-    def advance(self, by_ms: int) -> None:
-        self.time_ms += by_ms
-        while self._later and self._later[0][0] <= self.time_ms:
-            self._ready.append(heapq.heappop(self._later)[2])
-        self.run()
-
-    def _run_job(self, job: Job) -> None:
-        if job.go_on(ends_ns=0):
-            self.call_soon(job.complete)
-        else:
-            self._jobs.append(job)
-
-
-def fake_env(loop: ManualLoop, seed: int = 1) -> Env:
-    def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
-        loop.call_soon(callback, *args)
-
-    return Env(
-        clock=loop,
-        timers=loop,
-        executor=lambda name, niceness: loop,
-        call_threadsafe=call_threadsafe,
-        random=Random(seed),
-    )
 
 
 class FakeCluster:
@@ -128,8 +40,8 @@ class FakeCluster:
         store: MetadataStore | None = None,
         founding: Founding | None = None,
     ) -> None:
-        self.loop = ManualLoop()
-        self.env = fake_env(self.loop)
+        self.world = VirtualWorld()
+        self.env = self.world.env
         self.config = BrokerConfig(settings or {})
         self.cache = MetadataCache()
         self.doubts = Doubts(self.env)
@@ -157,7 +69,7 @@ class FakeCluster:
         answers: list[Any] = []
         operation(*args, answers.append, **options)
         assert not answers, "no operation answers before it returns"
-        self.loop.run()
+        self.world.run()
         (answer,) = answers
         return answer
 
@@ -165,7 +77,7 @@ class FakeCluster:
         """What a handler module answers, a parked reply included."""
         response = answer_of(handler.handle(self.context(version, listener), request))
         if isinstance(response, Parked):
-            self.loop.run()
+            self.world.run()
             assert response.completed
             return response.response
         return response

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.cluster.cluster_member import ClusterMember, Hearing
 from pybroker.cluster.founding import new_cluster
 from pybroker.cluster.image import ClusterImage, Endpoint
@@ -29,7 +31,7 @@ from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol.schema import Request
 from tests.handled import answer_of
 
-from .fakes import CLUSTER_ID, LISTENER, ManualLoop, fake_env
+from .fakes import CLUSTER_ID, LISTENER
 from .memory_store import MemoryStore, SharedMemory
 
 SESSION_TIMEOUT_MS = 6_000
@@ -70,7 +72,7 @@ class DirectPeers:
     ) -> None:
         cut, time_out = self._members.cut, PeerError(PeerFailure.TIMED_OUT, may_be_done=True)
         if (self._asker, broker_id) in cut or (broker_id, self._asker) in cut:
-            self._members.loop.call_later(timeout_ms, done, None, time_out)
+            self._members.world.timers.call_later(timeout_ms, done, None, time_out)
             # The time-out breaks the connection, and no other is made.
             if (self._asker, broker_id) in cut or (broker_id, channel) not in self._connections:
                 return
@@ -78,7 +80,7 @@ class DirectPeers:
             done = ignore
         else:
             self._connections.add((broker_id, channel))
-        self._members.loop.call_soon(self._deliver, broker_id, request, version, done)
+        self._members.world.timers.call_soon(self._deliver, broker_id, request, version, done)
 
     def _deliver(self, broker_id: int, request: Request, version: int, done: PeerDone) -> None:
         member = self._members.by_id.get(broker_id)
@@ -112,8 +114,8 @@ class Members:
     """Brokers by their ids.  ``cut_off``: those that reach no other broker, and that none reaches."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
-        self.loop = ManualLoop()
-        self.env = fake_env(self.loop)
+        self.world = VirtualWorld()
+        self.env = self.world.env
         self.config = BrokerConfig(settings or {})
         self.shared = SharedMemory()
         self.by_id: dict[int, ClusterMember] = {}
@@ -144,7 +146,7 @@ class Members:
         endpoints = {LISTENER: Endpoint("host", broker_id)}
         hearing = None
         if self.air is not None:
-            hearing = Hearing(self.air.antenna(broker_id), self.air.knocker(self.loop), LISTENER)
+            hearing = Hearing(self.air.antenna(broker_id), self.air.knocker(self.world), LISTENER)
         log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
         member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {}, claim=claim)
         return ended
@@ -172,8 +174,8 @@ class Members:
     def settle(self, ms: int = 3_000) -> None:
         """Let everything come to rest: all that waits for up to so long goes on."""
         for _ in range(ms // 100):
-            self.loop.run()
-            self.loop.advance(100)
+            self.world.run()
+            self.world.advance(100)
 
     def vanish(self, broker_id: int) -> MemoryStore:
         """The process is gone; the store does not know it yet."""

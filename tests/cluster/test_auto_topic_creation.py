@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from harness.waiting import wait_until
 
 from pybroker import cluster_limits, limits
@@ -18,7 +19,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 
-from .fakes import FakeCluster, ManualLoop, fake_env
+from .fakes import FakeCluster
 
 
 def topics(cluster: FakeCluster) -> set[str]:
@@ -37,7 +38,7 @@ def test_topic_that_is_needed_many_times_is_created_once(cluster: FakeCluster, m
     for _ in range(3):
         cluster.auto_topics.begin(["a", "b"])
     assert not topics(cluster), "nothing is created inside the call"
-    cluster.loop.run()
+    cluster.world.run()
     assert topics(cluster) == {"a", "b"}
     assert created == ["a", "b"]
 
@@ -48,11 +49,11 @@ def test_who_waits_for_one_topic_shares_its_creation(cluster: FakeCluster) -> No
     for _ in range(3):
         cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
     assert not answers
-    cluster.loop.run()
+    cluster.world.run()
     assert answers == [0, 0, 0]
     cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
     assert answers == [0, 0, 0], "no answer comes inside the call"
-    cluster.loop.run()
+    cluster.world.run()
     assert answers == [0, 0, 0, 0]
 
 
@@ -65,7 +66,7 @@ def test_who_waits_for_a_topic_is_told_though_another_one_fails(
     answers: list[int] = []
     for done in (answers.append, fail, answers.append, fail, answers.append):
         cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, done)
-    cluster.loop.run()
+    cluster.world.run()
     assert answers == [0, 0, 0]
     assert caplog.text.count(f"who waited for topic {GROUP_METADATA_TOPIC} could not be told") == 2
 
@@ -74,7 +75,7 @@ def test_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> N
     answers: list[Any] = []
     cluster.controller.create_topics([NewTopic(GROUP_METADATA_TOPIC, 4, 1)], answers.append)
     cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     assert answers[1] == 0
     assert len(cluster.cache.image.topics_by_name[GROUP_METADATA_TOPIC].partitions) == 4
 
@@ -85,7 +86,7 @@ def test_refused_topic_can_be_asked_for_again_and_the_log_has_the_reason_once(
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
     for _ in range(3):
         cluster.auto_topics.begin(["a"])
-        cluster.loop.run()
+        cluster.world.run()
     assert not topics(cluster)
     assert caplog.text.count("topic a is asked for, and cannot be created") == 1
     answers = [cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) for _ in range(2)]
@@ -98,7 +99,7 @@ def test_names_without_end_that_cannot_be_created_cause_no_lines_without_end(
 ) -> None:
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
     cluster.auto_topics.begin([f"t{number}" for number in range(50)])
-    cluster.loop.run()
+    cluster.world.run()
     assert caplog.text.count("cannot be created") == 1
     cluster.auto_topics.close()
     assert "49 more of topics that are asked for" in caplog.text
@@ -110,7 +111,7 @@ def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypa
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
     for number in range(23):
         cluster.auto_topics.begin([f"t{number}"])
-        cluster.loop.run()
+        cluster.world.run()
         assert len(cluster.auto_topics._told_refusals) <= 5
     cluster.close()
 
@@ -127,7 +128,7 @@ def test_thousands_of_topics_are_begun_over_many_turns(cluster: FakeCluster) -> 
 
     cluster.auto_topics._begin_some = counting  # type: ignore[method-assign]
     cluster.auto_topics.begin(names)
-    cluster.loop.run()
+    cluster.world.run()
     assert submitted == [limits.AUTO_CREATIONS_PER_TURN] * 3 + [1]
     assert topics(cluster) == names
 
@@ -136,18 +137,18 @@ def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "AUTO_CREATIONS_IN_FLIGHT_MAX", 3)
-    cluster.loop.store_is_stuck = True
+    cluster.world.thread("metadata-store").is_stuck = True
     for first in (0, 2, 4):
         cluster.auto_topics.begin([f"t{first}", f"t{first + 1}"])
-        cluster.loop.run()
+        cluster.world.run()
     answers: list[int] = []
     cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)  # somebody waits: it is not left out
-    cluster.loop.store_is_stuck = False
-    cluster.loop.run()
+    cluster.world.thread("metadata-store").is_stuck = False
+    cluster.world.run()
     assert topics(cluster) == {"t0", "t1", "t2", GROUP_METADATA_TOPIC}
     assert answers == [0]
     cluster.auto_topics.begin(["t3", "t4", "t5"])
-    cluster.loop.run()
+    cluster.world.run()
     assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUP_METADATA_TOPIC}
 
 
@@ -162,7 +163,7 @@ def test_topics_count_once_for_whoever_asks_first_with_their_partitions(tmp_path
     for _ in range(2):
         cluster.auto_topics.begin(["a", GROUP_METADATA_TOPIC], allows)
     cluster.auto_topics.begin(["b", "c"], allows)
-    cluster.loop.run()
+    cluster.world.run()
     assert counted == [3, 7, 3], "what is refused is not counted on"
     assert topics(cluster) == {"a", GROUP_METADATA_TOPIC}
     cluster.close()
@@ -258,7 +259,7 @@ def test_too_few_brokers_are_told_of_when_one_is_unregistered(caplog: pytest.Log
         cache.apply(image, ImageDelta(brokers_changed=broker_ids))
         return caplog.text.count("registered, so that groups and transactions cannot begin")
 
-    lack = LackOfBrokers(fake_env(ManualLoop()), BrokerConfig({"pybroker.metadata": "sqlite:///shared.db"}), cache)
+    lack = LackOfBrokers(VirtualWorld().env, BrokerConfig({"pybroker.metadata": "sqlite:///shared.db"}), cache)
     assert [become(1), become(1, 2, 3, 4), become(1, 2, 3), become(1, 2), become(1, 2)] == [0, 0, 0, 1, 1]
     lack.close()
     assert become(1) == 1

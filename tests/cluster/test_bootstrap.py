@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_membership, open_standalone, shared_store
 from pybroker.cluster.founding import Founding
@@ -20,7 +21,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
 from pybroker_protocol.uuids import uuid_bytes
 
-from .fakes import CLUSTER_ID, ManualLoop, fake_env
+from .fakes import CLUSTER_ID
 from .store_contract import real_env
 from .test_kraft_takeover import TOPIC_ID, batch, partition, topic
 
@@ -29,7 +30,7 @@ from .test_kraft_takeover import TOPIC_ID, batch, partition, topic
 def started(folder: Path, seed: int = 1, **settings: str) -> Iterator[tuple[Standalone, ClusterImage]]:
     cache = MetadataCache()
     config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-    standalone = open_standalone(fake_env(ManualLoop(), seed), config, cache, str(folder))
+    standalone = open_standalone(VirtualWorld(seed).env, config, cache, str(folder))
     try:
         standalone.load()
         standalone.register({}, None, [])
@@ -103,7 +104,7 @@ def shared(folder: Path) -> Founding:
     """What a store that brokers share is founded on by the broker in this directory."""
     config = BrokerConfig({"pybroker.metadata": f"sqlite://{folder / 'metadata.db'}"})
     member = open_membership(
-        fake_env(ManualLoop(), 1), config, MetadataCache(), str(folder), 1, lambda *_: pytest.fail("connected")
+        VirtualWorld(1).env, config, MetadataCache(), str(folder), 1, lambda *_: pytest.fail("connected")
     )
     assert not member.is_alone
     return member._found()

@@ -214,10 +214,10 @@ def test_a_controller_whose_session_is_lost_decides_nothing_more(members: Member
     (first,) = members.active()
     deposed = members.by_id[first].controller
     members.stores[first].expire()
-    members.loop.run()
+    members.world.run()
     answers: list[object] = []
     deposed.create_topics([NewTopic("t")], lambda results: answers.append(results[0].error_code))
-    members.loop.run()
+    members.world.run()
     assert answers in ([ErrorCode.NOT_CONTROLLER], [0])
     members.settle()
     assert len(members.active()) == 1
@@ -245,7 +245,7 @@ def test_a_fencing_that_fails_is_tried_again_after_a_pause(members: Members, mon
     def fail(dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
         asked.append(dead)
         assert len(asked) < 100, "without a pause"
-        members.loop.call_soon(done, [])
+        members.world.timers.call_soon(done, [])
 
     with monkeypatch.context() as patch:
         patch.setattr(controller, "fence_brokers", fail)
@@ -285,7 +285,7 @@ def test_after_a_commit_of_unknown_end_the_controller_finds_out_before_it_goes_o
     members.by_id[first].controller.create_topics(
         [NewTopic("t")], lambda results: answers.append(results[0].error_code)
     )
-    members.loop.run()
+    members.world.run()
     store.loses_answers = store.is_away = False
     members.settle()
     assert answers[0] == ErrorCode.REQUEST_TIMED_OUT
@@ -378,7 +378,7 @@ def test_a_broker_that_loses_its_session_while_it_leaves_has_left(members: Membe
     left: list[bool] = []
     members.cut_off.add(2)  # so that nobody hears that it wants to leave
     members.by_id[2].leave(5_000, lambda: left.append(True))
-    members.loop.run()
+    members.world.run()
     assert not left
     members.stores[2].expire()
     members.settle(10_000)
@@ -397,7 +397,7 @@ def test_a_broker_that_leaves_while_it_registers_anew_hands_its_leaderships_over
 
     def answer_late(registration: Any, cluster_id: str, previous: int, done: Callable[[Registration], None]) -> None:
         def answer(result: Registration) -> None:
-            members.loop.call_later(500, done, result)
+            members.world.timers.call_later(500, done, result)
 
         register(registration, cluster_id, previous, answer)
 
@@ -405,7 +405,7 @@ def test_a_broker_that_leaves_while_it_registers_anew_hands_its_leaderships_over
     fenced: list[list[int]] = []
     controller.fence_brokers({leaving: epoch}, fenced.append)
     for _ in range(1_000):
-        members.loop._ready.popleft().run()
+        members.world.step()
         if members.by_id[leaving].follower.image.brokers[leaving].fenced:
             break
     members.stores[leaving].is_slow_to_follow = True
@@ -548,9 +548,9 @@ def wake(members: Members, store: MemoryStore) -> None:
     store.is_slow_to_follow = store.is_slow_to_watch = False
     for follower in [each for each in members.shared.followers if each.store is store]:
         for changes in members.shared.history:
-            members.loop.call_soon(follower.tell, changes)
+            members.world.timers.call_soon(follower.tell, changes)
     members.shared.tell_watchers()
-    members.loop.call_soon(store.on_session_lost)
+    members.world.timers.call_soon(store.on_session_lost)
 
 
 @pytest.mark.parametrize("is_told_late", [True, False], ids=["before it knows", "when it knows"])

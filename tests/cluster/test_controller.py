@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster import store_codec, write_queue
 from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
@@ -33,7 +34,7 @@ from pybroker_protocol.messages import records_metadata as kraft
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pybroker_protocol.primitives import uvarint
 
-from .fakes import CLUSTER_ID, FakeCluster, ManualLoop, fake_env
+from .fakes import CLUSTER_ID, FakeCluster
 
 
 def create(cluster: FakeCluster, *names: str, **options: Any) -> list[int]:
@@ -83,7 +84,7 @@ def test_change_is_in_the_image_before_it_is_answered(cluster: FakeCluster) -> N
         [NewTopic("a", 1, 1)], lambda results: seen.append("a" in cluster.cache.image.topics_by_name)
     )
     assert "a" not in cluster.cache.image.topics_by_name
-    cluster.loop.run()
+    cluster.world.run()
     assert seen == [True]
 
 
@@ -131,17 +132,17 @@ def test_leader_epochs_grow_after_an_unclean_shutdown_only(
 class SlowBuilder(ImageBuilder):
     """Each change takes some time."""
 
-    loop: ManualLoop
+    world: VirtualWorld
 
     def put_topic(self, topic: TopicImage) -> None:
-        self.loop.time_ms += 2
+        self.world.clock.pass_ms(2)
         super().put_topic(topic)
 
 
 @pytest.fixture
 def slow(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[ImageDelta]:
     """The deltas that follow, now that a slice is over after three changes."""
-    monkeypatch.setattr(SlowBuilder, "loop", cluster.loop, raising=False)
+    monkeypatch.setattr(SlowBuilder, "world", cluster.world, raising=False)
     monkeypatch.setattr(write_queue, "ImageBuilder", SlowBuilder)
     deltas: list[ImageDelta] = []
     cluster.cache.subscribe(lambda image, delta: deltas.append(delta))
@@ -149,13 +150,14 @@ def slow(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> list[ImageDel
 
 
 def count_turns_until_the_store_is_asked(cluster: FakeCluster) -> Callable[[], int]:
-    turns = 0
+    turns, store = 0, cluster.world.thread("metadata-store")
+    before = store.portions
 
     def other() -> None:
         nonlocal turns
         turns += 1
-        if not cluster.loop._jobs:  # the transaction is not on its way yet
-            cluster.loop.call_soon(other)
+        if store.portions == before:  # the transaction is not written yet
+            cluster.world.timers.call_soon(other)
 
     other()
     return lambda: turns
@@ -168,7 +170,7 @@ def test_others_have_a_turn_while_much_is_decided_which_commits_together(
     for name in "abcdefgh":
         cluster.controller.create_topics([NewTopic(name, 1, 1)], lambda results: answers.append(results[0].name))
     turns = count_turns_until_the_store_is_asked(cluster)
-    cluster.loop.run()
+    cluster.world.run()
     assert "".join(answers) == "abcdefgh"
     assert turns() > len("abcdefgh") / 3
     assert [[topic.name for topic in delta.topics_created] for delta in slow] == [list("abcdefgh")]
@@ -179,7 +181,7 @@ def test_others_have_a_turn_while_one_request_that_makes_much_is_decided_and_wri
     cluster: FakeCluster, slow: list[ImageDelta], monkeypatch: pytest.MonkeyPatch, topics: list[NewTopic]
 ) -> None:
     def slow_fields(partition: PartitionImage) -> dict[str, Any]:
-        cluster.loop.time_ms += 2
+        cluster.world.clock.pass_ms(2)
         return fields_of(partition)
 
     fields_of = store_codec._partition_fields
@@ -187,7 +189,7 @@ def test_others_have_a_turn_while_one_request_that_makes_much_is_decided_and_wri
     answers: list[Any] = []
     cluster.controller.create_topics(topics, answers.append)
     turns = count_turns_until_the_store_is_asked(cluster)
-    cluster.loop.run()
+    cluster.world.run()
     assert [answer.error_code for answer in answers[0]] == [0] * len(topics)
     assert turns() > 8 / 3, "each slice is over after three partitions"
     assert len(slow) == 1, "and yet all is committed together"
@@ -197,10 +199,10 @@ def test_stop_in_the_middle_of_deciding_commits_nothing(cluster: FakeCluster, sl
     answers: list[Any] = []
     for name in "abcdefgh":
         cluster.controller.create_topics([NewTopic(name, 1, 1)], answers.append)
-    cluster.loop._ready.popleft().run()
+    cluster.world.step()
     assert not answers
     cluster.controller.close()
-    cluster.loop.run()
+    cluster.world.run()
     assert answers == slow == []
 
 
@@ -212,7 +214,7 @@ def test_operations_that_come_together_are_decided_in_order_and_commit_together(
         cluster.controller.create_topics([NewTopic(f"t{number}", 1, 1)], answers.append)
     cluster.controller.create_topics([NewTopic("t0", 1, 1)], answers.append)
     cluster.controller.delete_topics(["t1"], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     assert [answer[0].error_code for answer in answers] == [0, 0, 0, 0, 0, ErrorCode.TOPIC_ALREADY_EXISTS, 0]
     assert len(images) == 1
     assert set(cluster.cache.image.topics_by_name) == {"t0", "t2", "t3", "t4"}
@@ -220,15 +222,15 @@ def test_operations_that_come_together_are_decided_in_order_and_commit_together(
 
 def test_operations_that_come_while_the_store_is_busy_wait_for_the_next_transaction(cluster: FakeCluster) -> None:
     answers: list[Any] = []
-    cluster.loop.store_is_stuck = True
+    cluster.world.thread("metadata-store").is_stuck = True
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
     cluster.controller.create_topics([NewTopic("b", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     assert not answers
-    cluster.loop.store_is_stuck = False
-    cluster.loop.run()
+    cluster.world.thread("metadata-store").is_stuck = False
+    cluster.world.run()
     assert [answer[0].error_code for answer in answers] == [0, ErrorCode.TOPIC_ALREADY_EXISTS, 0]
 
 
@@ -238,7 +240,7 @@ def test_large_bursts_are_cut_into_transactions(cluster: FakeCluster) -> None:
     answers: list[Any] = []
     for number in range(3_000):
         cluster.controller.create_topics([NewTopic(f"t{number}", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     assert len(answers) == 3_000
     assert len(cluster.cache.image.topics_by_name) == 3_000
     assert 2 <= len(epochs) <= 10
@@ -246,13 +248,13 @@ def test_large_bursts_are_cut_into_transactions(cluster: FakeCluster) -> None:
 
 def test_operation_whose_time_is_up_before_it_is_decided_changes_nothing(cluster: FakeCluster) -> None:
     answers: list[Any] = []
-    cluster.loop.store_is_stuck = True
+    cluster.world.thread("metadata-store").is_stuck = True
     cluster.controller.create_topics([NewTopic("first", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     cluster.controller.create_topics([NewTopic("late", 1, 1)], answers.append, timeout_ms=100)
-    cluster.loop.advance(100)
-    cluster.loop.store_is_stuck = False
-    cluster.loop.run()
+    cluster.world.advance(100)
+    cluster.world.thread("metadata-store").is_stuck = False
+    cluster.world.run()
     assert [answer[0].error_code for answer in answers] == [0, ErrorCode.REQUEST_TIMED_OUT]
     assert set(cluster.cache.image.topics_by_name) == {"first"}
 
@@ -299,7 +301,7 @@ class FailingStore:
 def test_failed_commit_changes_nothing_and_the_next_one_works(
     tmp_path: Path, outcome: CommitResult, error: ErrorCode
 ) -> None:
-    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), fake_env(ManualLoop()), fsync=False))
+    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), VirtualWorld().env, fsync=False))
     cluster = FakeCluster(tmp_path, store=failing)
     failing._store._env = cluster.env
     cluster.start()
@@ -313,7 +315,7 @@ def test_failed_commit_changes_nothing_and_the_next_one_works(
 
 
 def test_store_that_fails_and_fails_is_told_once_then_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), fake_env(ManualLoop()), fsync=False))
+    failing = FailingStore(SqliteStore(str(tmp_path / FILE_NAME), VirtualWorld().env, fsync=False))
     cluster = FakeCluster(tmp_path, store=failing)
     failing._store._env = cluster.env
     cluster.start()
@@ -358,7 +360,7 @@ def test_fault_while_an_answer_is_delivered_is_followed_by_a_refusal(cluster: Fa
             raise RuntimeError("the first answer cannot be shaped")
 
     cluster.controller.create_topics([NewTopic("t")], deliver)
-    cluster.loop.run()
+    cluster.world.run()
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
@@ -374,7 +376,7 @@ def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
     cluster.controller.delete_topics(["a"], answers.append)
     cluster.controller.create_topics([NewTopic("b", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     codes = [answer[0].error_code for answer in answers]
     assert sorted(codes) == [ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
     assert set(cluster.cache.image.topics_by_name) == {"a", "b"}
@@ -392,7 +394,7 @@ def test_change_that_cannot_be_written_down_or_shown_is_refused_and_the_next_one
         patched.setattr(broken, lambda *_: 1 / 0)
         for name in "ab":
             cluster.controller.create_topics([NewTopic(name, 1, 1)], answers.append)
-        cluster.loop.run()
+        cluster.world.run()
         assert [answer[0].error_code for answer in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
     assert "ZeroDivisionError" in caplog.text
     assert create(cluster, "c") == [0]
@@ -402,7 +404,7 @@ def test_closed_controller_drops_what_waits(cluster: FakeCluster) -> None:
     answers: list[Any] = []
     cluster.close()
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
-    cluster.loop.run()
+    cluster.world.run()
     assert not answers
 
 
@@ -569,7 +571,7 @@ def test_nonsense_in_the_store_is_a_store_error_that_names_the_key(cluster: Fake
     create(cluster, "a")
     key = next(iter(cluster.store.load(store_codec.PARTITIONS)))
     cluster.store.commit(Transaction(puts={key: b"{}"}), lambda result: None)
-    cluster.loop.run()
+    cluster.world.run()
     cluster.close()
     again = FakeCluster(tmp_path)
     with pytest.raises(StoreError, match=key):

@@ -56,7 +56,7 @@ def test_a_token_lasts_as_long_as_is_asked_for_and_granted(
 ) -> None:
     token = created(cluster, ALICE._replace(max_lifetime_ms=asked_ms)).token
     assert token is not None
-    now_ms = cluster.loop.time_ms
+    now_ms = cluster.world.clock.now_ms()
     assert (token.issue_timestamp_ms, token.max_timestamp_ms) == (now_ms, now_ms + max_ms)
     assert token.expiry_timestamp_ms == now_ms + expiry_ms
 
@@ -69,11 +69,11 @@ def test_a_renewal_counts_from_now_and_ends_with_the_tokens_last_moment(
     cluster: FakeCluster, after_ms: int, period_ms: int, lasts_ms: int
 ) -> None:
     creation = created(cluster)
-    begun_ms = cluster.loop.time_ms
-    cluster.loop.advance(after_ms)
+    begun_ms = cluster.world.clock.now_ms()
+    cluster.world.advance(after_ms)
     assert renewed(cluster, creation.hmac, "User:carol", period_ms) == TokenExpiry(0, begun_ms + lasts_ms)
     renewed(cluster, creation.hmac)
-    cluster.loop.advance(3_000)
+    cluster.world.advance(3_000)
     assert renewed(cluster, creation.hmac).expiry_timestamp_ms <= begun_ms + 10_000
 
 
@@ -91,10 +91,10 @@ def test_owner_and_renewers_alone_change_a_token(cluster: FakeCluster) -> None:
 def test_what_has_expired_stays_so_and_is_ended_all_the_same(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {**SETTINGS, "delegation.token.expiry.check.interval.ms": "999999"}).start()
     token_hmac = created(cluster).hmac
-    cluster.loop.advance(4_001)
+    cluster.world.advance(4_001)
     assert renewed(cluster, token_hmac).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
     assert expired(cluster, token_hmac, period_ms=9_000).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
-    assert expired(cluster, token_hmac) == TokenExpiry(0, cluster.loop.time_ms)
+    assert expired(cluster, token_hmac) == TokenExpiry(0, cluster.world.clock.now_ms())
     assert not cluster.cache.image.delegation_tokens
     cluster.close()
 
@@ -104,22 +104,22 @@ def test_expired_tokens_go_by_themselves(cluster: FakeCluster) -> None:
     kept = created(cluster).token
     assert short is not None
     assert kept is not None
-    cluster.loop.advance(1_000)
+    cluster.world.advance(1_000)
     assert len(cluster.cache.image.delegation_tokens) == 2
-    cluster.loop.advance(1_000)
+    cluster.world.advance(1_000)
     assert set(cluster.cache.image.delegation_tokens) == {kept.token_id}
     for _ in range(3):
-        cluster.loop.advance(1_000)
+        cluster.world.advance(1_000)
     assert not cluster.cache.image.delegation_tokens
     cluster.controller.deactivate()
     cluster.tokens.close()
-    cluster.loop.advance(10_000)
+    cluster.world.advance(10_000)
 
 
 def test_an_owners_name_writes_no_line_of_its_own(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     created(cluster, ALICE._replace(owner="User:x\nERROR pybroker: not so", max_lifetime_ms=500))
-    cluster.loop.advance(2_000)
+    cluster.world.advance(2_000)
     (line,) = (record.getMessage() for record in caplog.records if "has expired" in record.getMessage())
     assert "User:x\\nERROR" in line
 
@@ -134,7 +134,7 @@ def test_tokens_are_there_after_a_restart_and_the_store_holds_no_secret(tmp_path
     assert b"the key" not in data
     again = FakeCluster(tmp_path, SETTINGS).start()
     assert list(again.cache.image.delegation_tokens.values()) == [creation.token]
-    again.loop.time_ms = cluster.loop.time_ms
+    again.world.clock.elapsed_ns = cluster.world.clock.elapsed_ns
     assert renewed(again, creation.hmac).error_code == 0
     assert decode(again.store.load("/")).delegation_tokens == again.cache.image.delegation_tokens
     again.close()

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.cluster.departures import Departures
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
 from pybroker.cluster_limits import DEPARTED_NAMED_MS
-
-from .fakes import ManualLoop, fake_env
 
 
 class Cluster:
     """Brokers 1 and 2, of which some are fenced."""
 
     def __init__(self) -> None:
-        self.loop = ManualLoop()
+        self.world = VirtualWorld()
         self.image = ClusterImage(
             epoch=1, brokers={number: BrokerRegistration(number, 0, bytes(16), {}) for number in (1, 2)}
         )
-        self.departures = Departures(fake_env(self.loop), self.image)
+        self.departures = Departures(self.world.env, self.image)
 
     def fence(self, broker_id: int, *, fenced: bool = True) -> None:
         self.change(broker_id, fenced=fenced)
@@ -35,9 +35,9 @@ def test_a_broker_is_named_for_a_while_after_it_was_fenced() -> None:
     cluster = Cluster()
     assert set(cluster.departures.broker_ids) == set()
     cluster.fence(2)
-    cluster.loop.advance(DEPARTED_NAMED_MS - 1)
+    cluster.world.advance(DEPARTED_NAMED_MS - 1)
     assert set(cluster.departures.broker_ids) == {2}
-    cluster.loop.advance(1)
+    cluster.world.advance(1)
     assert set(cluster.departures.broker_ids) == set()
 
 
@@ -51,10 +51,10 @@ def test_a_broker_that_registers_anew_has_not_departed() -> None:
 def test_each_time_of_being_fenced_is_a_departure_of_its_own() -> None:
     cluster = Cluster()
     cluster.fence(2)
-    cluster.loop.advance(DEPARTED_NAMED_MS - 1)
+    cluster.world.advance(DEPARTED_NAMED_MS - 1)
     cluster.fence(2, fenced=False)
     cluster.fence(2)
-    cluster.loop.advance(DEPARTED_NAMED_MS - 1)
+    cluster.world.advance(DEPARTED_NAMED_MS - 1)
     assert set(cluster.departures.broker_ids) == {2}
 
 

@@ -150,7 +150,7 @@ def test_a_controller_that_cannot_be_reached_is_told_again(members: Members, mon
     def fail_once(broker_id: int, epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]) -> None:
         told.append(broker_id)
         if len(told) == 1:
-            members.loop.call_soon(done, Assignments({}, ErrorCode.REQUEST_TIMED_OUT))
+            members.world.timers.call_soon(done, Assignments({}, ErrorCode.REQUEST_TIMED_OUT))
         else:
             assign(broker_id, epoch, found, done)
 
@@ -173,7 +173,7 @@ def test_a_broker_that_loses_its_session_while_it_tells_of_its_replicas_tells_ag
         told.append(broker_id)
         if len(told) == 1:
             members.stores[other].expire()
-            members.loop.call_later(1_000, done, Assignments({}, ErrorCode.STALE_BROKER_EPOCH))
+            members.world.timers.call_later(1_000, done, Assignments({}, ErrorCode.STALE_BROKER_EPOCH))
         else:
             assign(broker_id, epoch, found, done)
 
@@ -195,7 +195,7 @@ def test_a_broker_whose_replicas_are_refused_gives_up_with_the_reason_and_tells_
     ended = members.join(other, found={(topic_id, 0): log_dir(other, 1)})
 
     def refuse(broker_id: int, epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]) -> None:
-        members.loop.call_soon(done, Assignments({}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        members.world.timers.call_soon(done, Assignments({}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(members.by_id[active].controller, "assign_replicas", refuse)
     members.settle(19_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder
@@ -14,7 +15,6 @@ from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import Transaction
 from pybroker.cluster.store_codec import LiveBroker
 
-from .fakes import ManualLoop, fake_env
 from .memory_store import MemoryStore, SharedMemory
 
 
@@ -26,8 +26,8 @@ class Following:
     """A broker's image of a store, published from the start, and another broker's way to that store."""
 
     def __init__(self) -> None:
-        self.loop = ManualLoop()
-        env, shared = fake_env(self.loop), SharedMemory()
+        self.world = VirtualWorld()
+        env, shared = self.world.env, SharedMemory()
         self.other, self.store = MemoryStore(shared, env), MemoryStore(shared, env)
         self.cache = MetadataCache()
         self.follower = MetadataFollower(env, self.store, self.cache, ClusterImage(epoch=1))
@@ -44,7 +44,7 @@ class Following:
         self.other.commit(Transaction(puts=puts, deletes=deletes), lambda result: None)
         if by_its_own_controller:
             self.follower.apply(image, delta)
-        self.loop.run()
+        self.world.run()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_who_follows_which_brokers_are_alive_hears_of_it_whatever_others_do(
     live.listeners += [fail, lambda: heard.append(list(live.brokers))]
     live.start()
     live.enter(lambda why: None)
-    following.loop.run()
+    following.world.run()
     assert heard[-1] == [1]
     assert "could not be told" in caplog.text
     live.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.doubts import Doubts
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
@@ -19,7 +20,7 @@ from pybroker.cluster_limits import (
     LIVENESS_PATIENCE,
 )
 
-from .fakes import LISTENER, ManualLoop, fake_env
+from .fakes import LISTENER
 from .members import SESSION_TIMEOUT_MS, Members
 
 SECRET = b"of the cluster"
@@ -42,8 +43,8 @@ class Air:
     def antenna(self, broker_id: int) -> Antenna:
         return Antenna(self, broker_id)
 
-    def knocker(self, loop: ManualLoop) -> Hand:
-        return Hand(self, loop)
+    def knocker(self, world: VirtualWorld) -> Hand:
+        return Hand(self, world)
 
     def kill(self, broker_id: int) -> None:
         """The broker's process has ended, and its machine says so."""
@@ -87,16 +88,16 @@ class Antenna:
 class Hand:
     """One broker's knocks; the answer comes in the next turn."""
 
-    def __init__(self, air: Air, loop: ManualLoop) -> None:
+    def __init__(self, air: Air, world: VirtualWorld) -> None:
         self._air = air
-        self._loop = loop
+        self._world = world
 
     def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
         if port in self._air.gone:
-            self._loop.call_later(LIVENESS_KNOCK_MS, done, Knock.UNANSWERED)
+            self._world.timers.call_later(LIVENESS_KNOCK_MS, done, Knock.UNANSWERED)
         else:
             refuses = port in self._air.refusing or port not in self._air.ears
-            self._loop.call_soon(done, Knock.REFUSED if refuses else Knock.TAKEN)
+            self._world.timers.call_soon(done, Knock.REFUSED if refuses else Knock.TAKEN)
 
     def close(self) -> None:
         pass
@@ -106,7 +107,7 @@ class Brokers:
     """Brokers 1 to ``count`` on one loop."""
 
     def __init__(self, count: int) -> None:
-        self.loop = ManualLoop()
+        self.world = VirtualWorld()
         self.air = Air()
         self.image = ClusterImage(
             epoch=1,
@@ -120,15 +121,15 @@ class Brokers:
 
     def _start(self, broker_id: int) -> Liveness:
         liveness = Liveness(
-            fake_env(self.loop),
+            self.world.env,
             broker_id,
             lambda: self.image.brokers[broker_id].epoch if broker_id in self.image.brokers else -1,
             lambda: self.image,
             SECRET,
             Antenna(self.air, broker_id),
-            Hand(self.air, self.loop),
+            Hand(self.air, self.world),
             LISTENER,
-            self.doubts.setdefault(broker_id, Doubts(fake_env(self.loop))),
+            self.doubts.setdefault(broker_id, Doubts(self.world.env)),
             TIMEOUT_MS,
         )
         liveness.start()
@@ -136,7 +137,7 @@ class Brokers:
 
     def pass_time(self, ms: int) -> None:
         for _ in range(ms // 20):
-            self.loop.advance(20)
+            self.world.advance(20)
 
     def unregister(self, broker_id: int) -> None:
         brokers = {number: broker for number, broker in self.image.brokers.items() if number != broker_id}
@@ -236,7 +237,7 @@ def test_a_killed_broker_is_silent_for_all_as_soon_as_connections_to_it_break() 
     brokers.air.kill(3)
     for other in (1, 2):
         brokers.by_id[other].doubt(3)
-    brokers.loop.advance(0)
+    brokers.world.advance(0)
     assert brokers.silent(3) == [1, 2]
 
 
@@ -253,7 +254,7 @@ def test_a_lone_witness_of_a_refusal_is_not_believed_where_there_are_three() -> 
     brokers.pass_time(1_000)
     brokers.air.refusing.add(3)
     brokers.by_id[1].doubt(3)
-    brokers.loop.advance(0)
+    brokers.world.advance(0)
     assert brokers.silent(3) == []
 
 
@@ -285,9 +286,9 @@ def test_the_last_words_of_a_killed_broker_do_not_keep_it_alive() -> None:
     brokers.air.kill(2)
     brokers.by_id[1].doubt(2)
     brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset()), SECRET))
-    brokers.loop.advance(0)
+    brokers.world.advance(0)
     assert brokers.silent(2) == []
-    brokers.loop.advance(LIVENESS_KNOCK_AGAIN_MS)
+    brokers.world.advance(LIVENESS_KNOCK_AGAIN_MS)
     assert brokers.silent(2) == [1]
 
 
@@ -317,9 +318,9 @@ def test_clients_wait_for_the_word_that_a_broker_lives() -> None:
     brokers.pass_time(1_000)
     brokers.by_id[1].doubt(3)
     ends: list[int] = []
-    brokers.doubts[1].wait(lambda: ends.append(brokers.loop.time_ms))
-    brokers.loop.advance(0)
-    assert ends == [brokers.loop.time_ms]
+    brokers.doubts[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
+    brokers.world.advance(0)
+    assert ends == [brokers.world.clock.now_ms()]
 
 
 def test_clients_do_not_wait_for_ever_for_what_becomes_of_a_dead_broker() -> None:
@@ -328,11 +329,11 @@ def test_clients_do_not_wait_for_ever_for_what_becomes_of_a_dead_broker() -> Non
     brokers.air.kill(3)
     brokers.by_id[1].doubt(3)
     ends: list[int] = []
-    brokers.doubts[1].wait(lambda: ends.append(brokers.loop.time_ms))
-    brokers.loop.advance(DOUBT_HOLD_MS - 1)
+    brokers.doubts[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
+    brokers.world.advance(DOUBT_HOLD_MS - 1)
     assert ends == []
-    brokers.loop.advance(1)
-    assert ends == [brokers.loop.time_ms]
+    brokers.world.advance(1)
+    assert ends == [brokers.world.clock.now_ms()]
 
 
 def fail() -> None:
@@ -340,13 +341,13 @@ def fail() -> None:
 
 
 def test_a_client_that_cannot_be_told_of_certainty_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    loop, told = ManualLoop(), list[int]()
-    doubts = Doubts(fake_env(loop))
+    world, told = VirtualWorld(), list[int]()
+    doubts = Doubts(world.env)
     doubts.begin(1)
     doubts.wait(fail)
     doubts.wait(lambda: told.append(1))
     doubts.end(1)
-    loop.run()
+    world.run()
     assert told == [1]
     assert "could not be told" in caplog.text
 
@@ -406,16 +407,16 @@ def test_a_stall_of_ones_own_is_nobodys_silence() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.deaf |= {(2, 1), (3, 1)}
-    brokers.loop.time_ms += 10_000  # nothing ran meanwhile
-    brokers.loop.advance(0)
-    brokers.loop.advance(20)
+    brokers.world.clock.pass_ms(10_000)  # nothing ran meanwhile
+    brokers.world.advance(0)
+    brokers.world.advance(20)
     assert brokers.silent(2) == []
 
 
 def test_a_stall_of_ones_own_is_nobodys_silence_also_where_another_one_is_heard_first() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)
-    brokers.loop.time_ms += 10_000  # nothing ran meanwhile
+    brokers.world.clock.pass_ms(10_000)  # nothing ran meanwhile
     brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset({3})), SECRET))
     assert brokers.silent(3) == []
 

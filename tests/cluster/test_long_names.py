@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import cluster_limits
 from pybroker.cluster import store_codec, zookeeper_codec
@@ -20,8 +21,6 @@ from pybroker.cluster.write_queue import WriteOperation, WriteQueue
 from pybroker.config.resources import CLIENT_METRICS, GROUP, ConfigChange
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MIN
 from pybroker_protocol.errors import ErrorCode
-
-from .fakes import ManualLoop, fake_env
 
 LONGEST = "/" * (cluster_limits.STORE_NAMES_BYTES_MAX // 3)
 TOO_LONG = LONGEST[:-1] + "\u00e4"
@@ -119,25 +118,25 @@ class _Images:
 class _Store:
     """It has one answer for every transaction."""
 
-    def __init__(self, loop: ManualLoop, error: StoreError) -> None:
-        self._loop = loop
+    def __init__(self, world: VirtualWorld, error: StoreError) -> None:
+        self._world = world
         self._error = error
 
     def commit(self, _: object, done: Any) -> None:
-        self._loop.call_soon(done, CommitResult(error=self._error))
+        self._world.timers.call_soon(done, CommitResult(error=self._error))
 
 
 @pytest.mark.parametrize(("error", "deposed"), [(RefusedWriteError("too long"), 0), (StoreError("disk full"), 1)])
 def test_controller_stays_where_the_store_has_surely_written_nothing(error: StoreError, deposed: int) -> None:
-    loop = ManualLoop()
+    world = VirtualWorld()
     answers: list[object] = []
     depositions: list[None] = []
-    store: Any = _Store(loop, error)
-    queue = WriteQueue(fake_env(loop), store, _Images(), 1, lambda: depositions.append(None))
+    store: Any = _Store(world, error)
+    queue = WriteQueue(world.env, store, _Images(), 1, lambda: depositions.append(None))
     for change in settings("a"):
         decide = partial(alter_configs, changes=[change])
         queue.submit(WriteOperation(decide, lambda code, message: (code, message), answers.append))
-    loop.run()
+    world.run()
     assert answers == [(ErrorCode.KAFKA_STORAGE_ERROR, str(error))] * 2
     assert len(depositions) == deposed
     queue.close()

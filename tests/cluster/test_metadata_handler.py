@@ -201,18 +201,18 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 def ask_again(cluster: FakeCluster, *names: str, version: int = LATEST) -> dict[str | None, int]:
     """What is told of the names once all that was begun is done."""
-    cluster.loop.run()
+    cluster.world.run()
     return dict(rows(ask(cluster, named(*names), version)))
 
 
 def test_missing_topic_is_unknown_while_it_is_being_created_and_then_has_a_leader(cluster: FakeCluster) -> None:
-    cluster.loop.store_is_stuck = True
+    cluster.world.thread("metadata-store").is_stuck = True
     for _ in range(2):
         response = ask(cluster, named("a", "b"), allow_auto_topic_creation=True)
         assert rows(response) == [("a", UNKNOWN), ("b", UNKNOWN)]
         assert [topic.partitions for topic in response.topics] == [[], []]
-        cluster.loop.run()
-    cluster.loop.store_is_stuck = False
+        cluster.world.run()
+    cluster.world.thread("metadata-store").is_stuck = False
     assert ask_again(cluster, "a", "b") == {"a": 0, "b": 0}
     response = ask(cluster, named("a", "b"))
     assert all(partition.leader_id == 1 for topic in response.topics for partition in topic.partitions)
@@ -274,7 +274,7 @@ def test_missing_topics_are_created_up_to_the_quota_of_whoever_asks(
     names = [f"t{number}" for number in range(1_000)]
     response = ask(cluster, named(*names), allow_auto_topic_creation=True)
     assert rows(response) == [(name, UNKNOWN) for name in names], "as those that are being created"
-    cluster.loop.run()
+    cluster.world.run()
     assert len(cluster.cache.image.topics_by_name) == created
 
 
@@ -283,9 +283,9 @@ def test_topics_left_out_for_a_quota_are_created_when_they_are_asked_for_again(c
     cluster.quotas.on_image(ClusterImage(quotas={(("user", "ANONYMOUS"),): {CONTROLLER_MUTATION_RATE: 1.0}}))
     names = [f"t{number}" for number in range(20)]
     for passes_ms, created in ((0, 12), (0, 12), (9_000, 20)):
-        cluster.loop.advance(passes_ms)
+        cluster.world.advance(passes_ms)
         ask(cluster, named(*names), allow_auto_topic_creation=True)
-        cluster.loop.run()
+        cluster.world.run()
         assert len(cluster.cache.image.topics_by_name) == created
 
 
@@ -301,13 +301,13 @@ def test_names_that_cannot_be_created_do_not_keep_the_others_from_it(cluster: Fa
 def test_topics_are_never_created_by_id_or_for_everything(cluster: FakeCluster) -> None:
     ask(cluster, None, allow_auto_topic_creation=True)
     ask(cluster, named(ids=(b"x" * 16,)), allow_auto_topic_creation=True)
-    cluster.loop.run()
+    cluster.world.run()
     assert not cluster.cache.image.topics_by_name
 
 
 def test_internal_topic_that_is_missing_gets_its_own_configs(cluster: FakeCluster) -> None:
     ask(cluster, named("__consumer_offsets"), allow_auto_topic_creation=True)
-    cluster.loop.run()
+    cluster.world.run()
     assert cluster.cache.image.overrides(2, "__consumer_offsets")["cleanup.policy"] == "compact"
 
 
@@ -361,7 +361,7 @@ def test_an_answer_waits_while_a_brokers_death_is_in_doubt_and_says_what_was_dec
     assert isinstance(parked, Parked)
     create(cluster, "made-meanwhile")
     cluster.doubts.end(2)
-    cluster.loop.run()
+    cluster.world.run()
     assert [topic.name for topic in decoded(parked.response, LATEST).topics] == ["made-meanwhile"]
 
 
@@ -369,7 +369,7 @@ def test_an_answer_does_not_wait_for_ever(cluster: FakeCluster) -> None:
     cluster.doubts.begin(2)
     request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
     parked = answer_of(handler.handle(cluster.context(LATEST), request))
-    cluster.loop.advance(DOUBT_HOLD_MS)
+    cluster.world.advance(DOUBT_HOLD_MS)
     assert parked.completed
 
 
@@ -379,7 +379,7 @@ def test_who_goes_away_waits_for_no_certainty(cluster: FakeCluster) -> None:
     parked = answer_of(handler.handle(cluster.context(LATEST), request))
     parked.abandon()
     cluster.doubts.end(2)
-    cluster.loop.run()
+    cluster.world.run()
     assert not parked.completed
 
 
@@ -392,5 +392,5 @@ def test_a_broker_that_was_fenced_a_moment_ago_is_named_and_leads_nothing(cluste
     builder.put_broker(other._replace(fenced=True))
     cluster.cache.apply(*builder.build(cluster.cache.image.epoch + 1))
     assert [broker.node_id for broker in ask(cluster, []).brokers] == [1, 2]
-    cluster.loop.advance(DEPARTED_NAMED_MS)
+    cluster.world.advance(DEPARTED_NAMED_MS)
     assert [broker.node_id for broker in ask(cluster, []).brokers] == [1]

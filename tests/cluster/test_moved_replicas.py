@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.moved_replicas import MovedReplicas
 from pybroker.cluster.operations import FoundReplicas
 from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX
 from pybroker_protocol.errors import ErrorCode
-from tests.storage.fake_env import FakeWorld
 
 ONE, OTHER = (b"topic-id--------", 0), (b"topic-id--------", 1)
 A, B = b"a" * 16, b"b" * 16
@@ -29,8 +29,8 @@ class Controller:
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def controller() -> Controller:
 
 
 @pytest.fixture
-def moved(world: FakeWorld, controller: Controller) -> MovedReplicas:
+def moved(world: VirtualWorld, controller: Controller) -> MovedReplicas:
     return MovedReplicas(world.timers, controller.assign)
 
 
@@ -57,7 +57,7 @@ def test_what_comes_while_the_controller_is_asked_is_told_together_next(
 
 
 def test_what_the_controller_did_not_take_is_told_again_where_the_replica_lies_by_then(
-    moved: MovedReplicas, controller: Controller, world: FakeWorld
+    moved: MovedReplicas, controller: Controller, world: VirtualWorld
 ) -> None:
     moved.tell(ONE, A)
     controller.answer(ErrorCode.NOT_CONTROLLER)
@@ -75,7 +75,7 @@ def test_very_many_are_told_in_several_requests(moved: MovedReplicas, controller
     assert [len(found) for found in controller.told] == [1, GATHERED_PARTITIONS_MAX, GATHERED_PARTITIONS_MAX, 1]
 
 
-def test_nothing_is_told_after_the_end(moved: MovedReplicas, controller: Controller, world: FakeWorld) -> None:
+def test_nothing_is_told_after_the_end(moved: MovedReplicas, controller: Controller, world: VirtualWorld) -> None:
     moved.tell(ONE, A)
     controller.answer(ErrorCode.NOT_CONTROLLER)
     moved.close()

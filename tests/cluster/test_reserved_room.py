@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.metadata_store import Transaction
 from pybroker.cluster.reserved_room import ReservedRoom
@@ -17,15 +18,13 @@ from pybroker.cluster.sqlite_store import FILE_NAME, ROOM_SUFFIX, SqliteStore
 from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_STEP_BYTES
 from pybroker.storage.files import os_file
 
-from .fakes import ManualLoop, fake_env
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no room is kept elsewhere")
 
 SIZE = 3 * RESERVED_ROOM_STEP_BYTES + 1
 
 
 def open_store(folder: Path, *, fsync: bool = True) -> SqliteStore:
-    store = SqliteStore(str(folder / FILE_NAME), fake_env(ManualLoop()), fsync=fsync)
+    store = SqliteStore(str(folder / FILE_NAME), VirtualWorld().env, fsync=fsync)
     store.open()
     return store
 

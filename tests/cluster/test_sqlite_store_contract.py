@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 
-from .fakes import ManualLoop, fake_env
 from .store_contract import StoreContract, StoreSite
 
 
@@ -18,17 +18,17 @@ class OwnFileSite(StoreSite):
 
     def __init__(self, folder: Path) -> None:
         self._path = str(folder / FILE_NAME)
-        self._loop = ManualLoop()
+        self._world = VirtualWorld()
         self._clients: list[SqliteStore] = []
 
     def client(self) -> SqliteStore:
-        store = SqliteStore(self._path, fake_env(self._loop), fsync=False)
+        store = SqliteStore(self._path, self._world.env, fsync=False)
         store.open()
         self._clients.append(store)
         return store
 
     def until(self, condition: Callable[[], object]) -> None:
-        self._loop.run()
+        self._world.run()
         assert condition(), "the condition never holds"
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.image import ClusterImage
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -13,7 +14,6 @@ from pybroker.cluster.metadata_store import Snapshot, StoreError, Transaction
 from pybroker.cluster.standstill import Standstill
 from pybroker.cluster_limits import DOUBT_HOLD_MS, LIVENESS_INTERVAL_MS
 
-from .fakes import ManualLoop, fake_env
 from .memory_store import MemoryStore, SharedMemory
 
 BOUND_MS = 400
@@ -22,16 +22,16 @@ BOUND_MS = 400
 class Gate:
     """Says whether it is open."""
 
-    def __init__(self, loop: ManualLoop) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.on_shut: Callable[[], None] = lambda: None
-        self._loop = loop
+        self._world = world
         self._until_ms = 0
 
     def is_open(self) -> bool:
-        return self._loop.time_ms <= self._until_ms
+        return self._world.clock.now_ms() <= self._until_ms
 
     def open_for(self, duration_ms: int) -> None:
-        self._until_ms = self._loop.time_ms + duration_ms
+        self._until_ms = self._world.clock.now_ms() + duration_ms
 
     def shut(self) -> None:
         self._until_ms = 0
@@ -43,8 +43,8 @@ class Gate:
 class Stored(MemoryStore):
     """Answers a question when it is told to."""
 
-    def __init__(self, shared: SharedMemory, loop: ManualLoop) -> None:
-        super().__init__(shared, fake_env(loop))
+    def __init__(self, shared: SharedMemory, world: VirtualWorld) -> None:
+        super().__init__(shared, world.env)
         self.asked: list[Callable[[Snapshot | None, StoreError | None], None]] = []
 
     def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
@@ -56,17 +56,17 @@ class Stored(MemoryStore):
 
 class Doubting:
     def __init__(self) -> None:
-        self.loop = ManualLoop()
-        self.gate = Gate(self.loop)
-        env, shared = fake_env(self.loop), SharedMemory()
+        self.world = VirtualWorld()
+        self.gate = Gate(self.world)
+        env, shared = self.world.env, SharedMemory()
         self.other = MemoryStore(shared, env)
-        self.store = Stored(shared, self.loop)
+        self.store = Stored(shared, self.world)
         self.follower = MetadataFollower(env, self.store, MetadataCache(), ClusterImage())
         self.standstill = Standstill(env, self.store, self.follower, self.gate, BOUND_MS)
 
     def pass_ms(self, duration_ms: int) -> None:
         for _ in range(duration_ms // 20):
-            self.loop.advance(20)
+            self.world.advance(20)
 
 
 @pytest.fixture
@@ -85,10 +85,9 @@ def test_a_broker_that_runs_asks_for_nothing_and_lets_everybody_in(doubting: Dou
 
 def test_clients_wait_until_the_image_is_as_new_as_the_store_was_at_the_awakening(doubting: Doubting) -> None:
     doubting.follower.start()
-    doubting.loop.time_ms += 5_000  # nothing runs
+    doubting.world.clock.pass_ms(5_000)  # nothing runs
     assert not doubting.gate.is_open()
-    doubting.loop.run()
-    doubting.loop.advance(0)
+    doubting.world.run()
     doubting.other.commit(Transaction({}, {"/features": b"{}"}), lambda result: None)
     doubting.store.answer()
     assert not doubting.gate.is_open(), "the change is not here yet"
@@ -98,7 +97,7 @@ def test_clients_wait_until_the_image_is_as_new_as_the_store_was_at_the_awakenin
 
 
 def test_a_client_that_comes_first_begins_the_doubt(doubting: Doubting) -> None:
-    doubting.loop.time_ms += 5_000
+    doubting.world.clock.pass_ms(5_000)
     doubting.gate.on_shut()
     doubting.gate.on_shut()
     assert len(doubting.store.asked) == 1, "one question at a time"
@@ -109,7 +108,7 @@ def test_a_client_that_comes_first_begins_the_doubt(doubting: Doubting) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_nobody_waits_for_a_store_for_long(doubting: Doubting, fails: bool) -> None:
-    doubting.loop.advance(5_000)
+    doubting.world.leap(5_000)
     if fails:
         doubting.store.asked[0](None, StoreError("it is away"))
     doubting.pass_ms(DOUBT_HOLD_MS - 40)
@@ -119,9 +118,9 @@ def test_nobody_waits_for_a_store_for_long(doubting: Doubting, fails: bool) -> N
 
 
 def test_an_answer_that_comes_too_late_ends_no_later_doubt(doubting: Doubting) -> None:
-    doubting.loop.advance(5_000)
+    doubting.world.leap(5_000)
     late = doubting.store.asked[0]
     doubting.pass_ms(DOUBT_HOLD_MS + 40)
-    doubting.loop.advance(5_000)
+    doubting.world.leap(5_000)
     late(Snapshot({}, 0), None)
     assert not doubting.gate.is_open()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.decisions.brokers import (
     assign_replicas,
@@ -24,7 +25,6 @@ from pybroker.cluster.told_log_dirs import ToldLogDirs
 from pybroker.cluster_limits import LOG_DIRS_TOLD_AGAIN_MAX_MS, STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode
-from tests.storage.fake_env import FakeWorld
 
 TOPIC_ID = b"t" * 16
 DIRS = {1: b"a" * 16, 2: b"b" * 16, 3: b"c" * 16}
@@ -231,7 +231,7 @@ def test_where_all_are_full_topics_can_be_made_all_the_same() -> None:
 class Controller:
     """Hears of full log dirs, and does it or not; ``registration`` is what the image shows."""
 
-    def __init__(self, world: FakeWorld) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.registration: BrokerRegistration | None = None
         self.works = True
         self.told: list[list[bytes]] = []
@@ -256,7 +256,7 @@ class Controller:
 
 
 def test_the_controller_is_told_once_registered_and_until_the_image_shows_it() -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     controller = Controller(world)
     controller.full.become(frozenset({DIRS[1]}))
     assert controller.told == []
@@ -271,7 +271,7 @@ def test_the_controller_is_told_once_registered_and_until_the_image_shows_it() -
 
 def test_a_controller_that_does_not_show_it_hears_it_ever_more_rarely_and_its_successor_at_once() -> None:
     """One of an older version passes over what it does not know, and answers without an error."""
-    world = FakeWorld()
+    world = VirtualWorld()
     controller = Controller(world)
     controller.works = False
     controller.register()
@@ -289,7 +289,7 @@ def test_a_controller_that_does_not_show_it_hears_it_ever_more_rarely_and_its_su
 
 
 def test_what_the_image_says_stands_until_this_process_has_anything_to_say() -> None:
-    controller = Controller(FakeWorld())
+    controller = Controller(VirtualWorld())
     controller.register()
     assert controller.registration is not None
     controller.registration = controller.registration._replace(full_dirs=(DIRS[1],))
@@ -300,7 +300,7 @@ def test_what_the_image_says_stands_until_this_process_has_anything_to_say() -> 
 
 
 def test_only_the_last_word_counts_and_a_registration_that_forgot_is_told_again() -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     controller = Controller(world)
     controller.register()
     controller.full.become(frozenset({DIRS[1]}))
@@ -317,7 +317,7 @@ def test_only_the_last_word_counts_and_a_registration_that_forgot_is_told_again(
 
 
 def test_a_log_dir_that_is_not_registered_is_not_told_of() -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     controller = Controller(world)
     controller.register()
     controller.full.become(frozenset({b"?" * 16}))

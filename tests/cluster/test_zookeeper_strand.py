@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.cluster.metadata_store import StoreAwayError
 from pybroker.cluster.zookeeper_strand import Steps, Strand
-
-from .fakes import ManualLoop, fake_env
 
 TIMEOUT_MS = 1_000
 
@@ -38,9 +38,9 @@ class Connection:
     """A strand whose operations ask for two things one after another, and what became of them."""
 
     def __init__(self) -> None:
-        self.loop = ManualLoop()
+        self.world = VirtualWorld()
         self.is_there = True
-        self.strand = Strand(fake_env(self.loop), lambda: self.is_there, TIMEOUT_MS)
+        self.strand = Strand(self.world.env, lambda: self.is_there, TIMEOUT_MS)
         self.asked: list[Answer] = []
         self.done: list[tuple[str, object, type[Exception] | None]] = []
 
@@ -58,11 +58,11 @@ class Connection:
             self.done.append((name, value, None if error is None else type(error)))
 
         self.strand.submit(steps, done)
-        self.loop.run()
+        self.world.run()
 
     def answer(self, number: int, value: object) -> None:
         self.asked[number].come(value)
-        self.loop.run()
+        self.world.run()
 
 
 def test_step_that_is_asked_for_without_a_connection_is_waited_for_no_longer_than_any_other() -> None:
@@ -72,9 +72,9 @@ def test_step_that_is_asked_for_without_a_connection_is_waited_for_no_longer_tha
     connection.is_there = False
     connection.answer(0, "first")
     assert (len(connection.asked), connection.done) == (2, [])
-    connection.loop.advance(TIMEOUT_MS - 1)
+    connection.world.advance(TIMEOUT_MS - 1)
     assert connection.done == []
-    connection.loop.advance(1)
+    connection.world.advance(1)
     assert connection.done == [("one", None, StoreAwayError), ("other", None, StoreAwayError)]
 
 
@@ -88,5 +88,5 @@ def test_operation_begins_anew_with_the_next_connection_and_what_comes_of_before
     connection.answer(1, "late")
     connection.answer(2, "first anew")
     connection.answer(3, "second anew")
-    connection.loop.advance(TIMEOUT_MS)
+    connection.world.advance(TIMEOUT_MS)
     assert connection.done == [("one", ("first anew", "second anew"), None)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import CLIENT_METRICS
-from pybroker.env import Env
 from pybroker.handlers import get_telemetry_subscriptions, push_telemetry
 from pybroker.handlers.context import RequestContext
 from pybroker.telemetry import Client, ClientTelemetry, subscription_id
@@ -26,29 +24,15 @@ INSTANCE = bytes(range(16))
 ZSTD = 4
 
 
-class ManualClock:
-    """Both clocks, moved by hand."""
-
-    def __init__(self) -> None:
-        self.at_ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def monotonic_ms(self) -> int:
-        return self.at_ms
-
-
 class Telemetry:
     """A ``ClientTelemetry`` with a clock and an image that move by hand."""
 
     def __init__(self, **settings: str) -> None:
-        self.clock = ManualClock()
-        nothing: Any = None
-        env = Env(self.clock, nothing, nothing, nothing, Random(0))
+        world = VirtualWorld(has_threads=False)
+        self.clock = world.clock
         self.metadata = MetadataCache(ClusterImage())
         config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-        self.service = ClientTelemetry(env, self.metadata, config)
+        self.service = ClientTelemetry(world.env, self.metadata, config)
 
     def subscribe(self, name: str, **overrides: str) -> None:
         builder = ImageBuilder(self.metadata.image)
@@ -142,17 +126,17 @@ def test_subscription_id_changes_with_what_is_asked_for() -> None:
 def test_asking_again_before_the_interval_is_throttled(telemetry: Telemetry) -> None:
     assert telemetry.service.assign(INSTANCE, CLIENT).error_code == ErrorCode.NONE
     assert telemetry.service.assign(INSTANCE, CLIENT).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    telemetry.clock.at_ms += 5000
+    telemetry.clock.pass_ms(5000)
     assert telemetry.service.assign(INSTANCE, CLIENT).error_code == ErrorCode.NONE
 
 
 def test_first_push_after_asking_comes_at_any_time_and_the_next_after_the_interval(telemetry: Telemetry) -> None:
     asked = telemetry.service.assign(INSTANCE, CLIENT)
-    telemetry.clock.at_ms += 10
+    telemetry.clock.pass_ms(10)
     assert telemetry.push(asked.subscription_id) == ErrorCode.NONE
-    telemetry.clock.at_ms += 10
+    telemetry.clock.pass_ms(10)
     assert telemetry.push(asked.subscription_id) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    telemetry.clock.at_ms += 5000
+    telemetry.clock.pass_ms(5000)
     assert telemetry.push(asked.subscription_id) == ErrorCode.NONE
 
 
@@ -163,7 +147,7 @@ def test_changed_subscription_makes_the_old_id_unknown_and_the_new_one_can_be_as
     again = telemetry.service.assign(INSTANCE, CLIENT)
     assert again.error_code == ErrorCode.NONE
     assert again.subscription_id != asked.subscription_id
-    telemetry.clock.at_ms += 1
+    telemetry.clock.pass_ms(1)
     assert telemetry.push(again.subscription_id) == ErrorCode.NONE
 
 
@@ -171,7 +155,7 @@ def test_last_push_ends_the_instance(telemetry: Telemetry) -> None:
     asked = telemetry.service.assign(INSTANCE, CLIENT)
     assert telemetry.push(asked.subscription_id) == ErrorCode.NONE
     assert telemetry.push(asked.subscription_id, terminating=True) == ErrorCode.NONE
-    telemetry.clock.at_ms += 5000
+    telemetry.clock.pass_ms(5000)
     assert telemetry.push(asked.subscription_id) == ErrorCode.INVALID_REQUEST
 
 
@@ -198,7 +182,7 @@ def test_push_over_the_limit_is_refused() -> None:
 def test_latest_payload_of_each_instance_is_kept(telemetry: Telemetry) -> None:
     asked = telemetry.service.assign(INSTANCE, CLIENT)
     telemetry.push(asked.subscription_id, metrics=b"one")
-    telemetry.clock.at_ms += 5000
+    telemetry.clock.pass_ms(5000)
     telemetry.push(asked.subscription_id, metrics=b"two")
     (payload,) = telemetry.service.payloads.values()
     assert (payload.metrics, payload.client, payload.compression_type) == (b"two", CLIENT, ZSTD)
@@ -217,7 +201,7 @@ def test_memory_is_bounded_whatever_clients_send(monkeypatch: pytest.MonkeyPatch
 
 def test_silent_instances_are_forgotten(telemetry: Telemetry) -> None:
     telemetry.service.assign(INSTANCE, CLIENT)
-    telemetry.clock.at_ms += 60_000
+    telemetry.clock.pass_ms(60_000)
     telemetry.service.assign(bytes(16), CLIENT)
     assert INSTANCE not in telemetry.service._instances
 

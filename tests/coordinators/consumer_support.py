@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.virtual_world import START_MS
+
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
@@ -20,7 +22,7 @@ from pybroker_protocol.messages.consumer_group_heartbeat import (
 )
 from pybroker_protocol.record_codec import build_batch, decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, batches
-from tests.coordinators.support import START_MS, Cluster, Reply, config
+from tests.coordinators.support import Cluster, Reply, config
 
 SESSION_MS = 45_000
 ASSIGNMENT_INTERVAL_MS = 1_000
@@ -40,7 +42,7 @@ def new_shard(image: ClusterImage | None = None, **settings: Any) -> GroupCoordi
 def replayed(cluster: Cluster) -> GroupCoordinatorShard:
     """What loading the log of partition 0 would bring back."""
     shard = new_shard(cluster.metadata.image)
-    log = memoryview(cluster.world.logs.get(0, bytearray()))
+    log = memoryview(cluster.world.partitions.logs.get(0, bytearray()))
     for position, _ in batches(log):
         for record in decode_records(log[position:]):
             shard.replay(record.key or b"", record.value, record.offset, NO_PRODUCER_ID, START_MS)
@@ -140,7 +142,7 @@ class ConsumerCluster(Cluster):
     def with_unknown_state(self, member_id: str) -> ConsumerCluster:
         """Another coordinator, for which a later version has left a member in a state that is not known here."""
         member = self.group().members[member_id]._replace(state=MemberState.UNKNOWN)
-        self.world.write(0, build_batch([current_assignment_record("g", member)], timestamp_ms=START_MS))
+        self.world.partitions.write(0, build_batch([current_assignment_record("g", member)], timestamp_ms=START_MS))
         self.groups.close()
         after = ConsumerCluster(self.world)
         after.metadata.apply(self.metadata.image, ImageDelta())

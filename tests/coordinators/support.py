@@ -1,23 +1,20 @@
 """A group coordinator in a world of its own: virtual time, and a log in memory.
 
-``World`` is the environment and both ports at once; ``Client`` asks the coordinator in plain calls and keeps replies.
+``Cluster`` asks the coordinator in plain calls and keeps replies.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from collections.abc import Callable
-from random import Random
 from typing import Any
+
+from harness.virtual_world import MemoryPartitions, VirtualClock, VirtualWorld
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.group.service import GroupCoordinator
-from pybroker.env import Env
 from pybroker_protocol import codec
-from pybroker_protocol.errors import ErrorCode, ProtocolError
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -28,181 +25,16 @@ from pybroker_protocol.messages.offset_commit import (
 )
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from pybroker_protocol.records import batches, set_base_offset
 
-START_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 
 
-class Handle:
-    """A scheduled call."""
+class World(VirtualWorld):
+    """A world with one thread and the partitions of one topic."""
 
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class World:
-    """Virtual time, and partitions in memory; the knobs are attributes.
-
-    ``append_error``: every append fails with this code.  ``hold_appends``: appends end when ``finish_appends`` is
-    called.  ``hold_commits``: the high watermark moves when ``commit`` is called.  ``read_errors``: codes that reads
-    of a partition fail with.  ``missing``: partitions whose log cannot be had.
-    """
-
-    def __init__(self, seed: int = 7) -> None:
-        self.elapsed_ms = 0
-        self._queue: list[tuple[int, int, Handle, Callable[..., Any], tuple[Any, ...]]] = []
-        self._order = itertools.count()
-        self.env = Env(
-            clock=self,
-            timers=self,
-            executor=self._no_executor,
-            call_threadsafe=self._no_threads,
-            random=Random(seed),
-        )
-        self.logs: dict[int, bytearray] = {}
-        self.ends: dict[int, int] = {}
-        self.high_watermarks: dict[int, int] = {}
-        self.append_error = 0
-        self.verification_error = 0
-        self.verifications: list[tuple[int, tuple[Any, ...], int]] = []
-        self.read_errors: dict[int, int] = {}
-        self.missing: set[int] = set()
-        self.hold_appends = False
-        self.hold_commits = False
-        self.appends = 0
-        self.reads = 0
-        self._held: list[Callable[[], None]] = []
-        self.coordinator: GroupCoordinator | None = None
-
-    # --- time -----------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        return START_MS + self.elapsed_ms
-
-    def monotonic_ms(self) -> int:
-        return self.elapsed_ms
-
-    def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        handle = Handle()
-        heapq.heappush(self._queue, (self.elapsed_ms + int(delay_ms), next(self._order), handle, callback, args))
-        return handle
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Handle:
-        return self.call_later(0, callback, *args)
-
-    def advance(self, by_ms: int = 0) -> None:
-        """Let time pass, and everything happen that is due meanwhile."""
-        until_ms = self.elapsed_ms + by_ms
-        while self._queue and self._queue[0][0] <= until_ms:
-            at_ms, _, handle, callback, args = heapq.heappop(self._queue)
-            self.elapsed_ms = max(self.elapsed_ms, at_ms)
-            if not handle.cancelled:
-                callback(*args)
-        self.elapsed_ms = until_ms
-
-    def turn(self) -> None:
-        """Run what is due now, but not what that makes due."""
-        due = [heapq.heappop(self._queue) for _ in range(sum(entry[0] <= self.elapsed_ms for entry in self._queue))]
-        for _, _, handle, callback, args in due:
-            if not handle.cancelled:
-                callback(*args)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether something is to run at once."""
-        return any(entry[0] <= self.elapsed_ms and not entry[2].cancelled for entry in self._queue)
-
-    @property
-    def timers_set(self) -> int:
-        return sum(not entry[2].cancelled for entry in self._queue)
-
-    def _no_threads(self, *_: Any) -> None:
-        raise AssertionError("a coordinator has one thread")
-
-    def _no_executor(self, name: str, _niceness: int) -> Any:
-        raise AssertionError(f"a coordinator needs no thread, {name} was asked for")
-
-    # --- the log --------------------------------------------------------------------------------------------------
-
-    def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, int], None]) -> None:
-        assert topic == GROUP_METADATA_TOPIC
-        self.appends += 1
-        error = self.append_error
-
-        def finish() -> None:
-            if error:
-                done(error, -1)
-                return
-            done(0, self.write(partition, batch))
-
-        if self.hold_appends:
-            self._held.append(finish)
-        else:
-            finish()
-
-    def append_end_transaction(
-        self, topic: str, partition: int, batch: bytes, _marker: Any, done: Callable[[int, int], None]
-    ) -> None:
-        self.append(topic, partition, batch, done)
-
-    def verify_transaction(
-        self, topic: str, partition: int, producer: Any, api_version: int, done: Callable[[int], None]
-    ) -> None:
-        assert topic == GROUP_METADATA_TOPIC
-        self.verifications.append((partition, tuple(producer), api_version))
-        done(self.verification_error)
-
-    def write(self, partition: int, batch: bytes) -> int:
-        """Put a batch into the log; returns its last offset."""
-        stamped = bytearray(batch)
-        base_offset = self.ends.get(partition, 0)
-        set_base_offset(stamped, base_offset)
-        ((_, header),) = batches(stamped)
-        self.logs.setdefault(partition, bytearray()).extend(stamped)
-        self.ends[partition] = header.next_offset
-        if not self.hold_commits:
-            self.high_watermarks[partition] = header.next_offset
-        return header.last_offset
-
-    def finish_appends(self) -> None:
-        held, self._held = self._held, []
-        for finish in held:
-            finish()
-
-    def commit(self, partition: int) -> None:
-        """Move the high watermark to the log's end."""
-        self.high_watermarks[partition] = self.ends[partition]
-        assert self.coordinator is not None
-        self.coordinator.on_high_watermark(partition, self.ends[partition])
-
-    def high_watermark(self, topic: str, partition: int) -> int:
-        return self.high_watermarks.get(partition, 0)
-
-    def log_range(self, topic: str, partition: int) -> tuple[int, int] | None:
-        return None if partition in self.missing else (0, self.ends.get(partition, 0))
-
-    def read(
-        self, topic: str, partition: int, offset: int, max_bytes: int, done: Callable[[int, memoryview], None]
-    ) -> None:
-        self.reads += 1
-        if partition in self.read_errors:
-            done(self.read_errors[partition], memoryview(b""))
-            return
-        log = self.logs.get(partition, bytearray())
-        start = end = 0
-        try:
-            start = next((position for position, header in batches(log) if header.next_offset > offset), len(log))
-            for position, header in batches(log, start):
-                end = position + header.size_bytes
-                if end - start >= max_bytes:
-                    break
-        except ProtocolError:
-            end = len(log)  # what is no batch is handed out as it is
-        done(0, memoryview(bytes(log[start:end])))
+    def __init__(self, topic: str = GROUP_METADATA_TOPIC, *, clock: VirtualClock | None = None) -> None:
+        super().__init__(7, has_threads=False, clock=clock)
+        self.partitions = MemoryPartitions(topic)
 
 
 def image(partitions: int = 1, topics: tuple[str, ...] = ("t",)) -> ClusterImage:
@@ -257,8 +89,9 @@ class Cluster:
     def __init__(self, world: World | None = None, partitions: int = 1, settled: bool = True, **settings: Any) -> None:
         self.world = World() if world is None else world
         self.metadata = MetadataCache(image(partitions))
-        self.groups = GroupCoordinator(self.world.env, config(**settings), self.metadata, self.world, self.world)
-        self.world.coordinator = self.groups
+        log = self.world.partitions
+        self.groups = GroupCoordinator(self.world.env, config(**settings), self.metadata, log, log)
+        log.on_high_watermark = self.groups.on_high_watermark
         self.groups.on_leadership(set(range(partitions)), set())
         if settled:
             self.world.advance()

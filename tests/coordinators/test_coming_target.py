@@ -163,9 +163,9 @@ def test_a_target_for_a_member_that_could_not_be_written_does_not_become_that_of
 ) -> None:
     a, b = Member(cluster, "a", "t"), Member(cluster, "b", "t")
     settle(cluster, a)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.enter("nobody", "t").error == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     b.beat()
     settle(cluster, a, b)
     assert a.owned["t"] | b.owned["t"] == set(range(6))
@@ -177,9 +177,9 @@ def test_a_target_that_could_not_be_written_is_worked_out_again(
     a, b = Member(cluster, "a", "t"), Member(cluster, "b", "t")
     settle(cluster, a)
     b.beat()
-    cluster.world.append_error = 56
+    cluster.world.partitions.append_error = 56
     run_slices(cluster)
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert cluster.group().target.keys() == {"a"}
     settle(cluster, a, b)
     assert sorted(map(len, (a.owned["t"], b.owned["t"]))) == [3, 3]

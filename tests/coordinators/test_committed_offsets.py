@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.virtual_world import START_MS
 
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch, end_transaction_batch
-from tests.coordinators.support import START_MS, TOPIC_ID, Cluster, Reply, World
+from tests.coordinators.support import TOPIC_ID, Cluster, Reply, World
 
 DAY_MS = 24 * 3_600_000
 RETENTION_MS = 7 * DAY_MS
@@ -106,10 +107,10 @@ def test_offsets_of_a_deleted_topic_are_removed(cluster: Cluster) -> None:
 def test_many_offsets_of_a_deleted_topic_are_removed_a_batch_at_a_time(cluster: Cluster) -> None:
     for number in range(5_001):
         cluster.commit(1, group=f"g{number}")
-    before = cluster.world.appends
+    before = cluster.world.partitions.appends
     cluster.delete_topics("t")
     cluster.world.advance()
-    assert cluster.world.appends - before == 3
+    assert cluster.world.partitions.appends - before == 3
     assert cluster.committed("g5000") == {}
 
 
@@ -204,9 +205,9 @@ def test_many_groups_expire_in_turns_of_the_loop(cluster: Cluster) -> None:
         cluster.commit(1, group=f"g{number}")
     cluster.world.advance(RETENTION_MS - CHECK_MS)
     cluster.commit(1, group="g0")
-    before = cluster.world.appends
+    before = cluster.world.partitions.appends
     cluster.world.advance(2 * CHECK_MS)
-    assert cluster.world.appends - before == 3
+    assert cluster.world.partitions.appends - before == 3
     reply = Reply()
     cluster.groups.describe_groups([f"g{number}" for number in range(600)], 5, reply.done)
     assert [group.group_state for group in reply.response] == ["Empty", *["Dead"] * 599]
@@ -218,7 +219,7 @@ def test_group_of_a_kind_that_is_not_served_keeps_its_offsets() -> None:
     prefix = offset_key_prefix("g", "t")
     offset = pack_offset(5, -1, "", START_MS, TOPIC_ID)
     records = [(share_group_metadata_key, b"\x00\x00\x00\x00\x00\x01"), (prefix + pack_partition(0), offset)]
-    world.write(0, build_batch(records, timestamp_ms=START_MS))
+    world.partitions.write(0, build_batch(records, timestamp_ms=START_MS))
     cluster = Cluster(world)
     cluster.world.advance(2 * RETENTION_MS)
     assert cluster.committed() == {("t", 0): 5}
@@ -231,8 +232,8 @@ def log_with_transaction(ends: str | None) -> World:
     """Offset 1, then 2 inside of a transaction that ends as told, or does not."""
     world = World()
     key = offset_key_prefix("g", "t") + pack_partition(0)
-    world.write(0, build_batch([(key, pack_offset(1, -1, "", START_MS, TOPIC_ID))], timestamp_ms=START_MS))
-    world.write(
+    world.partitions.write(0, build_batch([(key, pack_offset(1, -1, "", START_MS, TOPIC_ID))], timestamp_ms=START_MS))
+    world.partitions.write(
         0,
         build_batch(
             [(key, pack_offset(2, -1, "", START_MS, TOPIC_ID))],
@@ -243,7 +244,7 @@ def log_with_transaction(ends: str | None) -> World:
         ),
     )
     if ends is not None:
-        world.write(
+        world.partitions.write(
             0,
             end_transaction_batch(
                 commit=ends == "commit",
@@ -270,7 +271,7 @@ def test_offset_that_an_open_transaction_may_change_is_unstable() -> None:
 def test_transaction_does_not_take_back_a_later_commit() -> None:
     world = log_with_transaction(None)
     Cluster(world).commit(3)
-    world.write(
+    world.partitions.write(
         0,
         end_transaction_batch(commit=True, coordinator_epoch=0, producer_id=42, producer_epoch=0, timestamp_ms=0),
     )

@@ -148,12 +148,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def fail_one_heartbeat(self) -> None:
-        self.cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        self.cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
         for member in list(self.members.values())[:1]:
             epoch, owned, acknowledge = member.epoch, member.owned, member.acknowledge
             if member.beat().error == ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 member.epoch, member.owned, member.acknowledge = epoch, owned, acknowledge
-        self.cluster.world.append_error = 0
+        self.cluster.world.partitions.append_error = 0
 
     @rule()
     def reload(self) -> None:

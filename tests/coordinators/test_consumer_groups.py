@@ -36,7 +36,7 @@ def cluster() -> ConsumerCluster:
 
 def kinds_written(cluster: ConsumerCluster, since: int = 0) -> list[int]:
     """The kinds of the records from an offset on; a tombstone's is negative."""
-    log = memoryview(cluster.world.logs.get(0, bytearray()))
+    log = memoryview(cluster.world.partitions.logs.get(0, bytearray()))
     records = [record for position, _ in batches(log) for record in decode_records(log[position:])]
     return [
         key_kind(record.key or b"") * (1 if record.value is not None else -1)
@@ -46,7 +46,7 @@ def kinds_written(cluster: ConsumerCluster, since: int = 0) -> list[int]:
 
 
 def end(cluster: ConsumerCluster) -> int:
-    return cluster.world.ends.get(0, 0)
+    return cluster.world.partitions.ends.get(0, 0)
 
 
 def test_members_who_come_and_go_cause_no_lines_of_log(
@@ -79,10 +79,10 @@ def test_first_member_writes_what_kafka_writes(cluster: ConsumerCluster) -> None
 
 def test_heartbeat_without_news_writes_nothing_and_tells_nothing(cluster: ConsumerCluster) -> None:
     cluster.enter("a", "t")
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     reply = cluster.beat("a", 2)
     assert (reply.error, reply.response.member_epoch, reply.response.assignment) == (0, 2, None)
-    assert cluster.world.appends == appends
+    assert cluster.world.partitions.appends == appends
 
 
 def test_full_heartbeat_is_told_the_assignment_again(cluster: ConsumerCluster) -> None:
@@ -203,10 +203,10 @@ def test_changed_topics_reach_the_group_by_the_next_heartbeat(
 def test_topics_of_no_interest_change_nothing(cluster: ConsumerCluster) -> None:
     member = Member(cluster, "a", "t")
     settle(cluster, member)
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     cluster.set_topics(t=6, u=9, w=1)
     settle(cluster, member)
-    assert cluster.world.appends == appends
+    assert cluster.world.partitions.appends == appends
 
 
 # --- regular expressions ---------------------------------------------------------------------------------------------
@@ -236,9 +236,9 @@ def test_regular_expression_resolved_in_a_version_yet_to_come_is_resolved_anew(c
     """A Kafka whose directory was taken over counted its metadata by another measure, and far beyond this one."""
     member = Member(cluster, "a", regex="u[0-9]*")
     settle(cluster, member)
-    theirs = ResolvedRegex(frozenset({"u"}), 500_000, cluster.world.now_ms())
+    theirs = ResolvedRegex(frozenset({"u"}), 500_000, cluster.world.clock.now_ms())
     record = regular_expression_record("g", "u[0-9]*", theirs)
-    cluster.world.write(0, build_batch([record], timestamp_ms=cluster.world.now_ms()))
+    cluster.world.partitions.write(0, build_batch([record], timestamp_ms=cluster.world.clock.now_ms()))
     member.cluster = again = ConsumerCluster(cluster.world)
     again.set_topics(t=6, u=2, u7=1)
     settle(again, member, rounds=15)
@@ -259,9 +259,9 @@ def test_regular_expression_and_names_add_up(cluster: ConsumerCluster) -> None:
 @pytest.mark.parametrize("regex", ["(", "*a", "a{9999}", "(?=a)", r"\1"])
 def test_hostile_regular_expression_is_refused_and_disturbs_nobody(cluster: ConsumerCluster, regex: str) -> None:
     settle(cluster, Member(cluster, "a", "t"))
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     assert cluster.enter("b", regex=regex).error == ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert cluster.world.appends == appends
+    assert cluster.world.partitions.appends == appends
     assert set(cluster.group().members) == {"a"}
 
 
@@ -556,17 +556,17 @@ def test_reload_brings_everything_back_and_gives_everybody_a_new_session(cluster
 
 def test_failed_append_changes_nothing_and_the_member_tries_again(cluster: ConsumerCluster) -> None:
     cluster.enter("a", "t")
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.enter("b", "t").error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert cluster.beat("a", LEAVE).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert set(cluster.group().members) == {"a"}
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     settle(cluster, Member(cluster, "b", "t"))
 
 
 def test_response_waits_for_the_commit(cluster: ConsumerCluster) -> None:
-    cluster.world.hold_commits = True
+    cluster.world.partitions.hold_commits = True
     reply = cluster.enter("a", "t")
     assert reply.parked
-    cluster.world.commit(0)
+    cluster.world.partitions.commit(0)
     assert reply.error == 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from harness.virtual_world import START_MS
 
 from pybroker_protocol.errors import ErrorCode
 from tests.coordinators import transaction_support
-from tests.coordinators.support import START_MS, Cluster
+from tests.coordinators.support import Cluster
 
 MINUTE_MS = 60_000
 LEFT = {("t", 0): 1}
@@ -40,7 +41,7 @@ def test_offset_of_a_group_expires_a_retention_after_the_last_member_left(
     cluster = Cluster(offsets_retention_minutes=1, offsets_retention_check_interval_ms=look_ms)
     (member,), generation = cluster.stable_group(session_ms=1_000_000)
     cluster.commit(1, member, generation)
-    cluster.world.advance(2 * look_ms - (cluster.world.now_ms() - START_MS) % look_ms + late_ms)
+    cluster.world.advance(2 * look_ms - (cluster.world.clock.now_ms() - START_MS) % look_ms + late_ms)
     cluster.leave((member, None))
     cluster.world.advance(MINUTE_MS - late_ms)
     assert cluster.committed() == left

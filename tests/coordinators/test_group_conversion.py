@@ -204,9 +204,9 @@ def test_upgrade_of_a_rebalance_that_began_twice_leaves_to_each_what_it_holds(
 
 def test_failed_upgrade_leaves_the_classic_group_as_it_was(cluster: ConsumerCluster) -> None:
     old = classic_group(cluster, 2)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.enter("new", "t").error == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert [member.beat() for member in old] == [0, 0]
     assert cluster.state() == "Stable"
 
@@ -216,10 +216,10 @@ def test_request_parked_in_a_classic_rebalance_is_answered_when_the_partition_is
 ) -> None:
     old = classic_group(cluster, 2)
     parked = old[0].join()
-    cluster.world.hold_appends = True
+    cluster.world.partitions.hold_appends = True
     assert cluster.enter("new", "t").parked
     cluster.groups.on_leadership(set(), {0})
-    cluster.world.finish_appends()
+    cluster.world.partitions.finish_appends()
     assert parked.error == ErrorCode.NOT_COORDINATOR
 
 
@@ -331,9 +331,9 @@ def test_failed_downgrade_leaves_the_consumer_group_as_it_was(cluster: ConsumerC
     old = classic_group(cluster, 1)
     new = Member(cluster, "new", "t")
     rounds(cluster, new, *old)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.beat("new", LEAVE).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert cluster.describe_consumer().group_state == "Stable"
     assert new.beat().error == 0
 
@@ -400,12 +400,12 @@ def test_join_that_changes_nothing_renews_the_session_and_has_to_be_followed_by_
     new.beat()
     old.joined(old.join())
     rounds(cluster, new, old)
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     for _ in range(3):
         cluster.world.advance(6_000)
         old.joined(old.join())
         new.beat()
-    assert cluster.world.appends == appends
+    assert cluster.world.partitions.appends == appends
     assert set(cluster.group().members) == {"new", old.member_id}
     for _ in range(12):
         cluster.world.advance(5_000)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.virtual_world import START_MS
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -22,7 +23,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, batches
 from tests.coordinators.consumer_support import new_shard
-from tests.coordinators.support import START_MS, Cluster, Reply, subscription
+from tests.coordinators.support import Cluster, Reply, subscription
 
 INSTANCES = (None, None, "i1", "i2")
 PROTOCOLS = (
@@ -159,11 +160,11 @@ class GroupLife(RuleBasedStateMachine):
     @rule(member=members, error=st.sampled_from([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR]))
     def disk_trouble(self, member: Member, error: int) -> None:
         """For a moment nothing can be written, and somebody wants something just then."""
-        self.cluster.world.append_error = error
+        self.cluster.world.partitions.append_error = error
         self.send_join(member)
         self.send_sync(member, True)
         self.commit(member, 0, 5, False, True)
-        self.cluster.world.append_error = 0
+        self.cluster.world.partitions.append_error = 0
 
     @rule()
     def lose_and_regain_the_partition(self) -> None:
@@ -260,7 +261,7 @@ class GroupLife(RuleBasedStateMachine):
     @invariant()
     def replaying_the_log_rebuilds_what_is_served(self) -> None:
         replayed = new_shard()
-        log = memoryview(self.cluster.world.logs.get(0, bytearray()))
+        log = memoryview(self.cluster.world.partitions.logs.get(0, bytearray()))
         for position, _ in batches(log):
             for record in decode_records(log[position:]):
                 replayed.replay(record.key or b"", record.value, record.offset, NO_PRODUCER_ID, START_MS)

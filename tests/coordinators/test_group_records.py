@@ -65,7 +65,7 @@ def test_group_is_written_as_kafka_writes_it() -> None:
 
 def group_value(cluster: Cluster) -> bytes:
     """The value of the last record that the group wrote."""
-    log = memoryview(cluster.world.logs[0])
+    log = memoryview(cluster.world.partitions.logs[0])
     records = [record for position, _ in batches(log) for record in decode_records(log[position:])]
     assert records[-1].key == KAFKA_GROUP_KEY
     assert records[-1].value is not None

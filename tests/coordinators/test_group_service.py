@@ -39,7 +39,7 @@ def test_groups_are_spread_over_the_partitions() -> None:
     cluster = Cluster(partitions=5)
     for number in range(50):
         assert cluster.commit_error(number, group=f"g{number}") == 0
-    assert sorted(cluster.world.logs) == [0, 1, 2, 3, 4]
+    assert sorted(cluster.world.partitions.logs) == [0, 1, 2, 3, 4]
     assert all(cluster.committed(f"g{number}") == {("t", 0): number} for number in range(50))
 
 

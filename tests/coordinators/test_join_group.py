@@ -417,7 +417,7 @@ def test_static_members_without_a_rebalance_timeout_are_waited_for_without_haste
     cluster.leave((follower, "b"))
     cluster.world.turn()
     assert cluster.state() == "PreparingRebalance"
-    assert not cluster.world.is_due
+    assert not cluster.world.timers.is_due
     cluster.world.advance(50_000)
     rejoined = cluster.join(leader, instance="a", **how)
     assert [member.member_id for member in rejoined.response.members] == [leader]

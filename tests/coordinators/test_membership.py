@@ -126,11 +126,11 @@ def test_session_begins_anew_when_the_join_phase_ends(cluster: Cluster) -> None:
 
 def test_heartbeats_set_no_timers_of_their_own(cluster: Cluster) -> None:
     (member,), generation = cluster.stable_group()
-    before = cluster.world.timers_set
+    before = len(cluster.world.timers.pending)
     for _ in range(100):
         cluster.world.advance(10)
         cluster.heartbeat(member, generation)
-    assert cluster.world.timers_set == before
+    assert len(cluster.world.timers.pending) == before
 
 
 # --- LeaveGroup ------------------------------------------------------------------------------------------------------

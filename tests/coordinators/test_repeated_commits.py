@@ -42,8 +42,8 @@ def commit(cluster: Cluster, again: RepeatedCommit, *requests: CommittedPosition
 def test_several_are_one_batch_and_the_last_offset_is_the_committed_one() -> None:
     cluster = Cluster()
     assert commit(cluster, repeated(), [(1, 0), (2, 0)], [(9, -1), (3, 4)]) == [0]
-    assert cluster.world.appends == 1
-    assert cluster.world.ends[0] == 4, "every commit has its record, as if it had come alone"
+    assert cluster.world.partitions.appends == 1
+    assert cluster.world.partitions.ends[0] == 4, "every commit has its record, as if it had come alone"
     assert cluster.committed() == {("t", 0): 9, ("t", 1): 3}
     partitions: list[Any] = cluster.fetch().response.topics[0].partitions
     assert [(partition.metadata, partition.committed_leader_epoch) for partition in partitions] == [("", -1), ("m", 4)]
@@ -73,10 +73,10 @@ def test_it_is_refused_like_any_commit(generation_lag: int | None, member: str |
     cluster = Cluster()
     (its_member,), its_generation = cluster.stable_group()
     generation = -1 if generation_lag is None else its_generation - generation_lag
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     again = repeated(its_member if member is None else member, generation)
     assert commit(cluster, again, [(1, -1), (1, -1)], [(2, -1), (2, -1)]) == [error]
-    assert cluster.world.appends == appends
+    assert cluster.world.partitions.appends == appends
     assert cluster.committed() == {}
 
 
@@ -89,19 +89,19 @@ def test_group_that_nobody_knows_is_refused_by_version() -> None:
 def test_failed_append_fails_all_and_commits_none() -> None:
     cluster = Cluster()
     assert commit(cluster, repeated(), [(1, -1), (1, -1)]) == [0]
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert commit(cluster, repeated(), [(2, -1), (2, -1)], [(3, -1), (3, -1)]) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert cluster.committed() == {("t", 0): 1, ("t", 1): 1}
 
 
 def test_answer_waits_for_the_append_and_for_the_commit() -> None:
     cluster = Cluster()
-    cluster.world.hold_appends = cluster.world.hold_commits = True
+    cluster.world.partitions.hold_appends = cluster.world.partitions.hold_commits = True
     answers = commit(cluster, repeated(), [(1, -1), (1, -1)])
     assert answers == []
-    cluster.world.finish_appends()
+    cluster.world.partitions.finish_appends()
     assert answers == []
-    cluster.world.commit(0)
+    cluster.world.partitions.commit(0)
     assert answers == [0]
 
 

@@ -11,10 +11,10 @@ def test_a_dead_member_whose_end_could_not_be_written_is_fenced_later() -> None:
     cluster = ConsumerCluster()
     cluster.set_topics(t=2)
     assert cluster.enter("m", "t").error == 0
-    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.world.partitions.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     cluster.world.advance(SESSION_MS + 3 * TIMER_RETRY_MS)
     assert set(cluster.group().members) == {"m"}
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     cluster.world.advance(TIMER_RETRY_MS)
     assert not cluster.group().members
 
@@ -23,9 +23,9 @@ def test_a_member_whose_leaving_could_not_be_written_is_fenced_when_its_session_
     cluster = ConsumerCluster()
     cluster.set_topics(t=2)
     assert cluster.enter("m", "t").error == 0
-    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.world.partitions.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert cluster.beat("m", LEAVE).error
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert set(cluster.group().members) == {"m"}
     cluster.world.advance(SESSION_MS + 1)
     assert not cluster.group().members
@@ -41,8 +41,8 @@ def test_a_member_that_gave_up_partitions_without_room_for_it_is_waited_for_no_l
     second.beat()
     first.beat()
     assert cluster.group().members["a"].pending_revocation
-    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.world.partitions.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     first.beat()  # says that it gave them up
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     cluster.world.advance(5_000)
     assert set(cluster.group().members) == {"b"}

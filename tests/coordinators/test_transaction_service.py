@@ -38,7 +38,7 @@ def raise_epoch_to(cluster: Cluster, epoch: int) -> tuple[int, int]:
     assert value is not None
     decoded = codec.decode(TransactionLogValue, 1, memoryview(value)[2:])
     decoded.producer_epoch = epoch
-    cluster.world.write(0, build_batch([(key, encode_value(decoded, 1))], timestamp_ms=0))
+    cluster.world.partitions.write(0, build_batch([(key, encode_value(decoded, 1))], timestamp_ms=0))
     return producer_id, epoch
 
 
@@ -153,11 +153,11 @@ def test_the_end_of_a_transaction_is_marked_in_each_of_its_partitions(commit: bo
 def test_a_transaction_costs_three_appends_of_the_coordinator() -> None:
     cluster = Cluster()
     producer = cluster.producer()
-    before = cluster.world.appends
+    before = cluster.world.partitions.appends
     cluster.add(producer, T0)
     cluster.add(producer, T0)
     cluster.end(producer, version=V1)
-    assert cluster.world.appends == before + 3
+    assert cluster.world.partitions.appends == before + 3
 
 
 def test_the_next_transaction_can_begin_at_once() -> None:
@@ -223,7 +223,7 @@ def test_a_transaction_with_nothing_in_it_can_be_aborted_but_not_committed(befor
     assert ended(cluster.end(producer, False)) == (producer[0], producer[1] + 1)
     assert cluster.state() == "CompleteAbort"
     assert cluster.markers.written == []
-    assert cluster.describe().transaction_start_time_ms == cluster.world.now_ms()
+    assert cluster.describe().transaction_start_time_ms == cluster.world.clock.now_ms()
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -413,10 +413,10 @@ def test_markers_wait_until_the_decision_is_committed() -> None:
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add_for(producer, T0)
-    cluster.world.hold_commits = True
+    cluster.world.partitions.hold_commits = True
     assert cluster.end(producer) is None, "parked"
     assert cluster.markers.written == []
-    cluster.world.commit(0)
+    cluster.world.partitions.commit(0)
     assert [partition for partition, _ in cluster.markers.written] == [T0]
 
 
@@ -424,12 +424,12 @@ def test_a_decision_that_is_committed_late_is_seen_through() -> None:
     cluster = Cluster(request_timeout_ms=1_000)
     producer = cluster.producer()
     cluster.add_for(producer, T0)
-    cluster.world.hold_commits = True
+    cluster.world.partitions.hold_commits = True
     cluster.end(producer)
     cluster.world.advance(1_000)
     assert cluster.markers.written == []
-    cluster.world.hold_commits = False
-    cluster.world.commit(0)
+    cluster.world.partitions.hold_commits = False
+    cluster.world.partitions.commit(0)
     cluster.world.advance(RETRY_MS)
     assert [partition for partition, _ in cluster.markers.written] == [T0]
     assert cluster.state() == "CompleteCommit"
@@ -441,9 +441,9 @@ def test_a_completion_that_cannot_be_written_is_tried_again() -> None:
     cluster.add_for(producer, T0)
     cluster.markers.hold = True
     cluster.end(producer)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.markers.finish()
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert cluster.state() == "PrepareCommit"
     cluster.world.advance(RETRY_MS)
     assert cluster.state() == "CompleteCommit"
@@ -454,10 +454,10 @@ def test_a_decision_that_cannot_be_written_was_never_made() -> None:
     cluster = Cluster()
     producer = cluster.producer()
     cluster.add_for(producer, T0)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.end(producer).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert cluster.init().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert (cluster.state(), cluster.markers.written) == ("Ongoing", [])
     assert ended(cluster.end(producer)) == (producer[0], producer[1] + 1)
 
@@ -587,9 +587,9 @@ def test_a_marker_of_an_earlier_leader_epoch_does_not_complete_the_next_transact
 
 def test_a_completion_that_is_tried_again_late_does_not_complete_the_next_transaction() -> None:
     cluster, producer = ended_with_markers_held()
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.markers.finish()
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     cluster.lead_on_in_a_new_epoch()
     cluster.markers.finish()
     assert cluster.state() == "CompleteCommit"
@@ -651,9 +651,9 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
     cluster = Cluster()
     producer = cluster.producer(timeout_ms=5_000)
     cluster.add_for(producer, T0)
-    cluster.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.world.partitions.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.world.advance(10_000)
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert cluster.state() == "Ongoing"
     cluster.world.advance(10_000)
     assert cluster.state() == "CompleteAbort"
@@ -665,7 +665,7 @@ def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: 
     for name in "abcde":
         cluster.add_for(cluster.producer(name, timeout_ms=5_000), T0, transactional_id=name)
     cluster.world.advance(9_999)
-    cluster.world.elapsed_ms += 1
+    cluster.world.clock.pass_ms(1)
     aborted = []
     for _ in range(3):
         cluster.world.turn()
@@ -722,12 +722,12 @@ def test_many_partitions_are_listed_over_several_turns_of_the_loop(monkeypatch: 
 
 def test_without_open_transactions_no_timer_looks_for_them() -> None:
     cluster = Cluster()
-    before = cluster.world.timers_set
+    before = len(cluster.world.timers.pending)
     producer = cluster.producer()
     cluster.add_for(producer, T0)
     cluster.end(producer)
     cluster.world.advance(10_000)
-    assert cluster.world.timers_set == before
+    assert len(cluster.world.timers.pending) == before
 
 
 def test_an_id_that_nobody_used_for_long_is_forgotten() -> None:
@@ -758,10 +758,10 @@ def test_many_ids_are_forgotten_some_at_a_time() -> None:
     cluster = Cluster(transactional_id_expiration_ms=1)
     for number in range(2_500):
         cluster.producer(str(number))
-    appends = cluster.world.appends
+    appends = cluster.world.partitions.appends
     cluster.world.advance(3_600_000)
     assert cluster.listed() == set()
-    assert cluster.world.appends - appends == 3
+    assert cluster.world.partitions.appends - appends == 3
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------
@@ -770,7 +770,7 @@ def test_many_ids_are_forgotten_some_at_a_time() -> None:
 def test_a_transaction_is_described_with_its_partitions() -> None:
     cluster = Cluster()
     producer = cluster.producer(timeout_ms=12_345)
-    began_ms = cluster.world.now_ms()
+    began_ms = cluster.world.clock.now_ms()
     cluster.add_for(producer, T1, T0, OFFSETS)
     cluster.world.advance(500)
     described = cluster.describe()
@@ -787,7 +787,7 @@ def test_partitions_that_cannot_be_loaded_or_are_lost_meanwhile_are_not_listed(m
     for number in range(9):
         cluster.producer(str(number))
         ids.setdefault(cluster.coordinator.partition_of(str(number)), str(number))
-    cluster.world.read_errors[0] = ErrorCode.CORRUPT_MESSAGE
+    cluster.world.partitions.read_errors[0] = ErrorCode.CORRUPT_MESSAGE
     again = cluster.crash()
     again.world.advance()
     assert again.init(ids[0]).error_code == ErrorCode.NOT_COORDINATOR
@@ -875,10 +875,10 @@ def test_an_end_whose_last_record_finds_no_room_is_completed_when_there_is_room_
     cluster.add_for(producer, T0)
     cluster.markers.hold = True
     cluster.end(producer)
-    cluster.world.append_error = ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.world.partitions.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     cluster.markers.finish()
     cluster.world.advance(3 * RETRY_MS)
     assert cluster.state() == "PrepareCommit"
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     cluster.world.advance(RETRY_MS)
     assert cluster.state() == "CompleteCommit"

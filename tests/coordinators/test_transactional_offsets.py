@@ -95,22 +95,22 @@ def test_open_transaction_survives_a_restart(cluster: Cluster) -> None:
 
 def test_records_lie_in_a_transactional_batch_of_the_producer(cluster: Cluster) -> None:
     commit_inside(cluster, 7)
-    ((_, header),) = batches(cluster.world.logs[0])
+    ((_, header),) = batches(cluster.world.partitions.logs[0])
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (PRODUCER, EPOCH, -1)
     assert header.is_transactional
     assert not header.is_control
     end(cluster, True)
-    _, (_, marker) = batches(cluster.world.logs[0])
+    _, (_, marker) = batches(cluster.world.partitions.logs[0])
     assert (marker.producer_id, marker.producer_epoch, marker.is_control) == (PRODUCER, EPOCH, True)
 
 
 def test_transaction_is_verified_before_anything_is_written(cluster: Cluster) -> None:
     commit_inside(cluster, 7)
-    assert cluster.world.verifications == [(0, ("tx", PRODUCER, EPOCH), 5)]
-    cluster.world.verification_error = ErrorCode.TRANSACTION_ABORTABLE
-    before = cluster.world.appends
+    assert cluster.world.partitions.verifications == [(0, ("tx", PRODUCER, EPOCH), 5)]
+    cluster.world.partitions.verification_error = ErrorCode.TRANSACTION_ABORTABLE
+    before = cluster.world.partitions.appends
     assert error_inside(cluster, 8) == ErrorCode.TRANSACTION_ABORTABLE
-    assert cluster.world.appends == before
+    assert cluster.world.partitions.appends == before
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_transaction_is_verified_before_anything_is_written(cluster: Cluster) ->
 def test_error_of_the_verification_is_one_that_the_client_knows(
     cluster: Cluster, verification_error: ErrorCode, answer: ErrorCode
 ) -> None:
-    cluster.world.verification_error = verification_error
+    cluster.world.partitions.verification_error = verification_error
     assert error_inside(cluster, 7) == answer
 
 
@@ -222,13 +222,13 @@ def test_many_offsets_of_a_deleted_topic_go_a_batch_in_each_turn(
         cluster.commit(5, group=f"g{number}")
     cluster.delete_topics("t")
     fetch = cluster.fetch("g3")
-    before = cluster.world.appends
+    before = cluster.world.partitions.appends
     for appends in range(1, 5):
         assert fetch.parked, "nobody sees some gone and others not"
         cluster.world.turn()
-        assert cluster.world.appends == before + appends
+        assert cluster.world.partitions.appends == before + appends
     assert fetch.response.topics == []
-    assert not cluster.world.is_due
+    assert not cluster.world.timers.is_due
 
 
 def test_offsets_of_a_deleted_topic_take_no_more_turns_when_the_partition_is_lost(
@@ -238,11 +238,11 @@ def test_offsets_of_a_deleted_topic_take_no_more_turns_when_the_partition_is_los
     cluster.commit(5)
     cluster.delete_topics("t")
     fetch = cluster.fetch()
-    before = cluster.world.appends
+    before = cluster.world.partitions.appends
     cluster.groups.on_leadership(set(), {0})
     assert fetch.error == ErrorCode.NOT_COORDINATOR
     cluster.world.advance()
-    assert cluster.world.appends == before
+    assert cluster.world.partitions.appends == before
 
 
 def test_offset_with_an_open_transaction_does_not_expire(cluster: Cluster) -> None:
@@ -257,9 +257,9 @@ def test_offset_with_an_open_transaction_does_not_expire(cluster: Cluster) -> No
 
 def test_refused_marker_ends_nothing(cluster: Cluster) -> None:
     commit_inside(cluster, 7)
-    cluster.world.append_error = ErrorCode.INVALID_PRODUCER_EPOCH
+    cluster.world.partitions.append_error = ErrorCode.INVALID_PRODUCER_EPOCH
     assert end(cluster, True) == ErrorCode.INVALID_PRODUCER_EPOCH
-    cluster.world.append_error = 0
+    cluster.world.partitions.append_error = 0
     assert unstable(cluster)
 
 
@@ -271,13 +271,13 @@ def test_marker_of_a_partition_that_is_not_coordinated_here_is_refused(cluster: 
 
 
 def test_marker_waits_its_turn_behind_offsets_that_are_being_written(cluster: Cluster) -> None:
-    cluster.world.hold_appends = True
+    cluster.world.partitions.hold_appends = True
     commit_inside(cluster, 7)
     reply = Reply()
     cluster.groups.end_transaction(0, TransactionMarker(PRODUCER, EPOCH, 1, True, 2), reply.done)
-    assert cluster.world.appends == 1
-    cluster.world.finish_appends()
-    cluster.world.finish_appends()
+    assert cluster.world.partitions.appends == 1
+    cluster.world.partitions.finish_appends()
+    cluster.world.partitions.finish_appends()
     assert reply.response == 0
-    cluster.world.hold_appends = False
+    cluster.world.partitions.hold_appends = False
     assert cluster.committed() == {("t", 0): 7}

@@ -55,7 +55,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
 def in_each_turn(world: World, pieces: Pieces) -> list[list[Any]]:
     """Whose pieces each turn of the loop does until nothing is due, without the turns that do none."""
     turns = []
-    while world.is_due:
+    while world.timers.is_due:
         world.turn()
         done = pieces.taken()
         if done:
@@ -121,14 +121,14 @@ def test_an_assignment_waits_for_a_turn_of_one_resolution_and_not_for_one_of_eac
 
 def test_resolutions_that_an_append_held_up_do_not_all_go_on_when_it_ends(pieces: Pieces) -> None:
     cluster = resolving()
-    cluster.world.hold_appends = True
+    cluster.world.partitions.hold_appends = True
     cluster.commit(1, group="simple")
     pieces.taken()
     for _ in range(2 * len(GROUPS)):
         cluster.world.turn()
     assert not pieces.taken()
-    cluster.world.hold_appends = False
-    cluster.world.finish_appends()
+    cluster.world.partitions.hold_appends = False
+    cluster.world.partitions.finish_appends()
     assert not pieces.taken()
     assert max(len(done) for done in in_each_turn(cluster.world, pieces)) == 1
     assert all(resolved(cluster.group(group)) for group in GROUPS)
@@ -141,7 +141,7 @@ def test_resolutions_of_a_partition_that_is_lost_take_no_more_turns(pieces: Piec
     cluster.groups.on_leadership(set(), {0})
     pieces.taken()
     assert not in_each_turn(cluster.world, pieces)
-    assert not cluster.world.is_due
+    assert not cluster.world.timers.is_due
 
 
 def test_members_get_what_their_expressions_name_however_small_the_slices(pieces: Pieces) -> None:
@@ -180,7 +180,7 @@ def world() -> World:
 def calls_in_turns(world: World, called: list[str]) -> list[list[str]]:
     """What is called in each turn until nothing is due."""
     turns = []
-    while world.is_due:
+    while world.timers.is_due:
         world.turn()
         turns.append(called[:])
         called.clear()
@@ -188,14 +188,14 @@ def calls_in_turns(world: World, called: list[str]) -> list[list[str]]:
 
 
 def test_kinds_take_turns_and_so_do_those_of_a_kind(world: World) -> None:
-    turns, called = SharedTurns(world), list[str]()
+    turns, called = SharedTurns(world.timers), list[str]()
     for kind, name in (("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")):
         turns.add(kind, called.append, name)
     assert calls_in_turns(world, called) == [["a1"], ["b1"], ["a2"], ["b2"], ["a3"]]
 
 
 def test_what_adds_itself_again_goes_behind_the_others(world: World) -> None:
-    turns, called = SharedTurns(world), list[str]()
+    turns, called = SharedTurns(world.timers), list[str]()
 
     def twice() -> None:
         called.append("twice")
@@ -204,13 +204,13 @@ def test_what_adds_itself_again_goes_behind_the_others(world: World) -> None:
 
     turns.add("a", twice)
     turns.add("a", called.append, "once")
-    while world.is_due:
+    while world.timers.is_due:
         world.turn()
     assert called == ["twice", "once", "twice"]
 
 
 def test_what_is_called_off_takes_no_turn(world: World) -> None:
-    turns, called = SharedTurns(world), list[str]()
+    turns, called = SharedTurns(world.timers), list[str]()
     gone = [turns.add(kind, called.append, "gone") for kind in "aab"]
     turns.add("a", called.append, "there")
     for each in gone + gone:
@@ -223,7 +223,7 @@ def test_what_is_called_off_takes_no_turn(world: World) -> None:
 
 
 def test_what_fails_is_in_nobodys_way(world: World) -> None:
-    turns, called = SharedTurns(world), list[str]()
+    turns, called = SharedTurns(world.timers), list[str]()
     turns.add("a", {}.__getitem__, "not there")
     turns.add("a", called.append, "next")
     with pytest.raises(KeyError):

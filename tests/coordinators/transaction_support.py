@@ -36,34 +36,17 @@ COORDINATOR_EPOCH = 3
 class TransactionWorld(World):
     """The world, with the log of another topic."""
 
-    coordinator: Any
-
-    def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, int], None]) -> None:
-        assert topic == TRANSACTION_STATE_TOPIC
-        self.appends += 1
-        error = self.append_error
-
-        def finish() -> None:
-            if error:
-                done(error, -1)
-            else:
-                done(0, self.write(partition, batch))
-
-        if self.hold_appends:
-            self._held.append(finish)
-        else:
-            finish()
+    def __init__(self) -> None:
+        super().__init__(TRANSACTION_STATE_TOPIC)
 
     def forget_the_process(self) -> None:
         """What the dead process had scheduled, or not yet written, never happens."""
-        self._queue.clear()
-        self._held.clear()
-        self.hold_appends = self.hold_commits = False
-        self.high_watermarks = dict(self.ends)
+        self.timers.clear()
+        self.partitions.lose_the_leader()
 
     def records(self, partition: int = 0) -> list[tuple[bytes, bytes | None]]:
         """Every record of the log, in order."""
-        log = self.logs.get(partition, bytearray())
+        log = self.partitions.logs.get(partition, bytearray())
         return [
             (record.key or b"", record.value)
             for position, header in batches(log)
@@ -174,10 +157,11 @@ class Cluster:
         self.settings = {"partitions": partitions, "transaction_version": transaction_version, **settings}
         self.metadata = MetadataCache(image(partitions, transaction_version, {"t": 4, "__consumer_offsets": 50}))
         config = BrokerConfig({name.replace("_", "."): str(value) for name, value in settings.items()})
+        log = self.world.partitions
         self.coordinator = TransactionCoordinator(
-            self.world.env, config, self.metadata, self.world, self.world, self.producer_ids, self.markers
+            self.world.env, config, self.metadata, log, log, self.producer_ids, self.markers
         )
-        self.world.coordinator = self.coordinator
+        log.on_high_watermark = self.coordinator.on_high_watermark
         self.coordinator.on_leadership(set(range(partitions)), set())
         if settled:
             self.world.advance()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -63,6 +65,17 @@ def sockets_of(broker: Broker) -> SocketServer:
 
 def processor_of(broker: Broker) -> Processor:
     return sockets_of(broker).processor
+
+
+@contextmanager
+def each_step_taking_a_turn(broker: Broker) -> Iterator[None]:
+    """Meanwhile the broker's long requests have a clock by which each of their steps takes a whole share of a turn."""
+    processor = processor_of(broker)
+    seconds = count(1 << 62, 1_000_000_000)
+    with pytest.MonkeyPatch.context() as patch:
+        for requests in (processor.long_requests, processor.logins.long_requests):
+            patch.setattr(requests, "now_ns", seconds.__next__)
+        yield
 
 
 def connections_of(broker: Broker) -> set[ServedConnection]:

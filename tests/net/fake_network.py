@@ -1,4 +1,4 @@
-"""Real connections over a network, a loop and a clock that a test drives: what is read and served when is counted.
+"""Real connections over a network and in a world that a test drives: what is read and served when is counted.
 
 A request is a header and what the test's handler makes of the rest.  One ``turn`` of the loop is
 what asyncio's is: every socket that can be read is read once, then what was due is called.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from random import Random
 from socket import socket
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.env import Env
 from pybroker.handlers.services import Services
 from pybroker.net.connection import Connection
 from pybroker.net.fronts import Fronts
@@ -23,64 +22,6 @@ from pybroker.net.processor import Processor
 
 READ_BYTES = 256 << 10  # what a socket brings at once
 API_KEY = 3
-
-
-class Handle:
-    """Something scheduled."""
-
-    def __init__(self, due_ms: float, callback: Callable[[], None]) -> None:
-        self.due_ms = due_ms
-        self.callback = callback
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class FakeLoop:
-    """A clock and what is scheduled on it."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-        self.ready: deque[Handle] = deque()
-        self.later: list[Handle] = []
-
-    # as Clock
-    def now_ms(self) -> int:
-        return self.now_ns // 1_000_000
-
-    monotonic_ms = now_ms
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    # as Timers
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Handle:
-        handle = Handle(0, lambda: callback(*args))
-        self.ready.append(handle)
-        return handle
-
-    def call_later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        handle = Handle(self.now_ms() + delay_ms, lambda: callback(*args))
-        self.later.append(handle)
-        return handle
-
-    def env(self) -> Env:
-        def executor(name: str, niceness: int) -> Any:
-            raise AssertionError("connections need no thread")
-
-        def call_threadsafe(callback: Callable[..., Any], *args: Any) -> None:
-            self.call_soon(callback, *args)
-
-        return Env(clock=self, timers=self, executor=executor, call_threadsafe=call_threadsafe, random=Random(1))
-
-    def run_due(self) -> None:
-        """What was scheduled before this turn."""
-        due = [handle for handle in self.later if handle.due_ms <= self.now_ms()]
-        self.later = [handle for handle in self.later if handle.due_ms > self.now_ms()]
-        for handle in [*(self.ready.popleft() for _ in range(len(self.ready))), *due]:
-            if not handle.cancelled:
-                handle.callback()
 
 
 class FakeTransport:
@@ -172,12 +113,10 @@ class FakeNetwork:
     """A ``Processor`` with connections that tests make, and no listener."""
 
     def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
-        self.loop = FakeLoop()
-        patch.setattr("pybroker.net.turns.monotonic_ns", self.loop.monotonic_ns)
-        patch.setattr("pybroker.net.long_requests.monotonic_ns", self.loop.monotonic_ns)
+        self.world = VirtualWorld(1, has_threads=False)
         patch.setattr(Fronts, "learn_waiting", lambda *_: None)  # a request is no message here
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
-        self.processor = Processor(self.loop.env(), Services(), config)
+        self.processor = Processor(self.world.env, Services(), config)
         self.transports: list[FakeTransport] = []
         self.serve(self._hold_the_loop)
 
@@ -186,7 +125,7 @@ class FakeNetwork:
         self.processor.dispatcher.served[api_key << 16] = FakeApi(handle, api_key)  # type: ignore[assignment]
 
     def _hold_the_loop(self, _: Any, request: memoryview) -> bytes:
-        self.loop.now_ns += int.from_bytes(request[:4], "big") * 1_000
+        self.world.clock.pass_ns(int.from_bytes(request[:4], "big") * 1_000)
         return b""
 
     def connect(self, host: str = "10.0.0.1") -> FakeTransport:
@@ -204,12 +143,12 @@ class FakeNetwork:
                 transport.connection.connection_lost(None)
             else:
                 transport.read_once()
-        self.loop.run_due()
+        self.world.turn()
 
     def pass_ms(self, ms: int) -> None:
         """Nothing but timers."""
-        self.loop.now_ns += ms * 1_000_000
-        self.loop.run_due()
+        self.world.clock.pass_ms(ms)
+        self.world.turn()
 
 
 def frame(body: bytes, api_key: int = API_KEY, correlation_id: int = 0) -> bytes:

@@ -55,7 +55,7 @@ class Handlers:
         return b""
 
     def _take_time(self) -> None:
-        self.network.loop.now_ns += self.random.choice((10_000, limits.TURN_NS // 2, 2 * limits.TURN_NS))
+        self.network.world.clock.pass_ns(self.random.choice((10_000, limits.TURN_NS // 2, 2 * limits.TURN_NS)))
 
     def _maybe_hold(self, ctx: Any) -> None:
         match self.random.randrange(4):

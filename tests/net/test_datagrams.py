@@ -13,11 +13,14 @@ import uvloop
 from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX
 from pybroker.net import datagrams
 from pybroker.net.datagrams import DatagramSocket
+from pybroker.net.loop_env import loop_env
 
 
 async def pair() -> tuple[DatagramSocket, DatagramSocket, int]:
     """Two sockets, and the port of the second one."""
-    first, second = await DatagramSocket.bind("127.0.0.1", 0), await DatagramSocket.bind("127.0.0.1", 0)
+    env = loop_env()
+    first = await DatagramSocket.bind(env, "127.0.0.1", 0)
+    second = await DatagramSocket.bind(env, "127.0.0.1", 0)
     return first, second, second._stream.sockname[1]
 
 
@@ -159,7 +162,7 @@ def test_an_address_that_is_taken_is_an_os_error() -> None:
     async def run() -> None:
         first, second, port = await pair()
         with pytest.raises(OSError, match="in use"):
-            await DatagramSocket.bind("127.0.0.1", port)
+            await DatagramSocket.bind(loop_env(), "127.0.0.1", port)
         first.close()
         second.close()
 
@@ -304,7 +307,7 @@ def test_a_socket_that_is_lost_is_bound_anew_at_its_port() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_a_broker_that_listens_on_all_interfaces_hears_both_families_and_speaks_to_both(host: str) -> None:
     async def run() -> None:
-        everywhere, back = await DatagramSocket.bind("", 0), await DatagramSocket.bind(host, 0)
+        everywhere, back = await DatagramSocket.bind(loop_env(), "", 0), await DatagramSocket.bind(loop_env(), host, 0)
         heard: asyncio.Queue[bytes] = asyncio.Queue()
         everywhere.start(heard.put_nowait)
         back.start(heard.put_nowait)
@@ -323,7 +326,7 @@ def test_a_broker_that_listens_on_all_interfaces_hears_both_families_and_speaks_
 def test_a_socket_that_is_closed_while_it_is_bound_anew_leaves_its_port(loop: Any) -> None:
     async def run() -> None:
         for turns in range(12):
-            first = await DatagramSocket.bind("127.0.0.1", 0)
+            first = await DatagramSocket.bind(loop_env(), "127.0.0.1", 0)
             port = first._stream.sockname[1]
             first.start(lambda _: None)
             first._stream.close()

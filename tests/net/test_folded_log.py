@@ -69,7 +69,7 @@ def test_what_goes_on_is_told_once_in_a_while_and_begins_anew_after_a_pause(
     assert lines[4].getMessage().startswith("closing the connection")
     network.pass_ms(2 * limits.FOLDED_LOG_MS)
     assert len(lines) == 5
-    assert not network.loop.later
+    assert not network.world.timers.pending
 
 
 def test_hosts_and_reasons_are_told_apart(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
@@ -100,7 +100,7 @@ def test_end_tells_what_is_counted(network: FakeNetwork, lines: list[logging.Log
 def test_lines_are_counted_at_their_own_level(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
     log = logging.getLogger("pybroker.net")
     log.setLevel(logging.INFO)
-    folded = FoldedLog(log, network.loop)
+    folded = FoldedLog(log, network.world.timers)
     for level in (logging.INFO, logging.ERROR, None):
         assert folded.is_first("a", f"reason {logging.getLevelName(level or 0)}", level)
         for _ in range(2):

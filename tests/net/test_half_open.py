@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from harness.waiting import PATIENCE_S
 from harness.wire import request_frame
 
@@ -20,7 +21,6 @@ from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
-from tests.storage.fake_env import FakeWorld
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
 HEADER = urlsafe_b64encode(b'{"alg":"RS256","kid":"one"}')
@@ -38,7 +38,7 @@ class Stranger:
 
 def test_the_oldest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_MAX", 2)
-    half_open = HalfOpen(FakeWorld().env)
+    half_open = HalfOpen(VirtualWorld().env)
     first, second, third = strangers = [Stranger() for _ in range(3)]
     for stranger in strangers:
         half_open.add(stranger)
@@ -50,7 +50,7 @@ def test_the_oldest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch
 
 
 def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     half_open = HalfOpen(world.env)
     first, second, guest = Stranger(), Stranger(), Stranger()
     half_open.add(first)
@@ -67,7 +67,7 @@ def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
 
 def test_the_oldest_that_holds_anything_goes_when_all_of_them_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 100)
-    half_open = HalfOpen(FakeWorld().env)
+    half_open = HalfOpen(VirtualWorld().env)
     _, first, second, third = strangers = [Stranger() for _ in range(4)]
     for stranger in strangers:
         half_open.add(stranger)

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualExecutor, VirtualWorld
 
 from pybroker import limits
 from pybroker.config.schema import ConfigError
 from pybroker.net import key_stores
 from pybroker.net.key_stores import KeyStores, WantedTls
 from pybroker.security.tls_stores import Tls
-from tests.storage.fake_env import FakeExecutor, FakeWorld
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
 
@@ -38,13 +38,13 @@ class Stores:
     """Key stores in a world of which nothing moves by itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = FakeWorld()
+        self.world = VirtualWorld()
         self.stores = KeyStores(self.world.env)
         self.read: list[str] = []
         self.answers: list[ConfigError | None] = []
         monkeypatch.setattr(key_stores, "tls_of", self._tls_of)
 
-    def _tls_of(self, settings: Settings, *, with_sasl: bool) -> Tls:
+    def _tls_of(self, settings: Settings, _now_ms: int, *, with_sasl: bool) -> Tls:
         self.read.append(settings.location)
         if isinstance(settings.found, ConfigError):
             raise settings.found
@@ -52,7 +52,7 @@ class Stores:
         return found
 
     @property
-    def executor(self) -> FakeExecutor:
+    def executor(self) -> VirtualExecutor:
         return self.world.executors["key-stores"]
 
     def wanted(self, found: Any, *, location: str = "/k", is_new: bool = True, newer: bool = False) -> WantedTls:

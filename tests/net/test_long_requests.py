@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.wire_client import WireClient
-from tests.net.conftest import processor_of
+from tests.net.conftest import each_step_taking_a_turn, processor_of
 from tests.net.fake_network import API_KEY, FakeNetwork, frame, post, replies
 
 KEY, VERSION = 15, 5
@@ -58,10 +57,8 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def handler(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Handler:
+def handler(broker: Broker) -> Iterator[Handler]:
     """In the place of the real one, and with no time at all: each step takes all of a turn."""
-    seconds = count(1 << 62, 1_000_000_000)
-    monkeypatch.setattr(long_requests_module, "monotonic_ns", lambda: next(seconds))
     stands_in = Handler()
 
     def replace(server: Any, done: Any) -> None:
@@ -70,7 +67,8 @@ def handler(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Handler:
         done(None)
 
     broker._call(replace)
-    return stands_in
+    with each_step_taking_a_turn(broker):
+        yield stands_in
 
 
 @pytest.fixture
@@ -210,7 +208,7 @@ class Crowd:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         for _ in range(self._steps):
-            self._network.loop.now_ns += 2 * limits.TURN_NS
+            self._network.world.clock.pass_ns(2 * limits.TURN_NS)
             yield
         self.under_way -= 1
         return b""

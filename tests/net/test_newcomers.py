@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import limits
@@ -33,7 +34,6 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 )
 from tests.broker.wire_client import WireClient
 from tests.net.conftest import processor_of
-from tests.storage.fake_env import FakeWorld
 
 ASK = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"  # ApiVersions 0
 WINDOW = {"quota.window.num": "2"}  # a second's worth may come at once
@@ -42,9 +42,9 @@ ELSEWHERE = "127.0.0.2"
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+def world(monkeypatch: pytest.MonkeyPatch) -> VirtualWorld:
     """The clock and the timers of the door, which stand until a test goes on, so that newcomers wait for as long."""
-    world = FakeWorld()
+    world = VirtualWorld()
 
     def of_broker(processor: Processor, _: Timers, rates: ConnectionRates) -> Newcomers:
         return Newcomers(processor, world.timers, rates)
@@ -110,20 +110,20 @@ def wait_for_newcomers(broker: Broker, count: int) -> None:
     wait_until(lambda: len(newcomers_of(broker)) == count, f"{count} are at the door")
 
 
-def go_on(broker: Broker, world: FakeWorld) -> int:
+def go_on(broker: Broker, world: VirtualWorld) -> int:
     """The time comes when the next one is let in or closed; how many ms have passed until then."""
 
     def step(_: BrokerServer, done: Callable[[int], None]) -> None:
-        before = world.clock.now
+        before = world.clock.now_ms()
         world.step()
-        done(world.clock.now - before)
+        done(world.clock.now_ms() - before)
 
     passed_ms: int = broker._call(step)
     return passed_ms
 
 
 @pytest.mark.parametrize("name", [RATE, f"listener.name.plaintext.{RATE}"])
-def test_who_comes_too_fast_is_served_later_and_in_order(stack: ExitStack, world: FakeWorld, name: str) -> None:
+def test_who_comes_too_fast_is_served_later_and_in_order(stack: ExitStack, world: VirtualWorld, name: str) -> None:
     with Broker({**WINDOW, name: "2"}) as broker:
         connections = [connected(stack, broker) for _ in range(4)]
         for connection in connections:
@@ -136,7 +136,7 @@ def test_who_comes_too_fast_is_served_later_and_in_order(stack: ExitStack, world
             assert len(newcomers_of(broker)) == left
 
 
-def test_who_leaves_while_it_waits_is_forgotten_and_holds_nobody_up(stack: ExitStack, world: FakeWorld) -> None:
+def test_who_leaves_while_it_waits_is_forgotten_and_holds_nobody_up(stack: ExitStack, world: VirtualWorld) -> None:
     with Broker({**WINDOW, RATE: "2"}) as broker:
         for _ in range(2):
             assert asked(stack, broker)
@@ -150,7 +150,9 @@ def test_who_leaves_while_it_waits_is_forgotten_and_holds_nobody_up(stack: ExitS
             assert is_served(connection)
 
 
-def test_an_address_that_comes_too_fast_is_closed_late_and_no_other_notices(stack: ExitStack, world: FakeWorld) -> None:
+def test_an_address_that_comes_too_fast_is_closed_late_and_no_other_notices(
+    stack: ExitStack, world: VirtualWorld
+) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         bound_address(admin, ELSEWHERE, 1.0)
         assert asked(stack, broker, ELSEWHERE)
@@ -164,7 +166,7 @@ def test_an_address_that_comes_too_fast_is_closed_late_and_no_other_notices(stac
         assert asked(stack, broker, ELSEWHERE), "it may come again"
 
 
-def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStack, world: FakeWorld) -> None:
+def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStack, world: VirtualWorld) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         bound_address(admin, None, 1.0)
         assert asked(stack, broker)
@@ -179,7 +181,7 @@ def test_the_default_holds_for_every_address_until_it_is_removed(stack: ExitStac
         assert processor_of(broker).doorkeeper is None, "nobody is held up, and nothing measured"
 
 
-def test_rates_change_while_the_broker_runs_but_never_to_nothing(stack: ExitStack, world: FakeWorld) -> None:
+def test_rates_change_while_the_broker_runs_but_never_to_nothing(stack: ExitStack, world: VirtualWorld) -> None:
     with Broker(WINDOW) as broker, WireClient((broker.host, broker.port)) as admin:
         own = f"listener.name.plaintext.{RATE}"
         for name in (RATE, own):

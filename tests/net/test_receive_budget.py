@@ -49,7 +49,7 @@ def turns(network: FakeNetwork, count: int = 30) -> None:
 def later(network: FakeNetwork, ms: int) -> None:
     """Let time pass in small steps, as it does for a loop that nothing holds."""
     for _ in range(0, ms, 50):
-        network.loop.now_ns += 50_000_000
+        network.world.clock.pass_ns(50_000_000)
         turns(network, 3)
 
 
@@ -130,13 +130,13 @@ def test_unfinished_large_frames_keep_nobody_else_waiting(network: FakeNetwork) 
     for _ in range(CROWD):
         unfinished(network.connect(), FRAME_BYTES_MAX, missing=6 * MB)
     turns(network, 100)
-    before_ns = network.loop.now_ns
+    before_ns = network.world.clock.elapsed_ns
     honest = network.connect()
     for _ in range(5):
         post(honest, work(0, 500_000))
     turns(network, 100)
     assert replies(honest) == 5
-    assert network.loop.now_ns == before_ns
+    assert network.world.clock.elapsed_ns == before_ns
 
 
 def test_unfinished_small_frames_that_fill_the_account_are_closed_all_at_once(network: FakeNetwork) -> None:
@@ -313,8 +313,8 @@ def test_who_waits_for_room_is_not_closed(network: FakeNetwork) -> None:
 def test_loop_that_was_held_closes_nobody_for_what_it_has_not_read(network: FakeNetwork) -> None:
     reading, rest, _, _ = shortage(network)
     later(network, limits.SLOW_FRAME_MS - 2 * limits.SHORTAGE_LOOK_MS)
-    network.loop.now_ns += 10_000_000_000
-    network.loop.run_due()
+    network.world.clock.pass_ns(10_000_000_000)
+    network.world.turn()
     assert not reading.closing
     post(reading, rest)
     turns(network)

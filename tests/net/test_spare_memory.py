@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 from harness.pybroker_process import COMMAND, serving
+from harness.virtual_world import VirtualClock
 from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.spare_memory import SpareMemory, spare_memory
 from tests.certificates import Authority
-from tests.net.fake_network import FakeLoop
 
 MB = 1 << 20
 LOOK_MS = 2_000
@@ -60,12 +60,12 @@ class Looked:
     """A SpareMemory whose time a test drives."""
 
     def __init__(self) -> None:
-        self.heap, self._loop, self._busy_ns = FakeHeap(), FakeLoop(), 0
-        self._memory = SpareMemory(self._loop, self.heap, lambda: self._busy_ns)
+        self.heap, self._clock, self._busy_ns = FakeHeap(), VirtualClock(), 0
+        self._memory = SpareMemory(self._clock, self.heap, lambda: self._busy_ns)
 
     def look(self, busy_percent: int = 0) -> list[int]:
         """The next look, after a time of which the process has used a part; what was given back in all."""
-        self._loop.now_ns += LOOK_MS * 1_000_000
+        self._clock.pass_ms(LOOK_MS)
         self._busy_ns += LOOK_MS * 10_000 * busy_percent
         self._memory.look()
         return self.heap.given_back
@@ -115,7 +115,7 @@ def test_little_is_left_where_it_is(looked: Looked) -> None:
 
 
 def test_the_memory_of_another_ones_process_is_left_alone() -> None:
-    assert spare_memory(FakeLoop(), own_process=False) is None
+    assert spare_memory(VirtualClock(), own_process=False) is None
 
 
 # --- a real process --------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def half_a_frame() -> bytes:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heap alone gives memory back")
 @pytest.mark.parametrize(("protocol", "said"), [("SSL", hello), ("PLAINTEXT", half_a_frame)], ids=["TLS", "a frame"])
 def test_memory_of_what_was_half_open_comes_back(tmp_path: Path, protocol: str, said: Callable[[], bytes]) -> None:
-    if spare_memory(FakeLoop(), own_process=True) is None:
+    if spare_memory(VirtualClock(), own_process=True) is None:
         pytest.skip("this C library gives nothing back")
     keys = Authority(tmp_path).pem("broker")
     settings: list[str | Path] = ["--set", "ssl.keystore.type=PEM", "--set", f"ssl.keystore.location={keys}"]

@@ -12,7 +12,7 @@ import pytest
 
 from pybroker import limits
 from pybroker.env import WorkGivenUp
-from pybroker.net.loop_env import ThreadExecutor, loop_env
+from pybroker.net.loop_env import LoopClock, ThreadExecutor, loop_env
 
 ENOUGH_S = 30
 
@@ -27,7 +27,7 @@ class Worker:
     """A thread, what it has done in order, and what its jobs came to."""
 
     def __init__(self) -> None:
-        self.executor = ThreadExecutor("worker", 0, self._call_threadsafe)
+        self.executor = ThreadExecutor("worker", 0, self._call_threadsafe, LoopClock())
         self.steps: list[str] = []
         self.ends: dict[str, Any] = {}
         self.order: list[str] = []

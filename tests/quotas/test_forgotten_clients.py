@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.cluster.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from pybroker.cluster.image import ClusterImage
 from pybroker.config.broker import BrokerConfig
 from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
-from tests.cluster.fakes import ManualLoop, fake_env
 
 WEB, ETL, THIRD = "User:acme.web", "User:acme.etl", "User:other"
 OF_ANY_USER: QuotaEntity = (("user", None),)
@@ -19,16 +19,16 @@ OF_ANY_CLIENT: QuotaEntity = (("client-id", None), ("user", None))
 
 
 @pytest.fixture
-def loop() -> ManualLoop:
-    return ManualLoop()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, loop: ManualLoop) -> Callable[[QuotaEntity], ClientQuotas]:
+def make(monkeypatch: pytest.MonkeyPatch, world: VirtualWorld) -> Callable[[QuotaEntity], ClientQuotas]:
     """Quotas of 1 byte and 1 partition per second, where three clients are remembered."""
 
     def make(entity: QuotaEntity) -> ClientQuotas:
-        quotas = ClientQuotas(fake_env(loop), BrokerConfig({}))
+        quotas = ClientQuotas(world.env, BrokerConfig({}))
         image = ClusterImage(quotas={entity: {PRODUCER_BYTE_RATE: 1.0, CONTROLLER_MUTATION_RATE: 1.0}})
         assert quotas.on_image(image)
         return quotas
@@ -101,14 +101,14 @@ def test_clients_that_are_remembered_have_a_bound_whatever_ids_come(
 
 
 def test_who_was_not_seen_for_an_hour_is_forgotten(
-    make: Callable[[QuotaEntity], ClientQuotas], loop: ManualLoop
+    make: Callable[[QuotaEntity], ClientQuotas], world: VirtualWorld
 ) -> None:
     quotas = make(OF_ANY_CLIENT)
     quotas.share(WEB, "a")
     quotas.share(ETL, "a")
-    loop.advance(limits.QUOTA_CLIENT_IDLE_MS - limits.QUOTA_LOOK_MS)
+    world.advance(limits.QUOTA_CLIENT_IDLE_MS - limits.QUOTA_LOOK_MS)
     quotas.share(WEB, "b")
     for _ in range(2):
-        loop.advance(limits.QUOTA_LOOK_MS)
+        world.advance(limits.QUOTA_LOOK_MS)
     assert [(user, [*clients]) for user, clients in quotas._clients.items()] == [("acme.web", ["b"])]
     assert quotas._client_count == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness.batches import batch
+from harness.virtual_world import VirtualClock, VirtualWorld
 from harness.waiting import wait_until
 
 from pybroker.config.broker import BrokerConfig
@@ -39,10 +40,10 @@ from pybroker_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pybroker_protocol.uuids import ZERO_UUID
 from tests.broker.wire_client import WireClient, fetch_request, produce_request
 from tests.net.conftest import served_side
-from tests.storage.fake_env import FakeWorld
 
 CLIENT, TOPIC = "greedy", "t"
 A_SAMPLE_MS = 1_000  # no rest for the time of requests is longer
+WORK_NS = 30_000  # that the loop is busy with a part of a request
 A_MOMENT_S = 0.05  # in which a request that is not held up is answered
 API_VERSIONS = ApiVersionsRequest(client_software_name="a", client_software_version="1")
 BATCH = batch(b"x" * 10_000)
@@ -61,10 +62,18 @@ def set_quota(wire: WireClient, key: str, value: float | None, **entity: str | N
     assert told.error_code == 0, told.error_message
 
 
+class WorkingClock(VirtualClock):
+    """Between two looks at it, at the beginning and the end of some work, that work takes time."""
+
+    def monotonic_ns(self) -> int:
+        self.pass_ns(WORK_NS)
+        return super().monotonic_ns()
+
+
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+def world(monkeypatch: pytest.MonkeyPatch) -> VirtualWorld:
     """The clock and the timers of quotas, and of nothing else."""
-    world = FakeWorld()
+    world = VirtualWorld(clock=WorkingClock())
 
     def meter(connection: Metered, quotas: ClientQuotas, _: Env) -> Meter:
         return Meter(connection, quotas, world.env)
@@ -78,7 +87,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
 
 
 @pytest.fixture
-def broker(world: FakeWorld) -> Iterator[Broker]:
+def broker(world: VirtualWorld) -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
 
@@ -86,7 +95,7 @@ def broker(world: FakeWorld) -> Iterator[Broker]:
 class Rest:
     """The rest of the greedy client's connection."""
 
-    def __init__(self, broker: Broker, world: FakeWorld, wire: WireClient) -> None:
+    def __init__(self, broker: Broker, world: VirtualWorld, wire: WireClient) -> None:
         self._broker = broker
         self._world = world
         self._wire = wire
@@ -133,7 +142,7 @@ def greedy(broker: Broker, admin: WireClient) -> Iterator[WireClient]:
 
 
 @pytest.fixture
-def rest(broker: Broker, world: FakeWorld, greedy: WireClient) -> Rest:
+def rest(broker: Broker, world: VirtualWorld, greedy: WireClient) -> Rest:
     return Rest(broker, world, greedy)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import InSyncState
@@ -29,7 +31,6 @@ from pybroker_protocol.messages import request_class, response_class
 from pybroker_protocol.schema import Request
 from tests.handled import answer_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage, read_all
 
 LATENCY_MS = 2
@@ -166,7 +167,7 @@ class Broker:
         """It is gone, with what it has not written; its files stay."""
         self.alive = False
         self.replicas.close()
-        others = [timer for timer in self.cluster.world.timers.pending if not timer.cancelled]
+        others = self.cluster.world.timers.pending
         self.storage.kill()
         for timer in others:
             if _owner(timer.callback) not in _of_storage(self.storage):
@@ -197,7 +198,7 @@ class Cluster:
     def __init__(
         self,
         path: Path,
-        world: FakeWorld,
+        world: VirtualWorld,
         *,
         replicas: tuple[int, ...] = (1, 2, 3),
         partitions: int = 1,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from tests.replication.cluster import Cluster
 from tests.replication.moving_cluster import MovingCluster
-from tests.storage.fake_env import FakeWorld
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     made: list[Cluster] = []
 
     def make(**fields: Any) -> Cluster:
-        made.append(Cluster(tmp_path, FakeWorld(), **fields))
+        made.append(Cluster(tmp_path, VirtualWorld(), **fields))
         return made[-1]
 
     yield make
@@ -33,7 +33,7 @@ def make_moving(tmp_path: Path) -> Iterator[Callable[..., MovingCluster]]:
     made: list[MovingCluster] = []
 
     def make(**fields: Any) -> MovingCluster:
-        made.append(MovingCluster(tmp_path, FakeWorld(), **fields))
+        made.append(MovingCluster(tmp_path, VirtualWorld(), **fields))
         return made[-1]
 
     yield make

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
 
 
 def leader_of(
-    world: FakeWorld, storage: Storage, partitions: int, config: BrokerConfig | None = None
+    world: VirtualWorld, storage: Storage, partitions: int, config: BrokerConfig | None = None
 ) -> ReplicaManager:
     """The only broker, which leads the partitions of the topic ``t``."""
     topic = TopicImage("t", TOPIC_ID, (PartitionImage((1,), (1,), 1),) * partitions)

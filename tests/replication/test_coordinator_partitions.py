@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
@@ -15,7 +16,6 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.record_codec import build_batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
 
 TOPIC = GROUP_METADATA_TOPIC
@@ -38,7 +38,7 @@ class Heard:
 class Here:
     """The partitions of a coordinator's topic on broker 1, which leads partition 0 and not partition 1."""
 
-    def __init__(self, world: FakeWorld, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+    def __init__(self, world: VirtualWorld, replicas: ReplicaManager, metadata: MetadataCache) -> None:
         self.world = world
         self.replicas = replicas
         self.metadata = metadata
@@ -66,7 +66,7 @@ def image(leader_epoch: int = 0, topic_id: bytes = TOPIC_ID, epoch: int = 0) -> 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path / "data", world)
     metadata = MetadataCache(image())
     yield Here(world, ReplicaManager(world.env, 1, metadata, storage.manager, BrokerConfig.load()), metadata)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits, storage_limits
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
@@ -17,7 +18,6 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.results import AppendResult
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
 
 VERSION = 13
@@ -30,7 +30,7 @@ WITHOUT_ITS_FOLLOWER = PartitionImage((1, 2), (1,), 1)
 class Leader:
     """This broker, which leads the only partition of a topic that may have replicas elsewhere."""
 
-    def __init__(self, world: FakeWorld, storage: Storage, state: PartitionImage, min_insync_replicas: int) -> None:
+    def __init__(self, world: VirtualWorld, storage: Storage, state: PartitionImage, min_insync_replicas: int) -> None:
         self.world = world
         topic = TopicImage("t", TOPIC_ID, (state,))
         overrides = {(TOPIC, "t"): {MIN_INSYNC_REPLICAS: str(min_insync_replicas)}}
@@ -65,19 +65,19 @@ class Leader:
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def storage(tmp_path: Path, world: FakeWorld) -> Iterator[Storage]:
+def storage(tmp_path: Path, world: VirtualWorld) -> Iterator[Storage]:
     storage = Storage(tmp_path / "data", world)
     yield storage
     storage.close()
 
 
 @pytest.fixture
-def leader(world: FakeWorld, storage: Storage) -> Leader:
+def leader(world: VirtualWorld, storage: Storage) -> Leader:
     return Leader(world, storage, WITH_A_FOLLOWER, min_insync_replicas=2)
 
 
@@ -99,7 +99,7 @@ def follower(leader: Leader) -> Follower:
     return Follower(leader)
 
 
-def test_acks_all_are_answered_at_once_by_the_only_replica(world: FakeWorld, storage: Storage) -> None:
+def test_acks_all_are_answered_at_once_by_the_only_replica(world: VirtualWorld, storage: Storage) -> None:
     leader = Leader(world, storage, ALONE, min_insync_replicas=2)
     result = leader.produce()
     assert result is not None

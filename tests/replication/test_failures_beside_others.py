@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import RequestContext
@@ -31,7 +32,6 @@ from pybroker_protocol.messages.list_offsets import (
 from tests.handled import answer_of
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 COUNT = 3
@@ -39,12 +39,12 @@ MAX_TIMESTAMP_VERSION = 7
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def replicas(tmp_path: Path, world: FakeWorld) -> Iterator[ReplicaManager]:
+def replicas(tmp_path: Path, world: VirtualWorld) -> Iterator[ReplicaManager]:
     """A topic of three partitions with a record in each."""
     storage = Storage(tmp_path / "data", world)
     replicas = leader_of(world, storage, COUNT)
@@ -91,7 +91,7 @@ def wait(replicas: ReplicaManager, fails: Callable[[int], bool]) -> list[Waiting
 
 
 def test_fetch_that_fails_at_an_append_keeps_nobody_else_waiting(
-    replicas: ReplicaManager, world: FakeWorld, caplog: pytest.LogCaptureFixture
+    replicas: ReplicaManager, world: VirtualWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     operations = wait(replicas, fails=lambda index: index == 0)
     for times in (1, 2):
@@ -143,7 +143,7 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
 
 @pytest.mark.parametrize("at_once", [1, COUNT])
 def test_marker_that_fails_is_told_and_keeps_no_other_from_being_written(
-    world: FakeWorld, replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch, at_once: int
+    world: VirtualWorld, replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("pybroker.limits.MARKERS_AT_ONCE", at_once)
     markers = TransactionMarkers(world.env.clock, replicas, lambda *_: None)

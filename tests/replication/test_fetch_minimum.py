@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.replication.fetch import FetchOperation
 from pybroker.replication.fetch_session import FetchPartition
@@ -13,7 +14,6 @@ from pybroker.replication.partition import Partition
 from pybroker.replication.replica_manager import ReplicaManager
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage
 
 OUT_OF_REACH = 1 << 20
@@ -22,12 +22,12 @@ BATCH = batch([b"v" * 100])
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def replicas(tmp_path: Path, world: FakeWorld) -> Iterator[ReplicaManager]:
+def replicas(tmp_path: Path, world: VirtualWorld) -> Iterator[ReplicaManager]:
     """A topic of two partitions."""
     storage = Storage(tmp_path / "data", world)
     yield leader_of(world, storage, 2)
@@ -75,7 +75,7 @@ class Fetch:
         return len(self.asked[0].records) / len(BATCH)
 
 
-def produce(world: FakeWorld, partition: Partition, count: int = 1, data: bytearray = BATCH) -> None:
+def produce(world: VirtualWorld, partition: Partition, count: int = 1, data: bytearray = BATCH) -> None:
     """Append a batch so many times, and let the turn end that looks at waiting fetches."""
     for _ in range(count):
         result = partition.append(memoryview(bytearray(data)), -1, 1_000, 13, lambda result: None)
@@ -90,7 +90,7 @@ def roll_segment(partition: Partition) -> None:
 
 
 def test_fetch_with_too_little_in_the_last_segment_waits(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     produce(world, partition)
     roll_segment(partition)
@@ -103,7 +103,7 @@ def test_fetch_with_too_little_in_the_last_segment_waits(
 
 
 def test_fetch_of_an_earlier_segment_does_not_wait(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     """A read ends with its segment: however long it waited, it would bring no more."""
     produce(world, partition, 2)
@@ -117,7 +117,7 @@ def test_fetch_of_an_earlier_segment_does_not_wait(
 
 
 def test_waiting_fetch_ends_when_its_segment_is_followed_by_another(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     produce(world, partition)
     fetch = Fetch(replicas)
@@ -129,7 +129,7 @@ def test_waiting_fetch_ends_when_its_segment_is_followed_by_another(
 
 
 def test_fetch_at_the_end_of_a_segment_waits_for_its_minimum_in_the_next(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     produce(world, partition)
     roll_segment(partition)
@@ -141,7 +141,7 @@ def test_fetch_at_the_end_of_a_segment_waits_for_its_minimum_in_the_next(
 
 
 def test_committed_reader_is_behind_by_no_segment_that_lies_past_an_open_transaction(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     produce(world, partition)
     Client(partition.log).verify(producer_id=7, producer_epoch=0)
@@ -155,7 +155,7 @@ def test_committed_reader_is_behind_by_no_segment_that_lies_past_an_open_transac
 
 
 def test_minimum_that_whole_batches_do_not_meet_is_met_by_what_lies_in_the_log(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     """Kafka cuts the last batch and has met it; no batch is cut here, and to wait would bring nothing more."""
     produce(world, partition, 3)
@@ -165,7 +165,7 @@ def test_minimum_that_whole_batches_do_not_meet_is_met_by_what_lies_in_the_log(
 
 
 def test_partition_counts_no_more_than_may_be_read_of_it(
-    replicas: ReplicaManager, partition: Partition, world: FakeWorld
+    replicas: ReplicaManager, partition: Partition, world: VirtualWorld
 ) -> None:
     produce(world, partition, 3)
     limit = 2 * len(BATCH) + 10

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.cluster.image import ClusterImage
@@ -18,7 +19,6 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.results import ReadResult
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Storage
 
 COUNT = 10
@@ -26,12 +26,12 @@ WAIT_MS = 60_000
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def replicas(tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaManager]:
+def replicas(tmp_path: Path, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaManager]:
     """A topic of ten partitions, which a fetch reads two in a turn."""
     monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 4)
     monkeypatch.setattr(limits, "FETCH_PARTITIONS_PER_LOOK", 2)
@@ -69,19 +69,11 @@ def produce(replicas: ReplicaManager, index: int) -> None:
     assert result.error_code == 0
 
 
-def one_turn(world: FakeWorld) -> None:
-    """Run what is due now, and nothing that this brings."""
-    due = [timer for timer in world.timers.pending if timer.due_ms <= world.clock.now and not timer.cancelled]
-    for timer in due:
-        world.timers.pending.remove(timer)
-        timer.callback(*timer.args)
-
-
 def waiting(replicas: ReplicaManager) -> int:
     return sum(len(partition.waiting) for partition in replicas._topics.get("t", {}).values())
 
 
-def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: FakeWorld) -> None:
+def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: VirtualWorld) -> None:
     for index in (0, 3, 4, 9):
         produce(replicas, index)
     world.advance(0)
@@ -89,7 +81,7 @@ def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: Fake
     turns = 0
     while not fetch.times_done:
         assert [fetched.partition is not None for fetched in fetch.asked].count(True) <= 2 * (turns + 1)
-        one_turn(world)
+        world.turn()
         turns += 1
     assert turns == COUNT / 2  # the last slice ends in a turn of its own
     assert [index for index, size in enumerate(fetch.sizes()) if size] == [0, 3, 4, 9]
@@ -97,9 +89,9 @@ def test_slices_bring_what_one_read_brings(replicas: ReplicaManager, world: Fake
     assert (fetch.times_done, waiting(replicas)) == (1, 0)
 
 
-def test_append_behind_the_slices_ends_the_fetch_without_a_wait(replicas: ReplicaManager, world: FakeWorld) -> None:
+def test_append_behind_the_slices_ends_the_fetch_without_a_wait(replicas: ReplicaManager, world: VirtualWorld) -> None:
     fetch = Fetch(replicas)
-    one_turn(world)
+    world.turn()
     produce(replicas, 0)
     world.advance(0)
     assert fetch.times_done == 1
@@ -107,9 +99,9 @@ def test_append_behind_the_slices_ends_the_fetch_without_a_wait(replicas: Replic
     assert waiting(replicas) == 0
 
 
-def test_too_small_an_append_behind_the_slices_goes_on_waiting(replicas: ReplicaManager, world: FakeWorld) -> None:
+def test_too_small_an_append_behind_the_slices_goes_on_waiting(replicas: ReplicaManager, world: VirtualWorld) -> None:
     fetch = Fetch(replicas, min_bytes=100)
-    one_turn(world)
+    world.turn()
     produce(replicas, 0)
     world.advance(100)
     assert (fetch.times_done, waiting(replicas)) == (0, COUNT)
@@ -119,7 +111,7 @@ def test_too_small_an_append_behind_the_slices_goes_on_waiting(replicas: Replica
     assert [index for index, size in enumerate(fetch.sizes()) if size] == [0, 7]
 
 
-def test_fetch_that_finds_nothing_waits_to_its_end(replicas: ReplicaManager, world: FakeWorld) -> None:
+def test_fetch_that_finds_nothing_waits_to_its_end(replicas: ReplicaManager, world: VirtualWorld) -> None:
     fetch = Fetch(replicas)
     world.advance(WAIT_MS - 10)
     assert (fetch.times_done, waiting(replicas)) == (0, COUNT)
@@ -127,10 +119,10 @@ def test_fetch_that_finds_nothing_waits_to_its_end(replicas: ReplicaManager, wor
     assert (fetch.times_done, waiting(replicas)) == (1, 0)
 
 
-def test_client_that_goes_away_in_the_middle_leaves_nothing(replicas: ReplicaManager, world: FakeWorld) -> None:
+def test_client_that_goes_away_in_the_middle_leaves_nothing(replicas: ReplicaManager, world: VirtualWorld) -> None:
     produce(replicas, 0)
     fetch = Fetch(replicas)
-    one_turn(world)
+    world.turn()
     assert any(fetch.sizes())
     fetch.operation.abandon()
     world.advance(WAIT_MS + 10)
@@ -140,10 +132,10 @@ def test_client_that_goes_away_in_the_middle_leaves_nothing(replicas: ReplicaMan
 
 
 def test_partition_that_goes_in_the_middle_is_answered_with_its_error(
-    replicas: ReplicaManager, world: FakeWorld
+    replicas: ReplicaManager, world: VirtualWorld
 ) -> None:
     fetch = Fetch(replicas)
-    one_turn(world)
+    world.turn()
     topic = replicas._metadata.image.topics_by_name["t"]
     gone = topic._replace(partitions=(topic.partitions[0]._replace(leader=2), *topic.partitions[1:]))
     replicas._metadata.image = ClusterImage(epoch=1, topics_by_name={"t": gone}, topics_by_id={TOPIC_ID: gone})
@@ -154,7 +146,7 @@ def test_partition_that_goes_in_the_middle_is_answered_with_its_error(
 
 
 @pytest.fixture
-def cold_ends(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def cold_ends(world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data of the first and of the last partition are not in memory: their reads end in a later turn."""
     read = Log.read
 
@@ -173,7 +165,7 @@ def cold_ends(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "read", read_cold)
 
 
-def produce_to_all(replicas: ReplicaManager, world: FakeWorld) -> None:
+def produce_to_all(replicas: ReplicaManager, world: VirtualWorld) -> None:
     for index in range(COUNT):
         produce(replicas, index)
     world.advance(0)
@@ -181,7 +173,7 @@ def produce_to_all(replicas: ReplicaManager, world: FakeWorld) -> None:
 
 @pytest.mark.usefixtures("cold_ends")
 def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
-    replicas: ReplicaManager, world: FakeWorld
+    replicas: ReplicaManager, world: VirtualWorld
 ) -> None:
     produce_to_all(replicas, world)
     fetch = Fetch(replicas)
@@ -192,7 +184,7 @@ def test_cold_reads_that_end_before_the_last_slice_do_not_end_the_fetch(
 
 @pytest.mark.usefixtures("cold_ends")
 def test_cold_read_that_ends_after_the_client_has_gone_brings_nothing(
-    replicas: ReplicaManager, world: FakeWorld
+    replicas: ReplicaManager, world: VirtualWorld
 ) -> None:
     """The partitions are the session's: a later fetch may be under way with them."""
     produce_to_all(replicas, world)

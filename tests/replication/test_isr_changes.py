@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
 from pybroker.replication.isr_changes import IsrChanges
 from pybroker_protocol.errors import ErrorCode
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID
 
 ISR = ((1, 11), (2, 12))
@@ -28,8 +28,8 @@ class Channel:
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def channel() -> Channel:
 
 
 @pytest.fixture
-def changes(world: FakeWorld, channel: Channel) -> IsrChanges:
+def changes(world: VirtualWorld, channel: Channel) -> IsrChanges:
     return IsrChanges(world.env.timers, channel)
 
 
@@ -49,7 +49,7 @@ def ask(changes: IsrChanges, index: int) -> list[tuple[int, InSyncState | None]]
 
 
 def test_what_is_asked_in_one_turn_goes_together_and_what_comes_then_waits(
-    world: FakeWorld, channel: Channel, changes: IsrChanges
+    world: VirtualWorld, channel: Channel, changes: IsrChanges
 ) -> None:
     answers = [ask(changes, index) for index in range(3)]
     world.advance(0)
@@ -65,7 +65,7 @@ def test_what_is_asked_in_one_turn_goes_together_and_what_comes_then_waits(
     assert later == []
 
 
-def test_an_error_of_the_whole_is_everybodys(world: FakeWorld, channel: Channel, changes: IsrChanges) -> None:
+def test_an_error_of_the_whole_is_everybodys(world: VirtualWorld, channel: Channel, changes: IsrChanges) -> None:
     answers = [ask(changes, index) for index in range(2)]
     world.advance(0)
     channel.asked[0][1](InSyncResults([], ErrorCode.NOT_CONTROLLER))
@@ -73,7 +73,7 @@ def test_an_error_of_the_whole_is_everybodys(world: FakeWorld, channel: Channel,
 
 
 def test_who_is_left_out_of_an_answer_is_told_that_it_failed(
-    world: FakeWorld, channel: Channel, changes: IsrChanges
+    world: VirtualWorld, channel: Channel, changes: IsrChanges
 ) -> None:
     answers = [ask(changes, index) for index in range(2)]
     world.advance(0)
@@ -82,7 +82,7 @@ def test_who_is_left_out_of_an_answer_is_told_that_it_failed(
 
 
 def test_a_request_has_a_bound(
-    world: FakeWorld, channel: Channel, changes: IsrChanges, monkeypatch: pytest.MonkeyPatch
+    world: VirtualWorld, channel: Channel, changes: IsrChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_limits, "ISR_CHANGES_AT_ONCE", 2)
     for index in range(3):
@@ -94,7 +94,7 @@ def test_a_request_has_a_bound(
     assert [len(asked) for asked, _ in channel.asked] == [2, 1]
 
 
-def test_nothing_is_asked_after_the_end(world: FakeWorld, channel: Channel, changes: IsrChanges) -> None:
+def test_nothing_is_asked_after_the_end(world: VirtualWorld, channel: Channel, changes: IsrChanges) -> None:
     ask(changes, 0)
     changes.close()
     world.advance(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.config.broker import BrokerConfig
@@ -17,7 +18,6 @@ from pybroker.storage.log import log_loader
 from pybroker_protocol.errors import ErrorCode
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 CHECK_MS = 300_000  # between two looks of retention
@@ -26,12 +26,12 @@ Start = Callable[..., tuple[Storage, ReplicaManager]]
 
 
 @pytest.fixture
-def world() -> FakeWorld:
-    return FakeWorld()
+def world() -> VirtualWorld:
+    return VirtualWorld()
 
 
 @pytest.fixture
-def start(tmp_path: Path, world: FakeWorld) -> Iterator[Start]:
+def start(tmp_path: Path, world: VirtualWorld) -> Iterator[Start]:
     """Starts logs over one directory, and the partitions of a topic; what goes on at the end is killed."""
     started: list[Storage] = []
 
@@ -70,10 +70,10 @@ def test_partition_whose_log_finds_no_descriptor_is_refused_until_it_is_asked_fo
 
 
 def test_partition_that_retention_has_looked_at_shows_its_log_and_is_open_while_it_is_used(
-    start: Start, world: FakeWorld
+    start: Start, world: VirtualWorld
 ) -> None:
     first, _ = start()
-    Client(first.log()).fill(5, timestamp=world.clock.now)
+    Client(first.log()).fill(5, timestamp=world.clock.now_ms())
     first.close()
     storage, replicas = start(log_retention_ms=DAY_MS)
     world.advance(CHECK_MS)
@@ -88,9 +88,9 @@ def test_partition_that_retention_has_looked_at_shows_its_log_and_is_open_while_
     assert partition.upper_bound(read_committed=False) == 5
 
 
-def test_changed_settings_reach_logs_that_nobody_uses(start: Start, world: FakeWorld) -> None:
+def test_changed_settings_reach_logs_that_nobody_uses(start: Start, world: VirtualWorld) -> None:
     first, _ = start()
-    Client(first.log()).fill(5, timestamp=world.clock.now)
+    Client(first.log()).fill(5, timestamp=world.clock.now_ms())
     first.close()
     storage, replicas = start(log_retention_ms=-1)
     world.advance(CHECK_MS)
@@ -105,7 +105,7 @@ def test_changed_settings_reach_logs_that_nobody_uses(start: Start, world: FakeW
 
 
 def test_what_a_killed_process_had_only_written_is_shown_when_it_is_synced_where_every_message_is(
-    start: Start, world: FakeWorld
+    start: Start, world: VirtualWorld
 ) -> None:
     first, replicas = start(log_flush_interval_messages=1)
     partition = replicas.partition("t", 0)
@@ -146,7 +146,7 @@ def test_log_that_could_not_be_opened_by_an_unforeseen_error_is_opened_the_next_
 
 
 def test_no_log_is_opened_for_retention_after_the_stop(
-    start: Start, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    start: Start, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_limits, "PARTITIONS_PER_TURN", 1)
     first, _ = start()

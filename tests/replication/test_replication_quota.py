@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import BROKER, TOPIC
 from pybroker.replication.replication_quota import ReplicationQuota, ReplicationQuotas, SlidingRate
-from tests.storage.fake_env import FakeWorld
 
 LEADER, FOLLOWER = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
@@ -97,7 +97,7 @@ def test_fetches_that_wait_are_never_ahead_of_the_bound_by_more_than_a_second_an
 def quotas(overrides: dict[tuple[int, str], dict[str, str]], broker_id: int = 2) -> ReplicationQuotas:
     broker = SimpleNamespace(
         broker_id=broker_id,
-        env=FakeWorld().env,
+        env=VirtualWorld().env,
         image=ClusterImage(configs=cast(Any, overrides)),
         config=BrokerConfig.load(),
     )
@@ -130,7 +130,7 @@ def test_a_topic_that_says_so_no_more_is_throttled_no_more() -> None:
 
 def test_the_bound_is_the_one_of_now() -> None:
     bounds = [10]
-    quota = ReplicationQuota(FakeWorld().clock, lambda: bounds[-1], 11, 1000)
+    quota = ReplicationQuota(VirtualWorld().clock, lambda: bounds[-1], 11, 1000)
     quota.record(11)
     assert quota.wait_ms() > 0
     bounds.append(11)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.replication.partition import ACKS_ALL
 from pybroker_protocol import codec
@@ -14,7 +15,6 @@ from pybroker_protocol.messages.fetch import FetchRequest
 from tests.replication.cluster import Broker
 from tests.replication.moving_cluster import MovingCluster
 from tests.replication.test_follower_fetch import answer, request_of
-from tests.storage.fake_env import FakeWorld
 
 MakeMoving = Callable[..., MovingCluster]
 BATCH = 100_000
@@ -207,7 +207,7 @@ def test_a_move_goes_on_at_its_rate_after_both_brokers_were_gone(moving: MovingC
 
 def test_a_throttled_move_is_the_same_in_every_run(tmp_path: Path) -> None:
     def run(name: str) -> list[tuple[int, int]]:
-        cluster = MovingCluster(tmp_path / name, FakeWorld(), replicas=(1, 2), **SMALL_FETCHES)
+        cluster = MovingCluster(tmp_path / name, VirtualWorld(), replicas=(1, 2), **SMALL_FETCHES)
         fill(cluster, 20)
         cluster.start(3)
         throttle(cluster)

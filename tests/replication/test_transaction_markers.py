@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.results import TransactionMarker
 from tests.replication.replicas import leader_of
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 COUNT = 7
@@ -23,7 +23,7 @@ PARTITIONS = [("t", index) for index in range(COUNT)]
 class Writer:
     """The markers of seven partitions, of which one is written in a turn."""
 
-    def __init__(self, world: FakeWorld, replicas: ReplicaManager) -> None:
+    def __init__(self, world: VirtualWorld, replicas: ReplicaManager) -> None:
         self.world = world
         self.replicas = replicas
         self.answers: list[dict[tuple[str, int], int]] = []
@@ -36,21 +36,14 @@ class Writer:
         logs = [self.replicas.partition("t", index) for index in range(COUNT)]
         return sum(log.log.log_end_offset for log in logs if log is not None)
 
-    def turn(self) -> None:
-        """Run what is due now, but not what that makes due."""
-        due, self.world.timers.pending = self.world.timers.pending, []
-        for timer in due:
-            if not timer.cancelled:
-                timer.callback(*timer.args)
-
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
     monkeypatch.setattr(limits, "MARKERS_AT_ONCE", 3)
     monkeypatch.setattr(limits, "MARKER_SLICE_MS", 0)
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path / "data", world)
-    world.timers.pending.clear()
+    world.timers.clear()
     yield Writer(world, leader_of(world, storage, COUNT))
     storage.close()
 
@@ -59,7 +52,7 @@ def test_many_markers_are_written_some_in_a_turn_and_answered_together(writer: W
     writer.write()
     written = [writer.written()]
     while not writer.answers:
-        writer.turn()
+        writer.world.turn()
         written.append(writer.written())
     assert written == list(range(COUNT + 1))
     assert writer.answers == [dict.fromkeys(PARTITIONS, 0)]
@@ -70,15 +63,15 @@ def test_markers_of_two_transactions_take_their_turns(writer: Writer) -> None:
     writer.write()
     written = []
     while len(writer.answers) < 2:
-        writer.turn()
+        writer.world.turn()
         written.append(writer.written())
     assert written == list(range(1, 2 * COUNT + 1))
 
 
 def test_nothing_is_written_after_the_end_of_the_broker(writer: Writer) -> None:
     writer.write()
-    writer.turn()
+    writer.world.turn()
     writer.markers.close()
-    writer.turn()
+    writer.world.turn()
     assert writer.written() == 1
     assert writer.answers == []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.transaction_verification import (
@@ -18,7 +19,6 @@ from pybroker.replication.transaction_verification import (
 from pybroker.storage.results import PartitionErrors
 from pybroker.storage.rules.producer_state import ProducerStateManager
 from pybroker_protocol.errors import ErrorCode
-from tests.net.fake_network import FakeLoop
 
 PRODUCER = ProducerOfTransaction("id", 7, 3)
 PLACE = ("t", 0)
@@ -43,12 +43,12 @@ class Leader:
     """A partition's leader that verifies transactions; ``answers`` are what its producers are told."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.world = VirtualWorld(1, has_threads=False)
         self.far = FarCoordinator()
         self.producers = ProducerStateManager(1000)
         self.answers: list[PartitionErrors] = []
         self._partition: Any = SimpleNamespace(topic="t", index=0, log=SimpleNamespace(producers=self.producers))
-        self._verification = TransactionVerification(self.loop.env(), BrokerConfig({}), self.far)
+        self._verification = TransactionVerification(self.world.env, BrokerConfig({}), self.far)
 
     def ask(self, operation: Any = SECOND_PROTOCOL, *, retries: bool = True) -> None:
         self._verification.verify(PRODUCER, [(self._partition, 0)], operation, self.answers.append, retries=retries)
@@ -58,8 +58,8 @@ class Leader:
         self.producers.complete_transaction(PRODUCER.producer_id, PRODUCER.producer_epoch, 0, 5, 0)
 
     def pass_ms(self, ms: int) -> None:
-        self.loop.now_ns += ms * 1_000_000
-        self.loop.run_due()
+        self.world.clock.pass_ms(ms)
+        self.world.turn()
 
     def refusal(self) -> Any:
         """Why the first batch of the transaction is not appended."""

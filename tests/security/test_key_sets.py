@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.security.key_sets import UNKNOWN_KEY_MS, KeySets, KeySource, parse_keys
 from pybroker.security.sasl import NotYet
-from tests.cluster.fakes import ManualLoop, fake_env
 from tests.security.tokens import ec_key, jwk, jwks, rsa_key
 
 SOURCE = KeySource("https://idp.example/keys", 3_600_000, 1_000, 10_000, 5_000, 5_000)
@@ -23,10 +23,10 @@ class Idp:
     def __init__(self, answer: bytes | Exception = b"") -> None:
         self.answer = answer
         self.fetches = 0
-        self.loop = ManualLoop()
-        self.sets = KeySets(fake_env(self.loop), self.fetch)
+        self.world = VirtualWorld()
+        self.sets = KeySets(self.world.env, self.fetch)
         self.set = self.sets.get(SOURCE)
-        self.loop.run()
+        self.world.run()
 
     def fetch(self, source: KeySource) -> bytes:
         assert source is SOURCE
@@ -42,26 +42,26 @@ def test_a_set_is_fetched_once_for_all_who_ask_and_then_regularly() -> None:
     assert idp.fetches == 1
     assert idp.set.find("one", "RS256") is not None
     idp.answer = jwks(TWO)
-    idp.loop.advance(SOURCE.refresh_ms)
+    idp.world.advance(SOURCE.refresh_ms)
     assert idp.fetches == 2
     assert idp.set.find("two", "RS256") is not None
-    idp.loop.advance(UNKNOWN_KEY_MS - 1)
+    idp.world.advance(UNKNOWN_KEY_MS - 1)
     assert idp.set.find("one", "RS256") is None, "a key that was withdrawn"
     idp.sets.close()
-    idp.loop.advance(2 * SOURCE.refresh_ms)
+    idp.world.advance(2 * SOURCE.refresh_ms)
     assert idp.fetches == 2
 
 
 def test_logins_wait_for_the_first_fetch_whatever_it_brings() -> None:
-    loop = ManualLoop()
+    world = VirtualWorld()
     answers: list[Callable[[], bytes]] = [lambda: jwks(ONE)]
-    key_set = KeySets(fake_env(loop), lambda source: answers[0]()).get(SOURCE)
+    key_set = KeySets(world.env, lambda source: answers[0]()).get(SOURCE)
     waits = key_set.find("one", "RS256")
     assert isinstance(waits, NotYet)
     told: list[str] = []
     waits.subscribe(lambda: told.append("stays"))
     waits.subscribe(lambda: told.append("left"))()
-    loop.run()
+    world.run()
     assert told == ["stays"]
     assert not isinstance(key_set.find("one", "RS256"), NotYet)
 
@@ -71,35 +71,35 @@ def test_a_fetch_that_fails_is_tried_again_later_and_later_and_keeps_what_is_the
 ) -> None:
     idp = Idp(jwks(ONE))
     idp.answer = OSError("unreachable")
-    idp.loop.advance(SOURCE.refresh_ms)
+    idp.world.advance(SOURCE.refresh_ms)
     for pause_ms in (1_000, 2_000, 4_000, 8_000, 10_000, 10_000):
         fetches = idp.fetches
-        idp.loop.advance(pause_ms - 1)
+        idp.world.advance(pause_ms - 1)
         assert idp.fetches == fetches
-        idp.loop.advance(1)
+        idp.world.advance(1)
         assert idp.fetches == fetches + 1
     assert idp.set.find("one", "RS256") is not None
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1, "once for all of them"
     idp.answer = jwks(TWO)
-    idp.loop.advance(10_000)
+    idp.world.advance(10_000)
     assert idp.set.find("two", "RS256") is not None
 
 
 def test_a_key_that_is_not_there_is_looked_for_but_not_for_everybody_who_names_one() -> None:
     idp = Idp(jwks(ONE))
-    idp.loop.advance(UNKNOWN_KEY_MS)
+    idp.world.advance(UNKNOWN_KEY_MS)
     idp.answer = jwks(ONE, TWO)
     waits = idp.set.find("two", "RS256")
     assert isinstance(waits, NotYet), "keys are exchanged before the next regular fetch"
     told: list[bool] = []
     waits.subscribe(lambda: told.append(True))
-    idp.loop.run()
+    idp.world.run()
     assert told
     assert not isinstance(idp.set.find("two", "RS256"), NotYet | None)
     for number in range(1_000):
         assert idp.set.find(f"guessed-{number}", "RS256") is None
-    idp.loop.run()
+    idp.world.run()
     assert idp.fetches == 2
 
 
@@ -141,7 +141,7 @@ def test_what_is_no_set_is_a_failed_fetch(data: bytes) -> None:
     assert idp.set.keys == []
     assert idp.set.find("one", "RS256") is None
     idp.answer = jwks(ONE)
-    idp.loop.advance(SOURCE.retry_backoff_ms)
+    idp.world.advance(SOURCE.retry_backoff_ms)
     assert idp.set.find("one", "RS256") is not None
 
 

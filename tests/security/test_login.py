@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from harness.virtual_world import VirtualClock
 
 from pybroker.security.login import Login, LoginFailed, Started
 from pybroker.security.plain import PlainServer
 
 TOKEN = b"\0alice\0secret"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 TOKEN_BYTES_MAX = 100
@@ -36,7 +26,7 @@ class Mechanisms:
         return Started(PlainServer({"alice": "secret"}), self._max_session_ms)
 
 
-def logged_in(clock: Clock, max_session_ms: int = 60_000) -> Login:
+def logged_in(clock: VirtualClock, max_session_ms: int = 60_000) -> Login:
     mechanisms = Mechanisms(max_session_ms)
     login = Login(lambda: mechanisms, clock, TOKEN_BYTES_MAX)
     log_in(login)
@@ -51,30 +41,30 @@ def log_in(login: Login) -> None:
 
 
 def test_to_ask_whether_a_login_may_begin_is_not_to_begin_it() -> None:
-    login = logged_in(Clock())
+    login = logged_in(VirtualClock())
     assert [login.may_begin() for _ in range(3)] == [True] * 3
     log_in(login)
 
 
 def test_a_session_without_an_end_is_not_renewed() -> None:
-    assert not logged_in(Clock(), max_session_ms=0).may_begin()
+    assert not logged_in(VirtualClock(), max_session_ms=0).may_begin()
 
 
 def test_a_login_anew_begins_at_most_once_a_second() -> None:
-    clock = Clock()
+    clock = VirtualClock()
     login = logged_in(clock)
     log_in(login)
     assert not login.may_begin()
-    clock.ms += 999
+    clock.pass_ms(999)
     assert not login.may_begin()
-    clock.ms += 1
+    clock.pass_ms(1)
     log_in(login)
 
 
 def test_a_long_token_fails_in_a_login_anew_as_in_the_first() -> None:
     mechanisms = Mechanisms()
-    fresh = Login(lambda: mechanisms, Clock(), TOKEN_BYTES_MAX)
-    for login in (fresh, logged_in(Clock())):
+    fresh = Login(lambda: mechanisms, VirtualClock(), TOKEN_BYTES_MAX)
+    for login in (fresh, logged_in(VirtualClock())):
         login.begin("PLAIN", 1)
         with pytest.raises(LoginFailed, match="invalid credentials"):
             login.go_on(TOKEN + b"x" * TOKEN_BYTES_MAX)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.config.broker import BrokerConfig
@@ -14,7 +15,6 @@ from pybroker.config.loggers import AUDIT_LOGGER
 from pybroker.config.schema import ConfigError
 from pybroker.security.acls import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER, AuthorizerSettings, StandardAuthorizer
-from tests.storage.fake_env import FakeWorld
 
 ANNA_READS = Acl(Resource.TOPIC, "t", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, Permission.ALLOW)
 READ, TOPIC = AclOperation.READ, Resource.TOPIC
@@ -36,7 +36,7 @@ def settings_of(users: str = "", default: str = "", name: str = STANDARD_AUTHORI
 
 
 def authorizer_of(*acls: Acl, users: str = "", default: str = "") -> StandardAuthorizer:
-    authorizer = StandardAuthorizer(settings_of(users, default), FakeWorld().timers)
+    authorizer = StandardAuthorizer(settings_of(users, default), VirtualWorld().timers)
     by_id = {acl.acl_id(): acl for acl in acls}
     authorizer.on_acls(by_id, list(by_id))
     return authorizer

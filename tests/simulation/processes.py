@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from harness.virtual_world import Done, VirtualExecutor
+
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
-from pybroker.net import gate as gate_module
-from pybroker.net import long_requests as long_requests_module
-from pybroker.net import turns as turns_module
 from pybroker.net.jobs import Job
 from pybroker.security.scram import ScramMechanism
 from pybroker.server import BrokerServer
@@ -34,10 +32,8 @@ from tests.simulation.scheduler import Event, Life, ProcessDied, Scheduler
 if TYPE_CHECKING:
     from pathlib import Path
 
-Done = Callable[[Any, BaseException | None], None]
 JOB_US = (20, 4_000)
 SLOW_JOB_US = (100_000, 3_000_000)
-PORTION_ENDS_NS = 0  # at the first place to stop at
 PORT = 9092
 
 
@@ -55,55 +51,42 @@ class SimulatedTimers:
         return self._scheduler.soon(self._life, callback, *args)
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(VirtualExecutor):
     """A worker thread: its job runs at one moment, its completion reaches the loop at a later one."""
 
     def __init__(self, process: Process, name: str, life: Life) -> None:
+        super().__init__(name, process.scheduler)
         self._process = process
-        self._scheduler = process.scheduler
         self._life = life
-        self._name = name
-        self._jobs: deque[Job] = deque()
-        self._finished: deque[Job] = deque()
-        self._closed = False
 
     def submit(self, work: Callable[[], Any], done: Done) -> Job:
-        assert not self._closed, f"executor {self._name} is closed"
-        job = Job(work, done)
-        self._jobs.append(job)
-        if len(self._jobs) == 1:
+        job = super().submit(work, done)
+        if len(self.jobs) == 1:
             self._begin()
         return job
 
+    def work(self) -> None:
+        super().work()
+        died = self.finished[-1].error if self.finished else None
+        if isinstance(died, ProcessDied):
+            self.finished.pop()
+            raise died
+
     def close(self) -> None:
-        self._closed = True
-        while self._jobs:
-            self._run_one()
-        self._deliver_all()
+        self.closed = True
+        while self.jobs:
+            self.work()
+        self.deliver()
 
     def _begin(self) -> None:
-        self._scheduler.after(self._process.job_us(), self._life, self._work)
+        self._process.scheduler.after(self._process.job_us(), self._life, self._work)
 
     def _work(self) -> None:
-        if self._jobs:
-            self._run_one()
-            self._scheduler.after(self._process.random.randrange(500), self._life, self._deliver_all)
-        if self._jobs:
+        if self.jobs:
+            self.work()
+            self._process.scheduler.after(self._process.random.randrange(500), self._life, self.deliver)
+        if self.jobs:
             self._begin()
-
-    def _run_one(self) -> None:
-        """A portion of the first job, which goes behind the others if there is more of it."""
-        job = self._jobs.popleft()
-        if not job.go_on(PORTION_ENDS_NS, self._closed):
-            self._jobs.append(job)
-        elif isinstance(job.error, ProcessDied):
-            raise job.error
-        else:
-            self._finished.append(job)
-
-    def _deliver_all(self) -> None:
-        while self._finished:
-            self._finished.popleft().complete()
 
 
 class ProcessClock:
@@ -118,6 +101,9 @@ class ProcessClock:
 
     def monotonic_ms(self) -> int:
         return self._scheduler.now_us // 1000 + self._process.monotonic_origin_ms
+
+    def monotonic_ns(self) -> int:
+        return self._scheduler.now_us * 1000 + self._process.monotonic_origin_ms * 1_000_000
 
 
 class World:
@@ -155,8 +141,6 @@ class World:
                 stack.enter_context(disk.installed(self._disk_in_use))
                 stack.enter_context(patch.object(server_module, "loop_env", self._env))
                 stack.enter_context(patch.object(ScramMechanism, "salted", _salted_quickly))
-                for module in (turns_module, long_requests_module, gate_module):
-                    stack.enter_context(patch.object(module, "monotonic_ns", self.scheduler.monotonic_ns))
                 stack.callback(self._end)
                 yield
         finally:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 
@@ -20,13 +20,13 @@ def pages_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world() -> FakeWorld:
+def world() -> VirtualWorld:
     """Clock, timers and executors under the test's control."""
-    return FakeWorld()
+    return VirtualWorld()
 
 
 @pytest.fixture
-def make_storage(tmp_path: Path, world: FakeWorld) -> Iterator[Callable[..., Storage]]:
+def make_storage(tmp_path: Path, world: VirtualWorld) -> Iterator[Callable[..., Storage]]:
     """Makes storages over one data directory; what is not closed is killed at the end."""
     made: list[Storage] = []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypedDict
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
 from pybroker.storage.log.log import Log
@@ -13,7 +15,6 @@ from pybroker.storage.manager.log_dir_description import LogDirDescription
 from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import AppendResult, ReadResult, TopicPartition
 from tests.storage.batches import batch, end_marker, parse
-from tests.storage.fake_env import FakeWorld
 
 TOPIC_ID = b"0123456789abcdef"
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
@@ -37,7 +38,7 @@ def small_config(**attributes: Any) -> LogConfig:
 class Storage:
     """One life of a log manager."""
 
-    def __init__(self, path: Path, world: FakeWorld, dirs: int = 1, **settings: Any) -> None:
+    def __init__(self, path: Path, world: VirtualWorld, dirs: int = 1, **settings: Any) -> None:
         self.world = world
         self.path = path if dirs == 1 else path.with_name(path.name + "0")
         paths = [path] if dirs == 1 else [path.with_name(f"{path.name}{i}") for i in range(dirs)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.storage.log.append_queue import OnComplete
 from pybroker.storage.results import AppendResult
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -22,7 +23,7 @@ def numbered(sequence: int, size: int = 10) -> bytearray:
 
 
 def test_small_batch_behind_a_large_one_that_waits_to_roll_is_in_sequence(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     client = Client(log)
@@ -35,7 +36,7 @@ def test_small_batch_behind_a_large_one_that_waits_to_roll_is_in_sequence(
 
 
 def test_batch_behind_one_that_is_being_recompressed_is_in_sequence(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES, compression_type="gzip")
     client = Client(log)
@@ -46,7 +47,7 @@ def test_batch_behind_one_that_is_being_recompressed_is_in_sequence(
     assert [result.error_code for result in client.later] == [0, 0]
 
 
-def test_what_a_reply_sets_off_does_not_pass_those_that_wait(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_what_a_reply_sets_off_does_not_pass_those_that_wait(make_storage: MakeStorage, world: VirtualWorld) -> None:
     log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES)
     results: list[AppendResult] = []
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from pybroker.storage.files import os_file
 from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.log import Log
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read_all
 
 TRANSACTIONAL = 16
@@ -71,8 +71,8 @@ def files(log: Log) -> dict[str, bytes]:
 def test_runs_leave_the_log_that_single_appends_leave(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], run: int
 ) -> None:
-    one_by_one = Storage(tmp_path_factory.mktemp("single"), FakeWorld())
-    in_runs = Storage(tmp_path_factory.mktemp("runs"), FakeWorld())
+    one_by_one = Storage(tmp_path_factory.mktemp("single"), VirtualWorld())
+    in_runs = Storage(tmp_path_factory.mktemp("runs"), VirtualWorld())
     try:
         assert outcomes(in_runs.log(), batches, run) == outcomes(one_by_one.log(), batches, 0)
         assert state(in_runs.log()) == state(one_by_one.log())
@@ -189,7 +189,7 @@ def test_run_ends_before_what_a_thread_has_to_look_into(storage: Storage, values
     assert append_run(log, views(batch(), batch(values)), 0, LATEST_PRODUCE) == [1]
 
 
-def test_nothing_is_taken_that_a_sync_must_precede(make_storage: Callable[..., Storage], world: FakeWorld) -> None:
+def test_nothing_is_taken_that_a_sync_must_precede(make_storage: Callable[..., Storage], world: VirtualWorld) -> None:
     log = make_storage(pybroker_fsync_before_ack=True).log()
     assert Client(log).send() is None
     world.run()

@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualExecutor, VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.results import INVALID_RECORD, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -50,7 +50,7 @@ def throw_into(storage: Storage, logs: int, settings: dict[str, Any]) -> list[Cl
     return clients
 
 
-def take_turn(world: FakeWorld) -> None:
+def take_turn(world: VirtualWorld) -> None:
     """Each writer thread has one portion, or does one job, and the loop hears of it."""
     for executor in writers(world):
         if executor.jobs:
@@ -58,14 +58,14 @@ def take_turn(world: FakeWorld) -> None:
         executor.deliver()
 
 
-def writers(world: FakeWorld) -> list[FakeExecutor]:
+def writers(world: VirtualWorld) -> list[VirtualExecutor]:
     return [executor for name, executor in world.executors.items() if "-writer-" in name]
 
 
 @looked_into
 @pytest.mark.parametrize("logs", [1, 20])
 def test_append_waits_for_a_portion_of_few_batches_however_many_are_looked_at(
-    storage: Storage, world: FakeWorld, settings: dict[str, Any], logs: int
+    storage: Storage, world: VirtualWorld, settings: dict[str, Any], logs: int
 ) -> None:
     bombed = throw_into(storage, logs, settings)
     take_turn(world)
@@ -81,7 +81,7 @@ def test_append_waits_for_a_portion_of_few_batches_however_many_are_looked_at(
 
 @looked_into
 def test_what_is_quickly_looked_at_does_not_wait_for_all_of_what_takes_long(
-    storage: Storage, world: FakeWorld, settings: dict[str, Any]
+    storage: Storage, world: VirtualWorld, settings: dict[str, Any]
 ) -> None:
     bombed = throw_into(storage, 10, settings)
     ordinary = client(storage, 50, **settings)
@@ -97,7 +97,7 @@ def test_what_is_quickly_looked_at_does_not_wait_for_all_of_what_takes_long(
 
 @looked_into
 def test_what_is_behind_in_the_same_log_keeps_its_place(
-    storage: Storage, world: FakeWorld, settings: dict[str, Any]
+    storage: Storage, world: VirtualWorld, settings: dict[str, Any]
 ) -> None:
     [bombed] = throw_into(storage, 1, settings)
     for size in (200_000, 10):
@@ -112,7 +112,7 @@ def test_what_is_behind_in_the_same_log_keeps_its_place(
 
 @looked_into
 def test_stop_does_not_wait_for_it_and_nothing_is_acknowledged(
-    make_storage: MakeStorage, world: FakeWorld, settings: dict[str, Any]
+    make_storage: MakeStorage, world: VirtualWorld, settings: dict[str, Any]
 ) -> None:
     storage = make_storage()
     bombed = throw_into(storage, 10, settings)
@@ -127,7 +127,7 @@ def test_stop_does_not_wait_for_it_and_nothing_is_acknowledged(
 
 @looked_into
 def test_it_is_given_up_where_the_log_takes_nothing_more(
-    storage: Storage, world: FakeWorld, settings: dict[str, Any]
+    storage: Storage, world: VirtualWorld, settings: dict[str, Any]
 ) -> None:
     [bombed] = throw_into(storage, 1, settings)
     take_turn(world)
@@ -141,7 +141,7 @@ def test_it_is_given_up_where_the_log_takes_nothing_more(
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec != Compression.NONE])
 @pytest.mark.parametrize("target", ["producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_memory_does_not_go_by_what_a_batch_is_decompressed(
-    storage: Storage, world: FakeWorld, codec: Compression, target: str
+    storage: Storage, world: VirtualWorld, codec: Compression, target: str
 ) -> None:
     value = bytes(60_000)
     data = build_batch([(b"k", value)] * 200, timestamp_ms=TIME_MS, compression=codec)
@@ -163,7 +163,7 @@ def test_memory_does_not_go_by_what_a_batch_is_decompressed(
     assert largest < 2 * log.config.max_message_bytes + (1 << 20)
 
 
-def test_records_at_fault_are_counted_and_the_first_of_them_named(storage: Storage, world: FakeWorld) -> None:
+def test_records_at_fault_are_counted_and_the_first_of_them_named(storage: Storage, world: VirtualWorld) -> None:
     sender = client(storage, 0, cleanup_policy=frozenset({"compact"}))
     assert sender.send(bytearray(bomb_of(30_000, key=None))) is None
     world.run()

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.storage.results import StorageError
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all
 
 
@@ -18,7 +18,7 @@ from tests.storage.logs import Client, Storage, read_all
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with several segments, producers and an aborted transaction."""
     path = tmp_path_factory.mktemp("template") / "data"
-    storage = Storage(path, FakeWorld())
+    storage = Storage(path, VirtualWorld())
     log = storage.log()
     client = Client(log)
     for sequence in range(30):
@@ -58,7 +58,7 @@ def test_any_damage_leaves_a_sound_log_or_an_error(
         elif content:
             content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         file.write_bytes(content)
-    world = FakeWorld()
+    world = VirtualWorld()
     try:
         storage = Storage(path, world)
     except StorageError:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.partition_places import PartitionPlaces
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -21,7 +21,9 @@ LARGE = [bytes(200_000)]  # goes to the writer thread
 ANOTHER_ID = b"fedcba9876543210"
 
 
-def test_sync_that_comes_due_after_the_deletion_leaves_the_directory_online(storage: Storage, world: FakeWorld) -> None:
+def test_sync_that_comes_due_after_the_deletion_leaves_the_directory_online(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = storage.log()
     Client(log).fill(50)
     storage.manager.delete("t", TOPIC_ID, 10)
@@ -33,7 +35,7 @@ def test_sync_that_comes_due_after_the_deletion_leaves_the_directory_online(stor
     assert storage.all_failed == 0
 
 
-def test_deleted_log_writes_nothing_into_its_successor(storage: Storage, world: FakeWorld) -> None:
+def test_deleted_log_writes_nothing_into_its_successor(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=1 << 20)
     Client(log).fill(50)
     storage.manager.delete("t", TOPIC_ID, 10)
@@ -49,7 +51,7 @@ def test_deleted_log_writes_nothing_into_its_successor(storage: Storage, world: 
 
 @pytest.mark.parametrize("values", [[b"small"], LARGE], ids=["inline", "in the writer thread"])
 def test_append_that_waits_for_its_sync_is_refused_when_the_topic_goes(
-    make_storage: MakeStorage, world: FakeWorld, values: list[bytes]
+    make_storage: MakeStorage, world: VirtualWorld, values: list[bytes]
 ) -> None:
     storage = make_storage(pybroker_fsync_before_ack="true")
     client = Client(storage.log(internal_segment_bytes=1 << 20))
@@ -65,7 +67,7 @@ PARTITIONS = 20
 
 
 @pytest.fixture
-def half_deleted(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Storage:
+def half_deleted(storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """A topic of many partitions is deleted, and renaming is so slow that some of them are still there."""
     for index in range(PARTITIONS):
         Client(storage.log(partition=index)).fill(1)
@@ -73,7 +75,7 @@ def half_deleted(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyP
 
     def slow_rename(source: Path, target: Path) -> None:
         if source.parent == storage.path:
-            world.clock.now += 1
+            world.clock.pass_ms(1)
         plain_rename(source, target)
 
     monkeypatch.setattr(os_file, "rename", slow_rename)
@@ -86,7 +88,7 @@ def left_of(storage: Storage) -> list[Path]:
     return [path for path in storage.path.glob("t-*") if not path.name.endswith("-delete")]
 
 
-def test_partitions_of_a_deleted_topic_are_put_aside_in_slices(half_deleted: Storage, world: FakeWorld) -> None:
+def test_partitions_of_a_deleted_topic_are_put_aside_in_slices(half_deleted: Storage, world: VirtualWorld) -> None:
     turns = 0
     while left_of(half_deleted):
         before = len(left_of(half_deleted))
@@ -105,7 +107,7 @@ def test_a_clean_stop_puts_the_rest_aside(half_deleted: Storage, make_storage: M
 
 
 def test_a_topic_made_anew_before_all_of_the_old_one_is_put_aside_keeps_its_own(
-    half_deleted: Storage, world: FakeWorld
+    half_deleted: Storage, world: VirtualWorld
 ) -> None:
     successor = half_deleted.log(partition=PARTITIONS - 1, topic_id=ANOTHER_ID)
     Client(successor).fill(7)
@@ -115,7 +117,7 @@ def test_a_topic_made_anew_before_all_of_the_old_one_is_put_aside_keeps_its_own(
 
 
 def test_a_replica_that_comes_back_before_it_is_put_aside_begins_anew_and_stays(
-    half_deleted: Storage, world: FakeWorld
+    half_deleted: Storage, world: VirtualWorld
 ) -> None:
     successor = half_deleted.log(partition=PARTITIONS - 1)
     Client(successor).fill(7)

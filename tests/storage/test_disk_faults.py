@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
@@ -16,7 +17,6 @@ from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log import log_loader
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.batches import batch, end_marker
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, read_now, small_config
 
 
@@ -112,7 +112,7 @@ def test_a_log_whose_first_files_found_no_room_begins_where_its_leader_says(
 
 
 def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(
-    storage: Storage, world: FakeWorld, disk: Disk, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told() -> list[str]:
         """What was said of this directory: what earlier tests left to the collector may speak meanwhile."""
@@ -134,7 +134,7 @@ def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(
 
 
 def test_there_is_no_room_again_before_the_disk_has_any_also_without_writes(
-    storage: Storage, world: FakeWorld, disk: Disk, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.room = 0
     assert Client(storage.log()).send_now().error_code == KAFKA_STORAGE_ERROR
@@ -147,7 +147,7 @@ def test_there_is_no_room_again_before_the_disk_has_any_also_without_writes(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_a_log_dir_says_once_that_it_has_no_room_and_once_that_it_has(
-    storage: Storage, world: FakeWorld, disk: Disk, code: int
+    storage: Storage, world: VirtualWorld, disk: Disk, code: int
 ) -> None:
     told: list[frozenset[bytes]] = []
     storage.manager.on_room_changed = told.append
@@ -164,9 +164,9 @@ def test_a_log_dir_says_once_that_it_has_no_room_and_once_that_it_has(
     assert told == [frozenset({directory_id}), frozenset()] * lacks_room
 
 
-def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world: VirtualWorld, disk: Disk) -> None:
     told: list[int] = []
-    storage.manager.on_room_changed = lambda _full: told.append(world.clock.now)
+    storage.manager.on_room_changed = lambda _full: told.append(world.clock.now_ms())
     client = Client(storage.log())
     for _ in range(10):
         disk.room = 0
@@ -197,7 +197,7 @@ def test_failed_append_gives_its_sequence_number_back(storage: Storage, disk: Di
 
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_second_batch_of_a_new_producer_does_not_pass_the_first_that_found_no_room(
-    storage: Storage, world: FakeWorld, disk: Disk, size: int
+    storage: Storage, world: VirtualWorld, disk: Disk, size: int
 ) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
@@ -229,7 +229,7 @@ def test_producer_that_gives_its_first_batch_up_begins_again_in_a_new_epoch(stor
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_appends_behind_a_failed_large_one_fail_and_nothing_is_lost(
-    storage: Storage, world: FakeWorld, disk: Disk, failing: int
+    storage: Storage, world: VirtualWorld, disk: Disk, failing: int
 ) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log, leader_epoch=1)
@@ -294,7 +294,7 @@ def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Stor
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])
 def test_failed_sync_takes_the_directory_offline_and_is_not_tried_again(
-    storage: Storage, world: FakeWorld, disk: Disk, code: int
+    storage: Storage, world: VirtualWorld, disk: Disk, code: int
 ) -> None:
     """Also for want of room: the pages that found none are dropped, and a second sync would say that all is well."""
     log = storage.log(flush_messages=2)
@@ -313,7 +313,7 @@ def test_failed_sync_takes_the_directory_offline_and_is_not_tried_again(
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_failed_sync_of_a_name_takes_the_directory_offline(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, code: int
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def fsync(fd: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -327,7 +327,7 @@ def test_failed_sync_of_a_name_takes_the_directory_offline(
 
 
 def test_sync_that_cannot_open_a_file_fails_what_waits_for_it_and_the_next_one_covers_all(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     lacking = True
@@ -368,7 +368,7 @@ def no_descriptors() -> Iterator[None]:
 
 
 def test_log_that_finds_no_descriptor_refuses_and_is_opened_when_it_is_asked_for_again(
-    storage: Storage, world: FakeWorld
+    storage: Storage, world: VirtualWorld
 ) -> None:
     log = storage.log()
     client = Client(log)
@@ -415,7 +415,7 @@ def test_partition_whose_owner_cannot_be_read_for_want_of_a_descriptor_is_refuse
 
 
 def test_acknowledgement_waits_for_the_sync_and_shares_it(
-    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+    make_storage: Callable[..., Storage], world: VirtualWorld, disk: Disk
 ) -> None:
     storage = make_storage(pybroker_fsync_before_ack=True)
     log = storage.log()
@@ -434,7 +434,9 @@ def test_acknowledgement_waits_for_the_sync_and_shares_it(
     assert (disk.syncs, log.recovery_point) == (2, 8)
 
 
-def test_flush_messages_syncs_before_every_nth_acknowledgement(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+def test_flush_messages_syncs_before_every_nth_acknowledgement(
+    storage: Storage, world: VirtualWorld, disk: Disk
+) -> None:
     log = storage.log(flush_messages=3)
     client = Client(log)
     answered = [client.send() is not None for _ in range(3)]
@@ -444,7 +446,7 @@ def test_flush_messages_syncs_before_every_nth_acknowledgement(storage: Storage,
     assert [client.send() is not None for _ in range(3)] == [True, True, False]
 
 
-def test_flush_ms_syncs_in_the_background(storage: Storage, world: FakeWorld, disk: Disk) -> None:
+def test_flush_ms_syncs_in_the_background(storage: Storage, world: VirtualWorld, disk: Disk) -> None:
     log = storage.log(flush_ms=5000)
     Client(log).fill(1)
     world.advance(4000)
@@ -453,7 +455,9 @@ def test_flush_ms_syncs_in_the_background(storage: Storage, world: FakeWorld, di
     assert (disk.syncs, log.recovery_point) == (1, 1)
 
 
-def test_large_writes_wait_for_the_sync_too(make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk) -> None:
+def test_large_writes_wait_for_the_sync_too(
+    make_storage: Callable[..., Storage], world: VirtualWorld, disk: Disk
+) -> None:
     storage = make_storage(pybroker_fsync_before_ack=True)
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     client.send(values=[bytes(200_000)])
@@ -464,7 +468,7 @@ def test_large_writes_wait_for_the_sync_too(make_storage: Callable[..., Storage]
 
 
 def test_no_sync_at_all_where_it_is_switched_off(
-    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+    make_storage: Callable[..., Storage], world: VirtualWorld, disk: Disk
 ) -> None:
     storage = make_storage(pybroker_fsync_enable=False)
     log = storage.log(flush_messages=1)
@@ -493,7 +497,7 @@ def test_a_real_limit_on_file_size_behaves_like_a_full_disk(storage: Storage, mo
 
 
 def test_stop_completes_what_is_in_flight_and_refuses_what_waits(
-    make_storage: Callable[..., Storage], world: FakeWorld, disk: Disk
+    make_storage: Callable[..., Storage], world: VirtualWorld, disk: Disk
 ) -> None:
     storage = make_storage(pybroker_fsync_before_ack=True)
     log = storage.log(internal_segment_bytes=500_000)

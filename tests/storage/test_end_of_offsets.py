@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import START_MS, VirtualWorld
 
 from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, OFFSET_OUT_OF_RANGE, RECORD_LIST_TOO_LARGE, AppendResult
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read_all, read_now
 
 INT64_END = 1 << 63
@@ -28,7 +28,7 @@ def ending(storage: Storage, base_offset: int = BEGIN, **settings: Any) -> Log:
     return log
 
 
-def send(world: FakeWorld, client: Client, **fields: Any) -> AppendResult:
+def send(world: VirtualWorld, client: Client, **fields: Any) -> AppendResult:
     """Append a batch; that of the last offset is synced first, as ``flush.messages`` are full with it."""
     result = client.send(**fields)
     if result is None:
@@ -43,7 +43,7 @@ def codes(*results: AppendResult) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_batch_that_would_pass_the_last_offset_is_refused_and_one_that_fits_is_taken(
-    storage: Storage, world: FakeWorld, size: int
+    storage: Storage, world: VirtualWorld, size: int
 ) -> None:
     client = Client(ending(storage, internal_segment_bytes=1 << 24))
     results = [send(world, client, values=[bytes(size)] * count) for count in (3, 2, 1)]
@@ -52,7 +52,7 @@ def test_batch_that_would_pass_the_last_offset_is_refused_and_one_that_fits_is_t
     assert client.log.log_end_offset == INT64_END - 1
 
 
-def test_run_takes_what_fits_and_leaves_the_rest(storage: Storage, world: FakeWorld) -> None:
+def test_run_takes_what_fits_and_leaves_the_rest(storage: Storage, world: VirtualWorld) -> None:
     log = ending(storage)
     batches = [memoryview(batch([b"v"] * count)) for count in (1, 2)]
     assert append_run(log, batches, 0, LATEST_PRODUCE) == [BEGIN + 1]
@@ -61,7 +61,7 @@ def test_run_takes_what_fits_and_leaves_the_rest(storage: Storage, world: FakeWo
     ]
 
 
-def test_refused_batch_is_not_taken_for_appended_by_its_producer(storage: Storage, world: FakeWorld) -> None:
+def test_refused_batch_is_not_taken_for_appended_by_its_producer(storage: Storage, world: VirtualWorld) -> None:
     client = Client(ending(storage))
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_refused_batch_is_not_taken_for_appended_by_its_producer(storage: Storag
         assert send(world, client, values=[b"v"], sequence=2, **fields).error_code == RECORD_LIST_TOO_LARGE
 
 
-def test_marker_and_the_brokers_own_batches_are_refused_there_too(storage: Storage, world: FakeWorld) -> None:
+def test_marker_and_the_brokers_own_batches_are_refused_there_too(storage: Storage, world: VirtualWorld) -> None:
     client = Client(ending(storage))
     begun = send(world, client, attributes=0x10, producer_id=7, producer_epoch=0, sequence=0, values=[b"v"] * 2)
     assert begun.error_code == NONE
@@ -91,7 +91,7 @@ def test_follower_takes_no_batch_past_the_last_offset(storage: Storage, count: i
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_full_log_is_opened_and_read_as_before(tmp_path: Path, world: FakeWorld, is_clean: bool) -> None:
+def test_full_log_is_opened_and_read_as_before(tmp_path: Path, world: VirtualWorld, is_clean: bool) -> None:
     storage = Storage(tmp_path, world)
     log = ending(storage)
     assert send(world, Client(log), values=[b"v"] * 2).error_code == NONE
@@ -109,12 +109,12 @@ def test_full_log_is_opened_and_read_as_before(tmp_path: Path, world: FakeWorld,
         storage.kill()
 
 
-def test_full_log_expires_as_any_other(storage: Storage, world: FakeWorld) -> None:
+def test_full_log_expires_as_any_other(storage: Storage, world: VirtualWorld) -> None:
     log = ending(storage, retention_ms=1_000, segment_ms=1_000)
     send(world, Client(log), values=[b"v"] * 2)
     log.update_high_watermark(INT64_END - 1)
     log.increment_log_start_offset(BEGIN)
-    world.clock.now += 10_000
+    world.clock.pass_ms(10_000)
     log.apply_retention()
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (INT64_END - 1, INT64_END - 1, 1)
     assert codes(Client(log).send_now()) == [(RECORD_LIST_TOO_LARGE, -1)]
@@ -122,7 +122,7 @@ def test_full_log_expires_as_any_other(storage: Storage, world: FakeWorld) -> No
 
 def test_offset_of_a_time_is_found_at_the_end_of_all_offsets(storage: Storage) -> None:
     log = ending(storage)
-    client, now = Client(log), FakeWorld().clock.now
+    client, now = Client(log), START_MS
     client.send_now(timestamp=now + 5)
     found = log.offset_for_timestamp(now + 1)
     assert getattr(found, "offset", None) == BEGIN + 1
@@ -130,7 +130,9 @@ def test_offset_of_a_time_is_found_at_the_end_of_all_offsets(storage: Storage) -
     assert getattr(log.offset_of_max_timestamp(), "offset", None) == BEGIN + 1
 
 
-def test_follower_of_a_compacted_log_takes_a_first_batch_far_past_its_start(tmp_path: Path, world: FakeWorld) -> None:
+def test_follower_of_a_compacted_log_takes_a_first_batch_far_past_its_start(
+    tmp_path: Path, world: VirtualWorld
+) -> None:
     storage = Storage(tmp_path, world)
     far = 3 << 31
     log = ending(storage, far)

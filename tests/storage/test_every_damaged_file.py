@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.results import StorageError
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 from tests.storage.whole_logs import DAMAGES, DELETED_BELOW, answers, fill
 
@@ -27,7 +27,7 @@ ABORTED_SHOWN = "cannot know that transactions were aborted, as Kafka cannot"
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A data directory, and what its log answered."""
     path = tmp_path_factory.mktemp("left") / "data"
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(path, world)
     log = fill(storage)
     expected = answers(log)
@@ -92,7 +92,7 @@ def test_damaged_file_heals_or_is_refused(
 
 def what_becomes(path: Path, outcome: str, expected: dict[str, Any]) -> object:
     """None if it is the outcome that was to be; else what it was instead."""
-    world = FakeWorld()
+    world = VirtualWorld()
     try:
         storage = Storage(path, world)
     except StorageError:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.log.append_queue import OnComplete
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import AppendResult
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -27,7 +27,7 @@ def append(log: Log, size: int, on_complete: OnComplete) -> AppendResult | None:
     return log.append_as_leader(memoryview(batch(values=[bytes(size)])), 0, LATEST_PRODUCE, on_complete)
 
 
-def run(world: FakeWorld) -> None:
+def run(world: VirtualWorld) -> None:
     """Deliver all that is due; where the executor's port logs what a completion raises, this world raises it."""
     while True:
         try:
@@ -39,7 +39,7 @@ def run(world: FakeWorld) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"compression_type": "gzip"}])
 def test_append_behind_one_whose_completion_fails_is_done(
-    make_storage: MakeStorage, world: FakeWorld, settings: dict[str, Any]
+    make_storage: MakeStorage, world: VirtualWorld, settings: dict[str, Any]
 ) -> None:
     log = make_storage().log(internal_segment_bytes=SEGMENT_BYTES, **settings)
     results: list[AppendResult] = []
@@ -52,7 +52,7 @@ def test_append_behind_one_whose_completion_fails_is_done(
 
 
 def test_acknowledgement_behind_one_that_fails_is_delivered(
-    make_storage: MakeStorage, world: FakeWorld, caplog: pytest.LogCaptureFixture
+    make_storage: MakeStorage, world: VirtualWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = make_storage().log(flush_messages=1)
     results: list[AppendResult] = []
@@ -63,7 +63,9 @@ def test_acknowledgement_behind_one_that_fails_is_delivered(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_action_behind_one_that_fails_when_a_sync_is_over_is_run(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_action_behind_one_that_fails_when_a_sync_is_over_is_run(
+    make_storage: MakeStorage, world: VirtualWorld
+) -> None:
     log = make_storage().log()
     append(log, 10, fail)
     over: list[str] = []

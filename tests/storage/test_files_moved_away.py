@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -47,7 +47,7 @@ def remove_data(path: Path) -> None:
 WAYS = pytest.mark.parametrize("lose", [move_away, remove, empty, replace_by_copy, remove_data])
 
 
-def send(client: Client, world: FakeWorld) -> int:
+def send(client: Client, world: VirtualWorld) -> int:
     """The error of one more append; the partition above moves the high watermark with it."""
     result = client.send(batch(values=[b"value"]))
     world.run()
@@ -60,7 +60,7 @@ def files_below(path: Path) -> list[Path]:
 
 
 @WAYS
-def test_appends_are_refused_from_the_next_look_on(storage: Storage, world: FakeWorld, lose: Lose) -> None:
+def test_appends_are_refused_from_the_next_look_on(storage: Storage, world: VirtualWorld, lose: Lose) -> None:
     client = Client(storage.log())
     assert send(client, world) == 0
     world.advance(CHECKPOINT_INTERVAL_MS)
@@ -73,7 +73,7 @@ def test_appends_are_refused_from_the_next_look_on(storage: Storage, world: Fake
 
 
 @WAYS
-def test_appends_are_refused_from_the_next_segment_on(storage: Storage, world: FakeWorld, lose: Lose) -> None:
+def test_appends_are_refused_from_the_next_segment_on(storage: Storage, world: VirtualWorld, lose: Lose) -> None:
     client = Client(storage.log(internal_segment_bytes=SEGMENT_BYTES))
     assert send(client, world) == 0
     lose(client.log.path)
@@ -86,7 +86,9 @@ def test_appends_are_refused_from_the_next_segment_on(storage: Storage, world: F
 
 
 @WAYS
-def test_nothing_is_acknowledged_that_waits_for_a_sync(make_storage: MakeStorage, world: FakeWorld, lose: Lose) -> None:
+def test_nothing_is_acknowledged_that_waits_for_a_sync(
+    make_storage: MakeStorage, world: VirtualWorld, lose: Lose
+) -> None:
     client = Client(make_storage(pybroker_fsync_before_ack="true").log())
     assert send(client, world) == 0
     lose(client.log.path)
@@ -95,7 +97,7 @@ def test_nothing_is_acknowledged_that_waits_for_a_sync(make_storage: MakeStorage
 
 
 @WAYS
-def test_file_whose_descriptor_was_closed_is_looked_for_too(storage: Storage, world: FakeWorld, lose: Lose) -> None:
+def test_file_whose_descriptor_was_closed_is_looked_for_too(storage: Storage, world: VirtualWorld, lose: Lose) -> None:
     client = Client(storage.log())
     assert send(client, world) == 0
     client.log.active.close()
@@ -108,7 +110,7 @@ def test_file_whose_descriptor_was_closed_is_looked_for_too(storage: Storage, wo
 
 
 @WAYS
-def test_partition_that_was_parked_does_not_begin_anew(storage: Storage, world: FakeWorld, lose: Lose) -> None:
+def test_partition_that_was_parked_does_not_begin_anew(storage: Storage, world: VirtualWorld, lose: Lose) -> None:
     client = Client(storage.log())
     assert send(client, world) == 0
     partition_log = storage.partition_log()
@@ -124,7 +126,7 @@ def test_partition_that_was_parked_does_not_begin_anew(storage: Storage, world: 
 
 @pytest.mark.parametrize("lose", [move_away, remove])
 def test_partition_that_nobody_touched_since_the_start_does_not_begin_anew(
-    make_storage: MakeStorage, world: FakeWorld, lose: Lose
+    make_storage: MakeStorage, world: VirtualWorld, lose: Lose
 ) -> None:
     former = make_storage()
     client = Client(former.log())
@@ -138,7 +140,7 @@ def test_partition_that_nobody_touched_since_the_start_does_not_begin_anew(
 
 
 def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     """Deleted topics, truncated logs, whose file may be replaced by a copy, and segments that retention drops."""
     storage = make_storage(pybroker_fsync_before_ack="true")
@@ -164,7 +166,7 @@ def test_looks_leave_alone_what_the_broker_itself_removes_or_replaces(
 
 
 def test_only_partitions_that_were_appended_to_are_looked_for(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
     real = os_file.check_place

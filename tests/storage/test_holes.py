@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import log_cleaner, swap
 from pybroker.storage.cleaner.cleaner_checkpoints import CLEANER_OFFSET_CHECKPOINT
@@ -21,7 +22,6 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.results import Hole
 from tests.storage.batches import batch, parse
 from tests.storage.cleaner.logs import BACKOFF_MS, Survivor, clean, compacted, put, survivors
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -74,7 +74,7 @@ def fill(storage: Storage) -> Log:
     return log
 
 
-def kill_after_first_swap(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def kill_after_first_swap(storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Clean, and end the process right after the first swap; the recovery points that the disk knew then."""
     known: list[int] = []
     swap_in = swap.swap_in
@@ -94,7 +94,7 @@ def kill_after_first_swap(storage: Storage, world: FakeWorld, monkeypatch: pytes
 
 @pytest.mark.parametrize("fsync_before_ack", [True, False])
 def test_what_the_cleaner_took_away_is_no_loss_after_a_kill_right_behind_its_first_swap(
-    make_storage: MakeStorage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, fsync_before_ack: bool
+    make_storage: MakeStorage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, fsync_before_ack: bool
 ) -> None:
     storage = make_storage(pybroker_fsync_before_ack=fsync_before_ack, **CLEANING)
     log = fill(storage)
@@ -108,7 +108,7 @@ def test_what_the_cleaner_took_away_is_no_loss_after_a_kill_right_behind_its_fir
 
 
 def test_a_round_whose_recovery_point_does_not_reach_the_disk_swaps_nothing(
-    make_storage: MakeStorage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = make_storage(**CLEANING)
     log = fill(storage)
@@ -126,7 +126,7 @@ def test_a_round_whose_recovery_point_does_not_reach_the_disk_swaps_nothing(
 
 
 def test_a_recovery_point_that_the_disk_knows_is_not_written_again_for_a_round(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage(**CLEANING)
     log = fill(storage)
@@ -143,7 +143,7 @@ def test_a_recovery_point_that_the_disk_knows_is_not_written_again_for_a_round(
 
 
 def test_a_round_waits_for_the_sync_of_what_a_killed_process_had_only_written(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage()
     fill(storage)
@@ -158,7 +158,7 @@ def test_a_round_waits_for_the_sync_of_what_a_killed_process_had_only_written(
 
 
 def test_a_log_that_is_deleted_before_its_round_has_begun_is_not_cleaned(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage(**CLEANING)
     log = fill(storage)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.log.producer_snapshot import decode_snapshot, encode_snapshot, latest_snapshot, write_snapshot
 from pybroker.storage.results import (
@@ -17,7 +18,6 @@ from pybroker.storage.results import (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
 from pybroker.storage.rules.producer_state import ProducerStateEntry, ProducerStateManager
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 LAST = (1 << 31) - 1
@@ -75,7 +75,7 @@ def test_old_epoch_cannot_repeat_what_it_wrote(client: Client) -> None:
     assert client.send_now(producer_id=1, producer_epoch=3, sequence=9).error_code == INVALID_PRODUCER_EPOCH
 
 
-def test_repeat_of_a_batch_in_flight_is_answered_after_it(storage: Storage, world: FakeWorld) -> None:
+def test_repeat_of_a_batch_in_flight_is_answered_after_it(storage: Storage, world: VirtualWorld) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     for _ in range(2):
         assert client.send(values=[bytes(200_000)], producer_id=1, producer_epoch=0, sequence=0) is None
@@ -84,7 +84,7 @@ def test_repeat_of_a_batch_in_flight_is_answered_after_it(storage: Storage, worl
     assert client.log.log_end_offset == 1
 
 
-def test_pipelined_batches_in_flight_count_for_the_sequence(storage: Storage, world: FakeWorld) -> None:
+def test_pipelined_batches_in_flight_count_for_the_sequence(storage: Storage, world: VirtualWorld) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     client.send(values=[bytes(200_000)], producer_id=1, producer_epoch=0, sequence=0)
     client.send(producer_id=1, producer_epoch=0, sequence=1)
@@ -93,21 +93,21 @@ def test_pipelined_batches_in_flight_count_for_the_sequence(storage: Storage, wo
     assert [result.base_offset for result in client.later] == [0, 1]
 
 
-def test_idle_producer_expires(client: Client, world: FakeWorld) -> None:
+def test_idle_producer_expires(client: Client, world: VirtualWorld) -> None:
     world.advance(600_001)  # the first look, from which on it is idle
     world.advance(86_399_998)
     assert 1 in client.log.producers.producers
     world.advance(600_001)
     assert 1 not in client.log.producers.producers
-    world.clock.now += 1
+    world.clock.pass_ms(1)
     assert client.send_now(producer_id=1, producer_epoch=3, sequence=50).error_code == 0
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_producer_of_old_events_is_remembered_as_long_as_any_other(
-    make_storage: Callable[..., Storage], world: FakeWorld, end: str
+    make_storage: Callable[..., Storage], world: VirtualWorld, end: str
 ) -> None:
-    years_ago = world.clock.now - 10 * 365 * 86_400_000
+    years_ago = world.clock.now_ms() - 10 * 365 * 86_400_000
     storage = make_storage()
     client = Client(storage.log())
     for sequence in range(3):

@@ -8,11 +8,11 @@ from struct import pack
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import TimestampOffset
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -129,7 +129,7 @@ def test_segment_that_is_cut_knows_the_timestamps_before_the_cut(storage: Storag
     assert (newest.offset, newest.timestamp) == (1, FIRST_MS + 1000)
 
 
-def test_aborted_transactions_of_a_closed_sealed_segment_are_read_again(storage: Storage, world: FakeWorld) -> None:
+def test_aborted_transactions_of_a_closed_sealed_segment_are_read_again(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     client = Client(log)
     client.send_now(attributes=TRANSACTIONAL_FLAG, producer_id=7, producer_epoch=0, sequence=0)

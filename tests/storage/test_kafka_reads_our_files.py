@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from harness.apache_kafka import JARS_DIRECTORY as JARS
+from harness.virtual_world import VirtualWorld
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import StorageError
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 pytestmark = [
@@ -39,7 +39,7 @@ def files_of(log: Log, *suffixes: str) -> list[Path]:
 def fill(storage: Storage, log: Log) -> None:
     """Batches of all sorts, over several segments."""
     client = Client(log)
-    start = storage.world.clock.now
+    start = storage.world.clock.now_ms()
     for i in range(120):
         client.send(values=[b"%d" % i, bytes(1000)], timestamp=start + i)
     for sequence in range(4):
@@ -59,7 +59,7 @@ def assert_sound(output: str, batches: int) -> None:
 
 @pytest.mark.parametrize("end", ["live", "clean", "killed"])
 def test_dump_log_segments_finds_nothing_wrong(
-    make_storage: Callable[..., Storage], world: FakeWorld, end: str
+    make_storage: Callable[..., Storage], world: VirtualWorld, end: str
 ) -> None:
     storage = make_storage()
     log = storage.log(internal_segment_bytes=30_000)
@@ -89,7 +89,7 @@ def test_dump_log_segments_finds_nothing_wrong(
 def test_dump_log_segments_reads_markers_and_open_transactions(storage: Storage) -> None:
     log = storage.log()
     client = Client(log)
-    now = storage.world.clock.now
+    now = storage.world.clock.now_ms()
     for producer_id in (78, 79, 80):
         for sequence in range(2):
             client.send(attributes=0x10, producer_id=producer_id, producer_epoch=4, sequence=sequence, timestamp=now)

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from random import Random
 
-from tests.storage.fake_env import FakeWorld
+from harness.virtual_world import VirtualWorld
+
 from tests.storage.logs import Storage, read_all
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def test_kill_nine_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None
         for offset, value in append_until_killed(tmp_path / "data", seed, random.randrange(1, 80)).items():
             assert offset not in acknowledged, "an offset was given out twice"
             acknowledged[offset] = value
-        storage = Storage(tmp_path / "data", FakeWorld())
+        storage = Storage(tmp_path / "data", VirtualWorld())
         stored = {base: data for base, _, data in read_all(storage.log())}
         storage.kill()
         missing = [offset for offset, value in acknowledged.items() if value.encode() not in stored.get(offset, b"")]

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, RECORD_LIST_TOO_LARGE, AppendResult, ReadResult
 from tests.storage.batches import batch, parse
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read, read_all, small_config
 
 
@@ -67,19 +67,19 @@ def test_segment_rolls_when_the_next_batch_would_pass_segment_bytes(storage: Sto
 def test_segment_rolls_by_the_records_time(storage: Storage) -> None:
     log = storage.log(segment_ms=1000)
     client = Client(log)
-    start = storage.world.clock.now
+    start = storage.world.clock.now_ms()
     for elapsed in (0, 1000, 1001, 1500, 2002):
         client.send(timestamp=start + elapsed)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
 
 
-def test_segment_of_records_without_timestamps_rolls_by_its_age(storage: Storage, world: FakeWorld) -> None:
+def test_segment_of_records_without_timestamps_rolls_by_its_age(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(segment_ms=1000)
     client = Client(log)
     client.send(timestamp=-1)
-    world.clock.now += 1000
+    world.clock.pass_ms(1000)
     client.send(timestamp=-1)
-    world.clock.now += 1
+    world.clock.pass_ms(1)
     client.send(timestamp=-1)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
@@ -105,7 +105,9 @@ def test_batch_larger_than_a_segment_is_refused(storage: Storage) -> None:
     assert result.error_code == RECORD_LIST_TOO_LARGE
 
 
-def test_large_append_is_readable_and_answered_when_its_bytes_are_written(storage: Storage, world: FakeWorld) -> None:
+def test_large_append_is_readable_and_answered_when_its_bytes_are_written(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
     client.fill(1)
@@ -118,7 +120,7 @@ def test_large_append_is_readable_and_answered_when_its_bytes_are_written(storag
     assert [result.base_offset for result in client.later] == [1]
 
 
-def test_small_append_behind_a_large_one_is_copied_and_keeps_its_place(storage: Storage, world: FakeWorld) -> None:
+def test_small_append_behind_a_large_one_is_copied_and_keeps_its_place(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
     client.send(values=[bytes(200_000)])
@@ -131,7 +133,7 @@ def test_small_append_behind_a_large_one_is_copied_and_keeps_its_place(storage: 
     assert b"small" in read(log, 1)[0][2]
 
 
-def test_append_that_rolls_waits_for_the_writes_in_flight(storage: Storage, world: FakeWorld) -> None:
+def test_append_that_rolls_waits_for_the_writes_in_flight(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=300_000)
     client = Client(log)
     for _ in range(3):
@@ -171,7 +173,7 @@ def test_follower_append_stops_at_a_corrupt_batch_and_ignores_a_cut_one(storage:
     assert log.log_end_offset == 1
 
 
-def test_appends_that_wait_for_a_deleted_log_fail(storage: Storage, world: FakeWorld) -> None:
+def test_appends_that_wait_for_a_deleted_log_fail(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=300_000)
     client = Client(log)
     client.send(values=[bytes(200_000)])
@@ -183,7 +185,7 @@ def test_appends_that_wait_for_a_deleted_log_fail(storage: Storage, world: FakeW
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_views_stay_good_after_their_segment_is_gone(storage: Storage, world: FakeWorld, count: int) -> None:
+def test_views_stay_good_after_their_segment_is_gone(storage: Storage, world: VirtualWorld, count: int) -> None:
     log = storage.log()
     Client(log).fill(count)
     result = log.read(0, 1 << 20, count, True)
@@ -196,7 +198,7 @@ def test_views_stay_good_after_their_segment_is_gone(storage: Storage, world: Fa
     assert len(parse(result.records)) == count
 
 
-def test_segment_size_may_change_at_any_time(storage: Storage, world: FakeWorld) -> None:
+def test_segment_size_may_change_at_any_time(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=1000)
     client = Client(log)
     log.update_config(small_config(internal_segment_bytes=2000))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.handlers import describe_log_dirs
@@ -26,7 +27,6 @@ from pybroker_protocol.messages.describe_log_dirs import (
 )
 from tests.handled import answer_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 COUNT = 7
@@ -99,7 +99,7 @@ def test_only_what_is_asked_for_is_looked_at(make_storage: MakeStorage, looks: L
 
 
 def test_files_are_looked_at_by_the_thread_one_partition_at_a_time(
-    make_storage: MakeStorage, world: FakeWorld, looks: Looks, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, world: VirtualWorld, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_limits, "PARTITIONS_DESCRIBED_AT_ONCE", 3)
     storage = restarted(make_storage)
@@ -116,7 +116,7 @@ def test_files_are_looked_at_by_the_thread_one_partition_at_a_time(
     assert len(looks.at) == len(sizes(described[0])) == COUNT - 1
 
 
-def test_partition_that_is_opened_meanwhile_tells_its_own_size(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_partition_that_is_opened_meanwhile_tells_its_own_size(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = restarted(make_storage)
     described: list[list[LogDirDescription]] = []
     storage.manager.describe([("t", 1)], {}, described.append)
@@ -151,7 +151,7 @@ def ask(storage: Storage, *partitions: int) -> Parked:
     return cast("Parked", answer_of(handled))
 
 
-def test_partition_that_is_asked_for_twice_is_told_once(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_partition_that_is_asked_for_twice_is_told_once(make_storage: MakeStorage, world: VirtualWorld) -> None:
     parked = ask(restarted(make_storage), 4, 2, 4)
     assert not parked.completed
     world.run()
@@ -162,7 +162,9 @@ def test_partition_that_is_asked_for_twice_is_told_once(make_storage: MakeStorag
     ]
 
 
-def test_client_that_goes_away_costs_no_further_look(make_storage: MakeStorage, world: FakeWorld, looks: Looks) -> None:
+def test_client_that_goes_away_costs_no_further_look(
+    make_storage: MakeStorage, world: VirtualWorld, looks: Looks
+) -> None:
     parked = ask(restarted(make_storage))
     world.executor("reader").work()
     parked.abandon()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.log import retention
 from pybroker.storage.log.log import Log
@@ -14,7 +15,6 @@ from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import OFFSET_OUT_OF_RANGE, ReadResult, TimestampOffset
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now, small_config
 
 HOUR = 3_600_000
@@ -27,15 +27,15 @@ def timestamp_of(found: TimestampOffset | TimestampLookup | None) -> tuple[int, 
     return None if found is None else (found.timestamp, found.offset, found.leader_epoch)
 
 
-def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage: Storage, world: FakeWorld) -> None:
+def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_ms=HOUR)
     client = Client(log)
-    client.fill(60, timestamp=world.clock.now)
-    world.clock.now += HOUR
+    client.fill(60, timestamp=world.clock.now_ms())
+    world.clock.pass_ms(HOUR)
     log.update_high_watermark(log.log_end_offset)
     assert log.apply_retention() == 0
-    client.fill(20, timestamp=world.clock.now)
-    world.clock.now += 1
+    client.fill(20, timestamp=world.clock.now_ms())
+    world.clock.pass_ms(1)
     assert log.apply_retention() == 0 or log.log_start_offset > 0
     log.update_high_watermark(log.log_end_offset)
     log.apply_retention()
@@ -45,20 +45,20 @@ def test_retention_by_time_drops_whole_segments_below_the_high_watermark(storage
     assert read_all(log)[-1][1] == 79
 
 
-def test_retention_never_passes_the_high_watermark(storage: Storage, world: FakeWorld) -> None:
+def test_retention_never_passes_the_high_watermark(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_ms=1)
-    Client(log).fill(60, timestamp=world.clock.now)
-    world.clock.now += HOUR
+    Client(log).fill(60, timestamp=world.clock.now_ms())
+    world.clock.pass_ms(HOUR)
     log.update_high_watermark(log.segments[1].base_offset)
     assert log.apply_retention() == 1
     assert log.log_start_offset == log.high_watermark
 
 
-def test_wholly_expired_log_ends_empty_with_its_offsets_kept(storage: Storage, world: FakeWorld) -> None:
+def test_wholly_expired_log_ends_empty_with_its_offsets_kept(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_ms=1)
     client = Client(log)
-    client.fill(30, timestamp=world.clock.now)
-    world.clock.now += HOUR
+    client.fill(30, timestamp=world.clock.now_ms())
+    world.clock.pass_ms(HOUR)
     log.update_high_watermark(30)
     log.apply_retention()
     assert (log.log_start_offset, log.log_end_offset, len(log.segments), log.size_bytes) == (30, 30, 1, 0)
@@ -75,17 +75,17 @@ def test_retention_by_size(storage: Storage) -> None:
     assert log.apply_retention() == 0
 
 
-def test_compacted_topic_is_not_cut_by_retention(storage: Storage, world: FakeWorld) -> None:
+def test_compacted_topic_is_not_cut_by_retention(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_ms=1, retention_bytes=1, cleanup_policy=frozenset({"compact"}))
     client = Client(log)
     for _ in range(50):
         client.send_now(values=[(b"k", bytes(200))])
-    world.clock.now += HOUR
+    world.clock.pass_ms(HOUR)
     log.update_high_watermark(50)
     assert log.apply_retention() == 0
 
 
-def test_dropped_files_are_renamed_at_once_and_removed_later(storage: Storage, world: FakeWorld) -> None:
+def test_dropped_files_are_renamed_at_once_and_removed_later(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_bytes=1, retention_ms=-1, file_delete_delay_ms=5000)
     Client(log).fill(100)
     log.update_high_watermark(100)
@@ -97,7 +97,7 @@ def test_dropped_files_are_renamed_at_once_and_removed_later(storage: Storage, w
     assert all(int(path.stem) >= log.log_start_offset for path in log.path.glob("*.snapshot"))
 
 
-def test_housekeeping_applies_retention_on_its_own(storage: Storage, world: FakeWorld) -> None:
+def test_housekeeping_applies_retention_on_its_own(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(retention_bytes=1, retention_ms=-1)
     Client(log).fill(100)
     log.update_high_watermark(100)
@@ -118,7 +118,7 @@ def test_delete_records_moves_the_start_at_once(storage: Storage) -> None:
     assert log.segments[0].base_offset <= 30
 
 
-def test_log_start_offset_survives_a_restart(storage: Storage, world: FakeWorld) -> None:
+def test_log_start_offset_survives_a_restart(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     Client(log).fill(10)
     log.update_high_watermark(10)
@@ -159,7 +159,7 @@ def test_truncation_leaves_views_that_are_out_readable(storage: Storage) -> None
     assert log.active.path().stat().st_size == log.active.size
 
 
-def test_truncation_waits_for_writes_in_flight(storage: Storage, world: FakeWorld) -> None:
+def test_truncation_waits_for_writes_in_flight(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
     client.fill(3)
@@ -181,7 +181,7 @@ def test_truncation_takes_producers_back(storage: Storage) -> None:
     assert client.send_now(producer_id=1, producer_epoch=0, sequence=13).base_offset == 13
 
 
-def test_truncation_to_nothing_starts_anew_elsewhere(storage: Storage, world: FakeWorld) -> None:
+def test_truncation_to_nothing_starts_anew_elsewhere(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     Client(log).fill(50)
     log.truncate_fully_and_start_at(500)
@@ -203,10 +203,10 @@ def test_end_offset_for_epoch(storage: Storage) -> None:
     assert {epoch: log.end_offset_for_epoch(epoch, 6) for epoch in expected} == expected
 
 
-def test_offset_for_timestamp_finds_the_first_record_at_or_after(storage: Storage, world: FakeWorld) -> None:
+def test_offset_for_timestamp_finds_the_first_record_at_or_after(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     client = Client(log, leader_epoch=3)
-    now = world.clock.now
+    now = world.clock.now_ms()
     for i in range(40):
         client.send(values=[b"a", bytes(100)], timestamps=[now + i * 10, now + i * 10 + 5])
     for i, target in enumerate(range(now, now + 400, 5)):
@@ -218,10 +218,10 @@ def test_offset_for_timestamp_finds_the_first_record_at_or_after(storage: Storag
     assert timestamp_of(log.offset_for_timestamp(0)) == (now + 165, 33, 3)
 
 
-def test_offset_for_timestamp_with_timestamps_out_of_order(storage: Storage, world: FakeWorld) -> None:
+def test_offset_for_timestamp_with_timestamps_out_of_order(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     client = Client(log)
-    now = world.clock.now
+    now = world.clock.now_ms()
     stamps = [now + (i * 37) % 100 for i in range(100)]
     for stamp in stamps:
         client.send(values=[bytes(100)], timestamp=stamp)
@@ -235,10 +235,10 @@ def test_empty_log_has_no_max_timestamp(storage: Storage) -> None:
     assert storage.log().offset_of_max_timestamp() is None
 
 
-def test_index_files_are_kafkas_format_byte_for_byte(storage: Storage, world: FakeWorld) -> None:
+def test_index_files_are_kafkas_format_byte_for_byte(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(internal_segment_bytes=1 << 20, index_interval_bytes=300)
     client = Client(log)
-    now = world.clock.now
+    now = world.clock.now_ms()
     for i in range(6):
         client.send(values=[bytes(100)] * 2, timestamp=now + i)
     size = len(batch([bytes(100)] * 2))
@@ -265,7 +265,9 @@ def test_high_watermark_is_kept_within_the_log(storage: Storage, offset: int) ->
     assert log.update_high_watermark(3) == 20
 
 
-def test_retention_reaches_partitions_that_nobody_touched_since_the_start(storage: Storage, world: FakeWorld) -> None:
+def test_retention_reaches_partitions_that_nobody_touched_since_the_start(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = storage.log(retention_bytes=1, retention_ms=-1)
     Client(log).fill(100)
     log.update_high_watermark(100)
@@ -293,7 +295,7 @@ class CleanupSettings(TypedDict):
 class Unused:
     """The only partition of a broker that has started again, which nobody asks for but the housekeeping."""
 
-    def __init__(self, storage: Storage, world: FakeWorld, **attributes: Any) -> None:
+    def __init__(self, storage: Storage, world: VirtualWorld, **attributes: Any) -> None:
         self.storage = storage
         self.world = world
         self.attributes = attributes
@@ -314,12 +316,12 @@ class Unused:
 
 
 def test_retention_reaches_an_unused_partition_whenever_something_expires_and_opens_it_only_then(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     first = make_storage()
     log = first.log()
-    Client(log).fill(30, timestamp=world.clock.now)
-    Client(log).fill(30, timestamp=world.clock.now + 4 * CHECK_MS)
+    Client(log).fill(30, timestamp=world.clock.now_ms())
+    Client(log).fill(30, timestamp=world.clock.now_ms() + 4 * CHECK_MS)
     log.update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=2 * CHECK_MS)
@@ -336,10 +338,10 @@ def test_retention_reaches_an_unused_partition_whenever_something_expires_and_op
 
 
 def test_retention_looks_at_an_unused_partition_again_when_a_setting_has_changed(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     first = make_storage()
-    Client(first.log()).fill(60, timestamp=world.clock.now)
+    Client(first.log()).fill(60, timestamp=world.clock.now_ms())
     first.manager.logs()[0].open().update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=-1)
@@ -350,13 +352,13 @@ def test_retention_looks_at_an_unused_partition_again_when_a_setting_has_changed
 
 
 def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_again(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     policies: CleanupSettings = {"cleanup_policy": frozenset({"compact", "delete"}), "min_cleanable_dirty_ratio": 1.0}
     first = make_storage()
     log = first.log(**policies)
     for i in range(60):
-        Client(log).send_now(values=[(b"%d" % i, bytes(100))], timestamp=world.clock.now)
+        Client(log).send_now(values=[(b"%d" % i, bytes(100))], timestamp=world.clock.now_ms())
     log.update_high_watermark(60)
     first.close()
     unused = Unused(make_storage(), world, retention_ms=3 * CHECK_MS, **policies)
@@ -367,17 +369,17 @@ def test_retention_reaches_a_compacted_partition_that_the_cleaner_has_closed_aga
 
 
 def test_retention_that_fails_for_one_partition_goes_on_with_the_others_and_comes_again(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = [storage.log(partition=partition, retention_bytes=1, retention_ms=-1) for partition in range(3)]
     apply_retention = retention.apply_retention
 
     def failing(log: Log) -> int:
-        if log.partition == 1 and world.clock.now < later:
+        if log.partition == 1 and world.clock.now_ms() < later:
             raise RuntimeError("a defect")
         return apply_retention(log)
 
-    later = world.clock.now + 2 * CHECK_MS
+    later = world.clock.now_ms() + 2 * CHECK_MS
     monkeypatch.setattr(retention, "apply_retention", failing)
     for log in logs:
         Client(log).fill(100)
@@ -390,7 +392,7 @@ def test_retention_that_fails_for_one_partition_goes_on_with_the_others_and_come
 
 
 def test_periodic_task_that_fails_runs_again(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = storage.log(flush_ms=5000)
     Client(log).fill(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from harness.waiting import PATIENCE_S
 
 from pybroker.config.broker import BrokerConfig
@@ -17,7 +18,6 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, StorageError
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import CLUSTER_ID, TOPIC_ID, Client, Storage, read_all, small_config
 
 MakeStorage = Callable[..., Storage]
@@ -62,7 +62,7 @@ def test_malformed_checkpoint_is_an_error_that_names_the_file(storage: Storage, 
         checkpoints.read_offset_checkpoint(path)
 
 
-def test_checkpoints_are_kafkas_format(storage: Storage, world: FakeWorld) -> None:
+def test_checkpoints_are_kafkas_format(storage: Storage, world: VirtualWorld) -> None:
     for partition in (0, 3):
         log = storage.log(partition=partition)
         Client(log).fill(partition + 2)
@@ -90,7 +90,7 @@ def test_checkpoints_keep_partitions_that_were_not_opened(make_storage: MakeStor
     assert points == {("t", 0): 4, ("t", 1): 5, ("t", 2): 4}
 
 
-def test_deleted_topic_goes_at_once_by_name_and_later_from_the_disk(storage: Storage, world: FakeWorld) -> None:
+def test_deleted_topic_goes_at_once_by_name_and_later_from_the_disk(storage: Storage, world: VirtualWorld) -> None:
     kept, gone = storage.log("kept"), storage.log("gone", file_delete_delay_ms=1000)
     Client(kept).fill(1)
     Client(gone).fill(1)
@@ -104,7 +104,7 @@ def test_deleted_topic_goes_at_once_by_name_and_later_from_the_disk(storage: Sto
     assert fresh.log_end_offset == 0
 
 
-def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
     storage.close()
@@ -117,7 +117,7 @@ def test_deleting_a_topic_that_was_never_opened(make_storage: MakeStorage, world
 
 
 def test_partition_whose_deletion_fails_keeps_no_other_from_going(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = [storage.log("gone", partition=partition) for partition in range(3)]
     for log in logs:
@@ -135,7 +135,7 @@ def test_partition_whose_deletion_fails_keeps_no_other_from_going(
     assert [(storage.path / f"gone-{partition}").exists() for partition in range(3)] == [False, True, False]
 
 
-def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_deletion_that_a_crash_interrupted_is_finished_at_start(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
     storage.manager.delete("t", TOPIC_ID, 10)
@@ -160,7 +160,9 @@ def test_new_partitions_go_to_the_least_loaded_directory(make_storage: MakeStora
     assert per_directory == [3, 3, 3]
 
 
-def test_directory_whose_partitions_were_deleted_counts_as_empty(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_directory_whose_partitions_were_deleted_counts_as_empty(
+    make_storage: MakeStorage, world: VirtualWorld
+) -> None:
     storage = make_storage(dirs=3)
     storage.log(partition=0)
     gone = storage.log("gone")
@@ -250,7 +252,7 @@ def test_a_partition_that_lost_whose_it_is_with_the_power_says_so_again(
     assert checkpoints.read_partition_metadata(file.parent) == TOPIC_ID
 
 
-def test_what_belongs_to_no_replica_is_renamed_and_kept(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_what_belongs_to_no_replica_is_renamed_and_kept(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
     storage.close()
@@ -299,7 +301,7 @@ def test_directory_that_cannot_be_used_is_offline_unless_it_is_the_metadatas(mak
 
 @pytest.mark.parametrize("put_another", [False, True])
 def test_directory_that_is_gone_is_noticed_at_the_next_checkpoint(
-    make_storage: MakeStorage, world: FakeWorld, put_another: bool
+    make_storage: MakeStorage, world: VirtualWorld, put_another: bool
 ) -> None:
     storage = make_storage(dirs=2)
     failed: list[bytes] = []
@@ -358,7 +360,7 @@ def test_lock_is_taken_on_the_file_that_lies_there(tmp_path: Path, monkeypatch: 
     os.close(fd)
 
 
-def test_broker_that_is_refused_leaves_the_directory_alone(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_broker_that_is_refused_leaves_the_directory_alone(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
     before = {path.name: path.stat().st_mtime_ns for path in storage.path.iterdir()}
@@ -385,7 +387,7 @@ def test_describe_counts_bytes_of_open_and_unopened_logs(make_storage: MakeStora
     assert 0 < described.usable_bytes <= described.total_bytes
 
 
-def test_failed_start_leaves_no_mark_of_a_clean_stop(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_failed_start_leaves_no_mark_of_a_clean_stop(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     Client(storage.log()).fill(1)
     storage.kill()

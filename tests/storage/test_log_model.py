@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,7 +22,6 @@ from pybroker.storage.log.cold_read import ColdRead
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, ReadResult
 from tests.storage.batches import batch, parse
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, ModelSettings, Storage, read_all
 
 
@@ -54,7 +54,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.lives += 1
-        self.world = FakeWorld(seed=self.lives)  # no two directories that are deleted have one name
+        self.world = VirtualWorld(seed=self.lives)  # no two directories that are deleted have one name
         self.storage = Storage(self.directory / "data", self.world)
         self.log: Log = self.storage.log(topic_id=self.topics.to_bytes(16, "big"), **self.config)
         self.client = Client(self.log, self.epoch)

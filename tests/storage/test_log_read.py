@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import os_file
@@ -22,7 +23,6 @@ from pybroker.storage.results import (
     ReadResult,
 )
 from tests.storage.batches import batch, parse
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read, read_all, read_now
 
 
@@ -33,7 +33,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_module, "WARM_TAIL_BYTES", -1)
 
 
-def read_cold(world: FakeWorld, cold_read: ReadResult | ColdRead) -> ReadResult:
+def read_cold(world: VirtualWorld, cold_read: ReadResult | ColdRead) -> ReadResult:
     assert isinstance(cold_read, ColdRead)
     results: list[ReadResult] = []
     cold_read.start(results.append)
@@ -109,7 +109,7 @@ def test_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(storage: Storag
 
 
 def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
-    storage: Storage, world: FakeWorld, cold: None
+    storage: Storage, world: VirtualWorld, cold: None
 ) -> None:
     log = storage.log()
     for base_offset in (0, 50, 90):
@@ -124,7 +124,7 @@ def test_cold_read_over_an_empty_end_of_a_segment_goes_on_in_the_next(
     assert not len(read_cold(world, log.read(1, 1 << 20, 91, False)).records)
 
 
-def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWorld, cold: None) -> None:
+def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: VirtualWorld, cold: None) -> None:
     log = storage.log()
     Client(log).fill(100)
     for offset in (0, 17, 40, 99):
@@ -139,7 +139,7 @@ def test_cold_read_happens_on_the_reader_thread(storage: Storage, world: FakeWor
 
 
 def test_cold_read_is_small_whatever_is_asked_so_that_nobody_waits_for_its_buffer(
-    storage: Storage, world: FakeWorld, cold: None
+    storage: Storage, world: VirtualWorld, cold: None
 ) -> None:
     log = storage.log(internal_segment_bytes=1 << 23)
     Client(log).fill(60, size=50_000)
@@ -149,14 +149,14 @@ def test_cold_read_is_small_whatever_is_asked_so_that_nobody_waits_for_its_buffe
     assert parse(rest)[0][0] == len(parse(found))
 
 
-def test_cold_read_without_minimum_may_be_empty(storage: Storage, world: FakeWorld, cold: None) -> None:
+def test_cold_read_without_minimum_may_be_empty(storage: Storage, world: VirtualWorld, cold: None) -> None:
     log = storage.log()
     Client(log).fill(10)
     assert len(read_cold(world, log.read(0, 1, 10, False)).records) == 0
 
 
 def test_cold_buffers_count_until_their_last_view_dies(
-    storage: Storage, world: FakeWorld, cold: None, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, cold: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = storage.log(internal_segment_bytes=1 << 20)
     Client(log).fill(100)
@@ -169,7 +169,9 @@ def test_cold_buffers_count_until_their_last_view_dies(
     assert log_reader.ColdBuffer.bytes_out == before
 
 
-def test_cold_read_keeps_its_segment_open_while_it_is_deleted(storage: Storage, world: FakeWorld, cold: None) -> None:
+def test_cold_read_keeps_its_segment_open_while_it_is_deleted(
+    storage: Storage, world: VirtualWorld, cold: None
+) -> None:
     log = storage.log()
     Client(log).fill(10)
     cold_read = log.read(0, 1 << 20, 10, True)
@@ -183,7 +185,7 @@ def test_cold_read_keeps_its_segment_open_while_it_is_deleted(storage: Storage, 
 
 
 def test_failing_disk_fails_a_cold_read_and_takes_the_directory_offline(
-    storage: Storage, world: FakeWorld, cold: None, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, cold: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = storage.log()
     Client(log).fill(10)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import os_file, os_process, segment_file
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.log.log import Log
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_all, read_now
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is resident is told by Linux alone")
@@ -53,7 +53,7 @@ def resident_bytes(directory: Path) -> int:
 
 
 def test_what_was_appended_and_read_does_not_stay_the_process_s_memory_but_for_the_end(
-    storage: Storage, world: FakeWorld
+    storage: Storage, world: VirtualWorld
 ) -> None:
     log = filled(storage, 8 << 20)
     before = read_all(log)
@@ -63,7 +63,7 @@ def test_what_was_appended_and_read_does_not_stay_the_process_s_memory_but_for_t
     assert read_all(log) == before
 
 
-def test_segments_that_nobody_reads_any_more_do_not_stay_either(storage: Storage, world: FakeWorld) -> None:
+def test_segments_that_nobody_reads_any_more_do_not_stay_either(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, 8 << 20, 1 << 20)
     before = read_all(log)
     world.advance(2 * UNREAD_MS)
@@ -71,7 +71,7 @@ def test_segments_that_nobody_reads_any_more_do_not_stay_either(storage: Storage
     assert read_all(log) == before
 
 
-def test_what_is_read_again_and_again_stays_mapped(storage: Storage, world: FakeWorld) -> None:
+def test_what_is_read_again_and_again_stays_mapped(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, 4 << 20)
     read_all(log)
     world.advance(A_LOOK_MS)  # what was appended is let go of once
@@ -81,7 +81,7 @@ def test_what_is_read_again_and_again_stays_mapped(storage: Storage, world: Fake
         assert resident_bytes(log.path) > 3 << 20
 
 
-def test_what_is_let_go_of_while_it_is_being_sent_is_read_again(storage: Storage, world: FakeWorld) -> None:
+def test_what_is_let_go_of_while_it_is_being_sent_is_read_again(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, 4 << 20)
     records = read_now(log, 0, 8 << 20, log.log_end_offset).records
     copy = bytes(records)
@@ -90,7 +90,7 @@ def test_what_is_let_go_of_while_it_is_being_sent_is_read_again(storage: Storage
     assert records == copy
 
 
-def test_a_little_stays_mapped(storage: Storage, world: FakeWorld) -> None:
+def test_a_little_stays_mapped(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, BOUND // 2)
     read_all(log)
     mapped = resident_bytes(log.path)
@@ -98,7 +98,7 @@ def test_a_little_stays_mapped(storage: Storage, world: FakeWorld) -> None:
     assert resident_bytes(log.path) == mapped > 0
 
 
-def test_an_end_that_was_cut_and_written_anew_counts_as_written_lately(storage: Storage, world: FakeWorld) -> None:
+def test_an_end_that_was_cut_and_written_anew_counts_as_written_lately(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, 4 << 20)
     read_all(log)
     world.advance(A_LOOK_MS)
@@ -116,7 +116,7 @@ def test_an_end_that_was_cut_and_written_anew_counts_as_written_lately(storage: 
     ids=["many segments", "large one"],
 )
 def test_in_a_turn_of_the_loop_little_is_let_go_of(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, bytes_per_turn: int
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, bytes_per_turn: int
 ) -> None:
     monkeypatch.setattr(storage_limits, "RELEASED_BYTES_PER_TURN", bytes_per_turn)
     log = filled(storage, 8 << 20, segment_bytes)
@@ -129,8 +129,8 @@ def test_in_a_turn_of_the_loop_little_is_let_go_of(
         release(segment, start, end)
 
     monkeypatch.setattr(SegmentFile, "release_pages", noted)
-    end_ms = world.clock.now + 2 * UNREAD_MS + A_LOOK_MS
-    while world.clock.now < end_ms:
+    end_ms = world.clock.now_ms() + 2 * UNREAD_MS + A_LOOK_MS
+    while world.clock.now_ms() < end_ms:
         turns.append([])
         world.step()
     assert resident_bytes(log.path) < 2 * TAIL
@@ -139,7 +139,7 @@ def test_in_a_turn_of_the_loop_little_is_let_go_of(
     assert len(list(filter(None, turns))) > 2
 
 
-def test_pages_that_are_locked_into_memory_stay(storage: Storage, world: FakeWorld) -> None:
+def test_pages_that_are_locked_into_memory_stay(storage: Storage, world: VirtualWorld) -> None:
     log = filled(storage, 4 << 20)
     before = read_all(log)
     held = log.active._map
@@ -157,7 +157,7 @@ def test_pages_that_are_locked_into_memory_stay(storage: Storage, world: FakeWor
 
 
 def test_a_closed_storage_lets_go_of_nothing_more(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = filled(storage, 8 << 20, 128 << 10)
     read_all(log)
@@ -169,12 +169,12 @@ def test_a_closed_storage_lets_go_of_nothing_more(
 
 
 def test_where_nobody_tells_what_is_mapped_nobody_looks(
-    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    make_storage: Callable[..., Storage], world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
     def resident_file_bytes() -> int:
-        asked.append(world.clock.now)
+        asked.append(world.clock.now_ms())
         return 0
 
     monkeypatch.setattr(os_process, "resident_file_bytes", resident_file_bytes)

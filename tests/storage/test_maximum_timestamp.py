@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.virtual_world import START_MS, VirtualWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +17,9 @@ from pybroker.storage.log.timestamp_lookup import Found
 from pybroker.storage.results import INVALID_TIMESTAMP, AppendResult, TimestampOffset
 from pybroker_protocol.records import is_intact, read_batch_header
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read
 
-NOW = FakeWorld().clock.now
+NOW = START_MS
 DAY_MS = 86_400_000
 CODECS = [0, 1, 2, 3, 4]
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -30,7 +30,7 @@ def claiming(maximum: int, times: Sequence[int], values: Sequence[bytes] | None 
     return batch(values or [b"v"] * len(times), timestamps=times, max_timestamp=maximum, attributes=codec)
 
 
-def outcome(log: Log, world: FakeWorld, data: bytearray) -> AppendResult:
+def outcome(log: Log, world: VirtualWorld, data: bytearray) -> AppendResult:
     client = Client(log)
     result = client.send(data)
     if result is None:
@@ -60,7 +60,7 @@ def test_stored_header_has_the_maximum_of_its_records(
     sizes: list[int],
     is_run: bool,
 ) -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path_factory.mktemp("maximum"), world)
     try:
         log = storage.log(internal_segment_bytes=1 << 20)
@@ -77,13 +77,15 @@ def test_stored_header_has_the_maximum_of_its_records(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_new_record_behind_an_old_one_does_not_expire_with_it(storage: Storage, world: FakeWorld, codec: int) -> None:
+def test_new_record_behind_an_old_one_does_not_expire_with_it(
+    storage: Storage, world: VirtualWorld, codec: int
+) -> None:
     """KafkaJS 2.2.4 claims the largest of the times that the application gave."""
     log = storage.log(retention_ms=DAY_MS, segment_ms=1_000)
     old = NOW - 8 * DAY_MS
     assert outcome(log, world, claiming(old, [old, NOW], codec=codec)).error_code == 0
-    world.clock.now += 2_000
-    assert Client(log).send_now(timestamp=world.clock.now).base_offset == 2
+    world.clock.pass_ms(2_000)
+    assert Client(log).send_now(timestamp=world.clock.now_ms()).base_offset == 2
     log.update_high_watermark(3)
     log.apply_retention()
     assert (len(log.segments), log.log_start_offset) == (2, 0)
@@ -92,7 +94,7 @@ def test_new_record_behind_an_old_one_does_not_expire_with_it(storage: Storage, 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_whose_header_claims_no_time_are_found_and_expire(
-    storage: Storage, world: FakeWorld, codec: int
+    storage: Storage, world: VirtualWorld, codec: int
 ) -> None:
     """Sarama before 1.45 claims -1."""
     log = storage.log(retention_ms=DAY_MS, segment_ms=1_000)
@@ -100,14 +102,14 @@ def test_records_whose_header_claims_no_time_are_found_and_expire(
     assert outcome(log, world, claiming(-1, [old, old + 5], codec=codec)).error_code == 0
     assert place(log.offset_for_timestamp(old + 1)) == (old + 5, 1)
     assert place(log.offset_of_max_timestamp()) == (old + 5, 1)
-    world.clock.now += 2_000
+    world.clock.pass_ms(2_000)
     assert outcome(log, world, claiming(-1, [NOW], codec=codec)).base_offset == 2
     log.update_high_watermark(3)
     log.apply_retention()
     assert log.log_start_offset == 2
 
 
-def test_segment_without_any_timestamp_does_not_have_the_newest_record(storage: Storage, world: FakeWorld) -> None:
+def test_segment_without_any_timestamp_does_not_have_the_newest_record(storage: Storage, world: VirtualWorld) -> None:
     """When its file was written counts for its expiry alone."""
     log = storage.log(internal_segment_bytes=4096)
     for time in (NOW - 9, -1):
@@ -119,7 +121,7 @@ def test_segment_without_any_timestamp_does_not_have_the_newest_record(storage: 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("claim", [-1, NOW, NOW + 10 * DAY_MS])
 def test_record_of_the_far_future_is_refused_whatever_the_header_claims(
-    storage: Storage, world: FakeWorld, codec: int, claim: int
+    storage: Storage, world: VirtualWorld, codec: int, claim: int
 ) -> None:
     log = storage.log()
     result = outcome(log, world, claiming(claim, [NOW, NOW + 10 * DAY_MS, NOW], codec=codec))
@@ -129,7 +131,7 @@ def test_record_of_the_far_future_is_refused_whatever_the_header_claims(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_sums_that_64_bits_do_not_hold_are_those_of_kafka(storage: Storage, world: FakeWorld, codec: int) -> None:
+def test_sums_that_64_bits_do_not_hold_are_those_of_kafka(storage: Storage, world: VirtualWorld, codec: int) -> None:
     log = storage.log(message_timestamp_after_max_ms=(1 << 63) - 1)
     end = (1 << 63) - 1
     data = claiming(0, [end - 5, end + NOW + 100_000], codec=codec)  # the second one's is negative, in 64 bits
@@ -140,7 +142,7 @@ def test_sums_that_64_bits_do_not_hold_are_those_of_kafka(storage: Storage, worl
 @pytest.mark.parametrize("values", [[b""] * (storage_limits.INLINE_TIMES_RECORDS_MAX + 1), [bytes(200_000)] * 2])
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_batches_keep_their_order_and_get_their_maximum(
-    storage: Storage, world: FakeWorld, values: list[bytes], codec: int
+    storage: Storage, world: VirtualWorld, values: list[bytes], codec: int
 ) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client, count = Client(log), len(values)
@@ -157,7 +159,7 @@ def test_large_batches_keep_their_order_and_get_their_maximum(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_append_time_is_the_brokers_whatever_the_header_claims(
-    storage: Storage, world: FakeWorld, codec: int
+    storage: Storage, world: VirtualWorld, codec: int
 ) -> None:
     log = storage.log(message_timestamp_type="LogAppendTime")
     result = outcome(log, world, claiming(-1, [5, 9], codec=codec))

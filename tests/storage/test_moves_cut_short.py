@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 from tests.storage.test_replica_moves import finish, move, step
 
@@ -39,7 +39,7 @@ class Deaths:
         return call
 
 
-def moved_under_load(storage: Storage, world: FakeWorld) -> int:
+def moved_under_load(storage: Storage, world: VirtualWorld) -> int:
     """Fill a log, and move it while it is appended to; how many records were acknowledged, at most until a death."""
     log = storage.log()
     client = Client(log)
@@ -60,7 +60,7 @@ def moved_under_load(storage: Storage, world: FakeWorld) -> int:
 
 def check_after_a_start(root: Path, acknowledged: int) -> None:
     """Start over what is there: everything acknowledged lies in one place, once, and the move comes to its end."""
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(root / "data", world, dirs=2)
     try:
         storage.manager.settle(lambda topic, partition: (TOPIC_ID, None))
@@ -84,14 +84,14 @@ def check_after_a_start(root: Path, acknowledged: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_a_kill_in_any_system_call_of_a_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     deaths = Deaths(monkeypatch)
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path / "whole" / "data", world, dirs=2)
     assert moved_under_load(storage, world) > 60
     storage.kill()
     for dies_in in range(1 + part, deaths.calls, 4):
         deaths.calls, deaths.dies_in = 0, -1
         root = tmp_path / str(dies_in)
-        world = FakeWorld()
+        world = VirtualWorld()
         storage = Storage(root / "data", world, dirs=2)
         deaths.calls, deaths.dies_in = 0, dies_in
         try:
@@ -105,7 +105,7 @@ def test_a_kill_in_any_system_call_of_a_move(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_replica_that_moved_and_was_deleted_may_come_back_after_a_kill(tmp_path: Path) -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path / "data", world, dirs=2)
     log = storage.log()
     Client(log).fill(5)
@@ -115,7 +115,7 @@ def test_a_replica_that_moved_and_was_deleted_may_come_back_after_a_kill(tmp_pat
     storage.manager.delete("t", TOPIC_ID, 1)
     world.advance(1)
     storage.kill()
-    after = Storage(tmp_path / "data", FakeWorld(), dirs=2)
+    after = Storage(tmp_path / "data", VirtualWorld(), dirs=2)
     try:
         after.manager.settle(lambda topic, partition: None)
         assert after.log().log_end_offset == 0

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage, read_all
 from tests.storage.test_replica_moves import finish, move, other_dir, storage  # noqa: F401
 
@@ -39,7 +39,7 @@ def held(log: Log) -> tuple[object, ...]:
 @pytest.mark.parametrize("ends_cleanly", [True, False])
 def test_a_replica_leaves_a_log_dir_without_room_with_all_that_it_held(
     storage: Storage,  # noqa: F811
-    world: FakeWorld,
+    world: VirtualWorld,
     make_storage: Callable[..., Storage],
     monkeypatch: pytest.MonkeyPatch,
     ends_cleanly: bool,

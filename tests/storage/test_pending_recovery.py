@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.log import recovery
 from pybroker.storage.log.recovery import Recovered
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -55,7 +55,7 @@ def torn(path: Path) -> list[str]:
 
 
 def test_start_recovers_no_small_partition_and_the_background_all(
-    crashed: Path, make_storage: MakeStorage, world: FakeWorld, recovered: list[str]
+    crashed: Path, make_storage: MakeStorage, world: VirtualWorld, recovered: list[str]
 ) -> None:
     make_storage()
     assert recovered == []
@@ -67,7 +67,7 @@ def test_start_recovers_no_small_partition_and_the_background_all(
 
 
 def test_first_touch_recovers_that_partition_once(
-    crashed: Path, make_storage: MakeStorage, world: FakeWorld, recovered: list[str]
+    crashed: Path, make_storage: MakeStorage, world: VirtualWorld, recovered: list[str]
 ) -> None:
     storage = make_storage()
     log = storage.log(partition=7)
@@ -124,7 +124,7 @@ def test_kill_before_the_background_has_come_to_it_loses_nothing(
 
 
 def test_deleted_partition_is_not_recovered(
-    crashed: Path, make_storage: MakeStorage, world: FakeWorld, recovered: list[str]
+    crashed: Path, make_storage: MakeStorage, world: VirtualWorld, recovered: list[str]
 ) -> None:
     storage = make_storage()
     storage.manager.delete("t", TOPIC_ID, PARTITIONS)
@@ -134,7 +134,7 @@ def test_deleted_partition_is_not_recovered(
 
 
 def test_recovery_without_a_descriptor_waits_and_goes_on(
-    crashed: Path, make_storage: MakeStorage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    crashed: Path, make_storage: MakeStorage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = make_storage()
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from comparator.lying_records import CODECS, lying_batches
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import INVALID_RECORD, AppendResult
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import read_batch_header
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read
 
 # What is odd and can be read all the same.
@@ -46,7 +46,7 @@ def log(request: pytest.FixtureRequest, storage: Storage) -> Log:
     return storage.log(**LOOKED_INTO[request.param])
 
 
-def outcome(log: Log, world: FakeWorld, data: bytes) -> AppendResult:
+def outcome(log: Log, world: VirtualWorld, data: bytes) -> AppendResult:
     client = Client(log)
     result = client.send(bytearray(data))
     if result is None:
@@ -57,7 +57,7 @@ def outcome(log: Log, world: FakeWorld, data: bytes) -> AppendResult:
 
 @pytest.mark.parametrize(("data", "is_taken"), BATCHES)
 def test_records_that_lie_are_refused_and_odd_ones_taken(
-    log: Log, world: FakeWorld, data: bytes, is_taken: bool
+    log: Log, world: VirtualWorld, data: bytes, is_taken: bool
 ) -> None:
     result = outcome(log, world, data)
     if is_taken:
@@ -71,7 +71,7 @@ def test_records_that_lie_are_refused_and_odd_ones_taken(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_rewritten_records_are_those_that_were_sent(storage: Storage, world: FakeWorld, codec: str) -> None:
+def test_rewritten_records_are_those_that_were_sent(storage: Storage, world: VirtualWorld, codec: str) -> None:
     sent = lying_batches(CODECS[codec])["a maximum time too late"]
     for target in ("uncompressed", *CODECS):
         log = storage.log(f"{codec}-{target}", compression_type=target)
@@ -106,7 +106,7 @@ INSIDE_OF_RECORDS = {
 
 @pytest.mark.parametrize(("codec", "number"), {"none": 0, **CODECS}.items())
 def test_only_what_is_inside_of_a_record_gets_into_a_plain_topic(
-    storage: Storage, world: FakeWorld, codec: str, number: int
+    storage: Storage, world: VirtualWorld, codec: str, number: int
 ) -> None:
     """The price of no longer look, and what is always seen: records that are not as many or as long as is said."""
     batches = lying_batches(number)
@@ -122,7 +122,7 @@ def test_only_what_is_inside_of_a_record_gets_into_a_plain_topic(
 @pytest.mark.parametrize("lie", ["a maximum time too early", "a maximum time too late"])
 @pytest.mark.parametrize("number", [0, *CODECS.values()])
 def test_maximum_time_that_lies_is_corrected(
-    storage: Storage, world: FakeWorld, number: int, lie: str, settings: dict[str, Any]
+    storage: Storage, world: VirtualWorld, number: int, lie: str, settings: dict[str, Any]
 ) -> None:
     log = storage.log(**settings)
     assert outcome(log, world, lying_batches(number)[lie]).error_code == 0

@@ -10,6 +10,7 @@ from random import Random
 from zlib import crc32
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.files.leader_epoch_cache import LeaderEpochCache
@@ -19,13 +20,12 @@ from pybroker.storage.log.log import Log
 from pybroker.storage.results import Hole
 from pybroker.storage.rules.producer_state import ProducerStateEntry
 from tests.storage.batches import batch, parse
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all, read_now
 
 MakeStorage = Callable[..., Storage]
 
 
-def test_clean_stop_and_start_brings_everything_back(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_clean_stop_and_start_brings_everything_back(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     log = storage.log()
     client = Client(log, leader_epoch=3)
@@ -129,7 +129,7 @@ def test_segments_behind_a_damaged_one_are_dropped(make_storage: MakeStorage) ->
     assert len(read_all(again)) == again.log_end_offset
 
 
-def test_recovery_does_not_read_below_the_recovery_point(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_recovery_does_not_read_below_the_recovery_point(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     log = storage.log()
     Client(log).fill(100)
@@ -269,7 +269,7 @@ def test_random_crashes_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> 
     acknowledged: list[int] = []
     contents: dict[int, bytes] = {}
     for life in range(8):
-        world = FakeWorld(seed)
+        world = VirtualWorld(seed)
         storage = Storage(tmp_path / "data", world)
         log = storage.log()
         assert log.log_end_offset >= len(acknowledged)
@@ -391,7 +391,7 @@ def test_a_log_that_never_had_a_record_begins_where_it_was_told_to_after_a_kill(
 
 @pytest.mark.parametrize(("passes_ms", "starts_at"), [(1_000, 7), (0, 0)])
 def test_what_was_deleted_stays_deleted_after_a_crash_once_the_starts_interval_is_over(
-    make_storage: MakeStorage, world: FakeWorld, passes_ms: int, starts_at: int
+    make_storage: MakeStorage, world: VirtualWorld, passes_ms: int, starts_at: int
 ) -> None:
     storage = make_storage(log_flush_start_offset_checkpoint_interval_ms=1_000)
     log = storage.log()
@@ -406,7 +406,7 @@ def test_what_was_deleted_stays_deleted_after_a_crash_once_the_starts_interval_i
 
 
 def test_a_checkpoint_interval_of_zero_is_one_checkpoint_and_not_all_the_time(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     make_storage(
         log_flush_start_offset_checkpoint_interval_ms=0,
@@ -414,4 +414,4 @@ def test_a_checkpoint_interval_of_zero_is_one_checkpoint_and_not_all_the_time(
         replica_high_watermark_checkpoint_interval_ms=0,
     )
     world.advance(0)
-    assert [timer for timer in world.timers.pending if not timer.cancelled and timer.due_ms <= world.clock.now] == []
+    assert not world.timers.is_due

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.results import INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
 from pybroker.storage.rules.refused_batches import RefusedBatches
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage
 from tests.storage.test_disk_faults import Disk, disk  # noqa: F401
 
@@ -94,14 +94,16 @@ def test_sequences_wrap_around_behind_a_refused_batch(storage: Storage) -> None:
     assert [send(client, LAST), send(client, 0)] == [0, 0]
 
 
-def test_a_client_that_gives_the_batch_up_hears_of_the_gap(client: Client, world: FakeWorld) -> None:
+def test_a_client_that_gives_the_batch_up_hears_of_the_gap(client: Client, world: VirtualWorld) -> None:
     refuse(client, producer_id=1, producer_epoch=0, sequence=5)
     assert send(client, 6) == NOT_ENOUGH_REPLICAS
     world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_error_is_lent_from_the_first_batch_that_is_refused_for_its_sake(client: Client, world: FakeWorld) -> None:
+def test_an_error_is_lent_from_the_first_batch_that_is_refused_for_its_sake(
+    client: Client, world: VirtualWorld
+) -> None:
     for sequence in (5, 6):  # both find too few replicas
         refuse(client, producer_id=1, producer_epoch=0, sequence=sequence)
     world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
@@ -110,15 +112,15 @@ def test_an_error_is_lent_from_the_first_batch_that_is_refused_for_its_sake(clie
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_that_never_comes_again_is_forgotten_with_its_producer(client: Client, world: FakeWorld) -> None:
+def test_a_batch_that_never_comes_again_is_forgotten_with_its_producer(client: Client, world: VirtualWorld) -> None:
     """Else each producer that ends behind a refusal would leave something for good, and could never write again."""
     producers, expiration_ms = client.log.producers, client.log.producers.expiration_ms
     refuse(client, producer_id=2, producer_epoch=0, sequence=0)
-    producers.remove_expired(world.clock.now)
+    producers.remove_expired(world.clock.now_ms())
     assert send(client, 1, producer_id=2) == NOT_ENOUGH_REPLICAS
-    producers.remove_expired(world.clock.now + expiration_ms - 1)
+    producers.remove_expired(world.clock.now_ms() + expiration_ms - 1)
     assert send(client, 1, producer_id=2) != 0
-    producers.remove_expired(world.clock.now + expiration_ms)
+    producers.remove_expired(world.clock.now_ms() + expiration_ms)
     assert not producers.refused.by_producer
     assert send(client, 1, producer_id=2) == 0
 
@@ -145,7 +147,7 @@ def test_garbage_in_place_of_a_batch_is_not_noted(client: Client) -> None:
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_what_comes_behind_a_batch_that_found_no_room_gets_its_error(
     storage: Storage,
-    world: FakeWorld,
+    world: VirtualWorld,
     disk: Disk,  # noqa: F811
     size: int,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.log.log import Log
@@ -16,7 +17,6 @@ from pybroker.storage.manager.replica_move import ReplicaMove
 from pybroker.storage.manager.replica_moves import THROTTLE
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND, NONE
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all, small_config
 
 KEY = ("t", 0)
@@ -34,7 +34,7 @@ def move(storage: Storage, log: Log, to: Path | None = None) -> int:
     return storage.manager.moves.move(partition_log, str(to or other_dir(storage, log)))
 
 
-def finish(storage: Storage, world: FakeWorld) -> None:
+def finish(storage: Storage, world: VirtualWorld) -> None:
     """Let all moves come to their end."""
     for _ in range(1000):
         world.run()
@@ -44,7 +44,7 @@ def finish(storage: Storage, world: FakeWorld) -> None:
     raise AssertionError("the moves do not end")
 
 
-def step(world: FakeWorld) -> None:
+def step(world: VirtualWorld) -> None:
     """Let the mover's thread have a portion; where it has nothing to do, the others, or the loop."""
     executor = world.executors["log-mover-0"]
     if executor.jobs:
@@ -58,7 +58,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.is_dir())
 
 
-def moves_executor(world: FakeWorld) -> Any:
+def moves_executor(world: VirtualWorld) -> Any:
     return world.executors["log-mover-0"]
 
 
@@ -78,7 +78,7 @@ def filled(storage: Storage) -> Log:
 
 
 def test_a_log_lies_in_the_other_directory_with_all_that_it_held(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     source, target = filled.directory.path, other_dir(storage, filled)
     before = read_all(filled)
@@ -100,7 +100,7 @@ def test_a_log_lies_in_the_other_directory_with_all_that_it_held(
     assert read_all(again) == after
 
 
-def test_what_is_appended_while_it_is_copied_comes_along(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_what_is_appended_while_it_is_copied_comes_along(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     client = Client(filled)
     move(storage, filled)
     while storage.manager.moves._executors:
@@ -114,7 +114,7 @@ def test_what_is_appended_while_it_is_copied_comes_along(storage: Storage, world
     assert all(result.error_code == 0 for result in client.later)
 
 
-def test_appends_wait_for_the_exchange_and_go_on_in_the_new_place(storage: Storage, world: FakeWorld) -> None:
+def test_appends_wait_for_the_exchange_and_go_on_in_the_new_place(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     client = Client(log)
     client.fill(1)
@@ -127,7 +127,7 @@ def test_appends_wait_for_the_exchange_and_go_on_in_the_new_place(storage: Stora
     assert (log.path / f"{0:020d}.log").stat().st_size == log.size_bytes
 
 
-def test_a_log_that_was_never_written_to_takes_its_place_at_once(storage: Storage, world: FakeWorld) -> None:
+def test_a_log_that_was_never_written_to_takes_its_place_at_once(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     target = other_dir(storage, log)
     assert move(storage, log) == NONE
@@ -137,7 +137,7 @@ def test_a_log_that_was_never_written_to_takes_its_place_at_once(storage: Storag
     assert names(target) == ["t-0"]
 
 
-def test_its_own_directory_as_target_cancels_a_move(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_its_own_directory_as_target_cancels_a_move(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     source, target = filled.directory.path, other_dir(storage, filled)
     move(storage, filled)
     assert [name.rpartition("-")[2] for name in names(target)] == ["future"]
@@ -178,7 +178,7 @@ def test_a_partition_that_is_not_here_yet_begins_where_it_is_preferred(storage: 
     assert told == [((TOPIC_ID, 0), second.directory_id)]
 
 
-def test_the_metadata_hears_where_the_log_lies_once_it_does(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_the_metadata_hears_where_the_log_lies_once_it_does(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     told: list[tuple[tuple[bytes, int], bytes]] = []
     storage.manager.on_replica_moved = lambda partition, directory: told.append((partition, directory))
     move(storage, filled)
@@ -187,7 +187,7 @@ def test_the_metadata_hears_where_the_log_lies_once_it_does(storage: Storage, wo
     assert told == [((TOPIC_ID, 0), filled.directory.directory_id)]
 
 
-def test_a_move_is_described_as_a_future_replica_that_lags(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_a_move_is_described_as_a_future_replica_that_lags(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     target = other_dir(storage, filled)
 
     def futures() -> list[tuple[str, int, int]]:
@@ -210,7 +210,7 @@ def test_a_move_is_described_as_a_future_replica_that_lags(storage: Storage, wor
 
 
 def test_a_start_goes_on_with_a_move_that_a_kill_interrupted(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     target, before = other_dir(storage, filled), read_all(filled)
     filled.flushes.flush_now(sync=False)
@@ -233,7 +233,7 @@ def test_a_start_goes_on_with_a_move_that_a_kill_interrupted(
 
 
 def test_the_move_of_a_partition_that_nobody_asks_for_goes_on(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     target = other_dir(storage, filled)
     move(storage, filled)
@@ -246,7 +246,7 @@ def test_the_move_of_a_partition_that_nobody_asks_for_goes_on(
     assert storage.log().path == target / "t-0"
 
 
-def test_a_move_of_a_deleted_topic_is_given_up(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_a_move_of_a_deleted_topic_is_given_up(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     source, target = filled.directory.path, other_dir(storage, filled)
     move(storage, filled)
     moves_executor(world).work()
@@ -257,7 +257,7 @@ def test_a_move_of_a_deleted_topic_is_given_up(storage: Storage, world: FakeWorl
 
 
 def test_a_move_of_a_topic_that_a_start_does_not_know_is_removed(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     target = other_dir(storage, filled)
     move(storage, filled)
@@ -269,7 +269,7 @@ def test_a_move_of_a_topic_that_a_start_does_not_know_is_removed(
 
 
 def test_a_target_that_fails_leaves_the_log_where_it_is(
-    storage: Storage, world: FakeWorld, filled: Log, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, filled: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = other_dir(storage, filled)
     failed: list[bytes] = []
@@ -291,7 +291,7 @@ def test_a_target_that_fails_leaves_the_log_where_it_is(
 
 
 def test_a_source_that_fails_takes_the_log_offline_and_the_next_start_goes_on(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     target = other_dir(storage, filled)
     filled.flushes.flush_now(sync=False)
@@ -311,7 +311,7 @@ def test_a_source_that_fails_takes_the_log_offline_and_the_next_start_goes_on(
 
 
 def test_a_target_without_room_is_tried_again(
-    storage: Storage, world: FakeWorld, filled: Log, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, filled: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = other_dir(storage, filled)
     real = os_file.pwrite
@@ -333,7 +333,7 @@ def test_a_target_without_room_is_tried_again(
 
 
 def test_a_cut_of_the_end_is_not_undone_by_what_was_copied_before(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pybroker.storage_limits.MOVE_TAIL_BYTES_MAX", 0)
     log = storage.log(internal_segment_bytes=1 << 20)
@@ -353,7 +353,7 @@ def test_a_cut_of_the_end_is_not_undone_by_what_was_copied_before(
 
 
 def test_segments_that_retention_takes_meanwhile_are_not_there_afterwards(
-    storage: Storage, world: FakeWorld, filled: Log
+    storage: Storage, world: VirtualWorld, filled: Log
 ) -> None:
     move(storage, filled)
     (future,) = other_dir(storage, filled).glob("*-future")
@@ -369,7 +369,7 @@ def test_segments_that_retention_takes_meanwhile_are_not_there_afterwards(
 
 
 def test_the_checkpoints_move_with_the_log(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     filled.update_high_watermark(90)
     filled.increment_log_start_offset(33)
@@ -384,7 +384,9 @@ def test_the_checkpoints_move_with_the_log(
     assert held == [KEY]
 
 
-def test_views_of_readers_stay_good_while_the_former_files_go(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_views_of_readers_stay_good_while_the_former_files_go(
+    storage: Storage, world: VirtualWorld, filled: Log
+) -> None:
     views = [filled.segments[0].readable()[: filled.segments[0].size], filled.active.readable()[: filled.active.size]]
     before = [bytes(view) for view in views]
     move(storage, filled)
@@ -395,7 +397,9 @@ def test_views_of_readers_stay_good_while_the_former_files_go(storage: Storage, 
     assert [bytes(view) for view in views] == before
 
 
-def test_moves_beyond_the_threads_wait_for_their_turn(make_storage: Callable[..., Storage], world: FakeWorld) -> None:
+def test_moves_beyond_the_threads_wait_for_their_turn(
+    make_storage: Callable[..., Storage], world: VirtualWorld
+) -> None:
     storage = make_storage(dirs=2, num_replica_alter_log_dirs_threads=1)
     logs = [storage.log(partition=index) for index in range(4)]
     targets = []
@@ -410,19 +414,19 @@ def test_moves_beyond_the_threads_wait_for_their_turn(make_storage: Callable[...
     assert [log.directory.path for log in logs] == targets
 
 
-def test_the_throttle_is_kept(make_storage: Callable[..., Storage], world: FakeWorld) -> None:
+def test_the_throttle_is_kept(make_storage: Callable[..., Storage], world: VirtualWorld) -> None:
     storage = make_storage(dirs=2)
     storage.manager._config.apply_dynamic({}, {THROTTLE: "10000"})
     log = storage.log(internal_segment_bytes=8192)
     Client(log).fill(400)
-    begun_ms = world.clock.now
+    begun_ms = world.clock.now_ms()
     move(storage, log)
     finish(storage, world)
     expected_ms = log.size_bytes / 10
-    assert expected_ms - 1500 <= world.clock.now - begun_ms <= expected_ms + 500
+    assert expected_ms - 1500 <= world.clock.now_ms() - begun_ms <= expected_ms + 500
 
 
-def test_a_log_is_not_cleaned_while_it_is_copied(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_a_log_is_not_cleaned_while_it_is_copied(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     partition_log = storage.manager.get(*KEY)
     assert partition_log is not None
     move(storage, filled)
@@ -434,7 +438,7 @@ def test_a_log_is_not_cleaned_while_it_is_copied(storage: Storage, world: FakeWo
     assert not partition_log.is_moving
 
 
-def test_the_cleaner_s_offsets_move_with_the_log(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_the_cleaner_s_offsets_move_with_the_log(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     source, checkpoints = filled.directory, storage.manager._cleaner()._checkpoints
     checkpoints.set(source, KEY, 42)
     move(storage, filled)
@@ -444,7 +448,7 @@ def test_the_cleaner_s_offsets_move_with_the_log(storage: Storage, world: FakeWo
 
 
 def test_a_transaction_goes_on_over_a_move(
-    storage: Storage, world: FakeWorld, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, make_storage: Callable[..., Storage]
 ) -> None:
     log = storage.log()
     client = Client(log)
@@ -463,7 +467,7 @@ def test_a_transaction_goes_on_over_a_move(
     assert sum(map(len, aborted)) == 2
 
 
-def test_a_log_may_come_back(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_a_log_may_come_back(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     home = filled.directory.path
     for _ in range(3):
         move(storage, filled)
@@ -475,7 +479,7 @@ def test_a_log_may_come_back(storage: Storage, world: FakeWorld, filled: Log) ->
     assert len(read_all(filled)) == 115
 
 
-def test_its_former_directory_may_fail_once_a_log_has_moved(storage: Storage, world: FakeWorld, filled: Log) -> None:
+def test_its_former_directory_may_fail_once_a_log_has_moved(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     source, target = filled.directory, other_dir(storage, filled)
     move(storage, filled)
     while filled.directory is source:
@@ -488,7 +492,7 @@ def test_its_former_directory_may_fail_once_a_log_has_moved(storage: Storage, wo
 
 
 def test_a_clean_stop_ends_moves_and_the_next_start_goes_on(
-    storage: Storage, world: FakeWorld, filled: Log, make_storage: Callable[..., Storage]
+    storage: Storage, world: VirtualWorld, filled: Log, make_storage: Callable[..., Storage]
 ) -> None:
     target = other_dir(storage, filled)
     move(storage, filled)
@@ -522,7 +526,7 @@ def synced_moves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_rename_is_synced_before_the_next_thing_happens(
-    storage: Storage, world: FakeWorld, filled: Log, synced_moves: list[str]
+    storage: Storage, world: VirtualWorld, filled: Log, synced_moves: list[str]
 ) -> None:
     source, target = filled.directory.path.name, other_dir(storage, filled).name
     move(storage, filled)
@@ -533,7 +537,7 @@ def test_each_rename_is_synced_before_the_next_thing_happens(
         at = synced_moves.index(step, at + 1)
 
 
-def interrupted(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+def interrupted(storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     """Kill the broker after the source's rename."""
 
     def dies(self: ReplicaMove) -> None:
@@ -549,7 +553,7 @@ def interrupted(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPa
 
 def test_a_start_finishes_what_was_decided(
     storage: Storage,
-    world: FakeWorld,
+    world: VirtualWorld,
     filled: Log,
     make_storage: Callable[..., Storage],
     monkeypatch: pytest.MonkeyPatch,
@@ -567,7 +571,7 @@ def test_a_start_finishes_what_was_decided(
 
 def test_nothing_begins_anew_in_place_of_a_log_whose_new_directory_is_missing(
     storage: Storage,
-    world: FakeWorld,
+    world: VirtualWorld,
     filled: Log,
     make_storage: Callable[..., Storage],
     monkeypatch: pytest.MonkeyPatch,

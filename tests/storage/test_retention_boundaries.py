@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX
 from pybroker.storage.files.segment_scan import SegmentScan
@@ -15,7 +16,6 @@ from pybroker.storage.log import recovery
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.retention import expired_segments, retention_due_ms
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, small_config
 
 HOUR = 3_600_000
@@ -60,10 +60,10 @@ def test_segment_goes_once_its_newest_record_is_older_than_retention_ms(
 
 @pytest.mark.parametrize("retention_ms", [0, HOUR])
 def test_retention_of_an_unused_log_is_due_at_the_very_millisecond_at_which_something_goes(
-    storage: Storage, world: FakeWorld, retention_ms: int
+    storage: Storage, world: VirtualWorld, retention_ms: int
 ) -> None:
     log = segments_of_two(storage, retention_ms=retention_ms)
-    world.clock.now = TIME_MS
+    world.clock.wall_ahead_ms = TIME_MS - world.clock.now_ms()
     due_ms = retention_due_ms(log)
     assert due_ms == TIME_MS + 1000 + retention_ms + 1
     assert [len(expired_segments(log, due_ms + late_ms)) for late_ms in (-1, 0)] == [0, 1]
@@ -111,10 +111,10 @@ def test_segment_rolls_for_a_record_that_is_later_than_segment_ms(storage: Stora
 
 @pytest.mark.parametrize(("late_ms", "remembered"), [(-1, True), (0, False), (1, False)])
 def test_producer_is_forgotten_once_it_is_idle_for_its_expiration(
-    storage: Storage, world: FakeWorld, late_ms: int, remembered: bool
+    storage: Storage, world: VirtualWorld, late_ms: int, remembered: bool
 ) -> None:
     client = Client(storage.log())
-    written_ms = world.clock.now
+    written_ms = world.clock.now_ms()
     client.send_now(producer_id=1, producer_epoch=0, sequence=0, timestamp=written_ms)
     producers = client.log.producers
     producers.remove_expired(written_ms)

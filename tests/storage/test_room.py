@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 SMALL, LARGE = 1_000, 200_000
@@ -37,7 +37,7 @@ class SmallDisk:
 
 @pytest.mark.parametrize("size", [10 * SMALL, LARGE])
 def test_there_is_room_again_once_what_was_refused_could_be_written(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, size: int
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, size: int
 ) -> None:
     disk, client, full = SmallDisk(monkeypatch), Client(storage.log(internal_segment_bytes=1 << 24)), list[bool]()
     storage.manager.on_room_changed = lambda directories: full.append(bool(directories))
@@ -62,7 +62,7 @@ def test_there_is_room_again_once_what_was_refused_could_be_written(
 
 
 def test_who_looks_for_room_at_the_start_waits_for_no_file_system(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, full = list[int](), list[bool]()
 

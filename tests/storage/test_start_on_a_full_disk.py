@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 from tests.storage.whole_logs import DAMAGES, answers, fill
 
@@ -44,7 +44,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """What a killed broker left, nothing of it synced, and what its log answered."""
     path = tmp_path_factory.mktemp("killed") / "data"
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(path, world)
     log = fill(storage)
     expected = answers(log)
@@ -77,7 +77,7 @@ def test_start_on_a_full_disk_serves_reads_and_heals(
         DAMAGES[damage](file)
     if not at_first_touch:
         monkeypatch.setattr(storage_limits, "RECOVERED_AT_FIRST_TOUCH_BYTES_MAX", 0)
-    world = FakeWorld()
+    world = VirtualWorld()
     disk.is_full = True
     storage = Storage(path, world)
     world.advance(100)
@@ -106,7 +106,7 @@ def test_start_on_a_full_disk_serves_reads_and_heals(
 
 
 def test_clean_stop_on_a_full_disk_leaves_no_mark(tmp_path: Path, disk: FullDisk) -> None:
-    world = FakeWorld()
+    world = VirtualWorld()
     storage = Storage(tmp_path / "data", world)
     Client(storage.log()).fill(3)
     disk.is_full = True
@@ -122,7 +122,7 @@ def test_log_whose_aborted_transactions_cannot_be_written_down_is_refused_until_
     shutil.copytree(template, path)
     for file in path.glob("t-0/*.txnindex"):
         file.unlink()
-    world = FakeWorld()
+    world = VirtualWorld()
     disk.is_full = True
     storage = Storage(path, world)
     log = storage.log()

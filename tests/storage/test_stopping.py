@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import RECOVERY_POINT_CHECKPOINT
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -41,7 +41,7 @@ def test_stop_syncs_what_the_writer_thread_brings_last(make_storage: MakeStorage
 
 
 def test_stop_survives_a_background_sync_that_is_asked_for_again(
-    make_storage: MakeStorage, tmp_path: Path, world: FakeWorld
+    make_storage: MakeStorage, tmp_path: Path, world: VirtualWorld
 ) -> None:
     storage = make_storage()
     log = storage.log()
@@ -132,7 +132,7 @@ def test_file_system_of_the_log_dirs_can_be_synced_as_a_whole(tmp_path: Path) ->
 
 
 def test_stop_waits_for_one_file_of_what_is_being_removed(
-    make_storage: MakeStorage, world: FakeWorld, tmp_path: Path
+    make_storage: MakeStorage, world: VirtualWorld, tmp_path: Path
 ) -> None:
     """Removing large files takes its time; the next start removes what is left of a deleted partition."""
     storage = make_storage()
@@ -141,8 +141,7 @@ def test_stop_waits_for_one_file_of_what_is_being_removed(
     for number in range(10):
         (doomed / f"{number:020}.log").write_bytes(b"x")
     storage.log().directory.remove_later([doomed], 0)
-    (timer,) = [timer for timer in world.timers.pending if timer.due_ms <= world.clock.now]
-    timer.callback(*timer.args)
+    world.turn()
     world.executor("remover").work()
     storage.close()
     assert len(list(doomed.iterdir())) == 9

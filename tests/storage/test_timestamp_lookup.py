@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
+from harness.virtual_world import START_MS, VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.handlers import list_offsets
@@ -25,10 +26,9 @@ from pybroker_protocol.messages.list_offsets import (
 from tests.handled import answer_of
 from tests.replication.replicas import leader_of
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
-NOW = FakeWorld().clock.now
+NOW = START_MS
 LARGE = bytes(storage_limits.BYTES_SEARCHED_PER_STEP)
 MANY = [b""] * (2 * storage_limits.RECORDS_SEARCHED_PER_STEP)
 # Batches of two timestamps each; the second record is the later one.
@@ -43,7 +43,7 @@ HEAVY = pytest.mark.parametrize(
 )
 
 
-def fill(storage: Storage, world: FakeWorld, fields: dict[str, Any], batches: int = 3) -> tuple[Log, int]:
+def fill(storage: Storage, world: VirtualWorld, fields: dict[str, Any], batches: int = 3) -> tuple[Log, int]:
     """A log of such batches, ten ms apart, and how many records each has."""
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log, leader_epoch=4)
@@ -54,7 +54,7 @@ def fill(storage: Storage, world: FakeWorld, fields: dict[str, Any], batches: in
     return log, count
 
 
-def append(world: FakeWorld, client: Client, **fields: Any) -> None:
+def append(world: VirtualWorld, client: Client, **fields: Any) -> None:
     """Append a batch whose records a thread may have to look at."""
     result = client.send(**fields)
     if result is None:
@@ -63,12 +63,12 @@ def append(world: FakeWorld, client: Client, **fields: Any) -> None:
     assert result.error_code == 0
 
 
-def told(world: FakeWorld, found: Found) -> TimestampOffset | None:
+def told(world: VirtualWorld, found: Found) -> TimestampOffset | None:
     """What the search comes to, in the thread if it has to go there."""
     return told_later(world, found) if isinstance(found, TimestampLookup) else found
 
 
-def told_later(world: FakeWorld, found: Found) -> TimestampOffset | None:
+def told_later(world: VirtualWorld, found: Found) -> TimestampOffset | None:
     """What the search comes to, which has to be in the thread."""
     assert isinstance(found, TimestampLookup)
     answers: list[TimestampOffset | None] = []
@@ -85,7 +85,7 @@ def place(found: TimestampOffset | None) -> tuple[int, int, int, int] | None:
 
 @HEAVY
 def test_search_that_takes_long_finds_the_first_record_at_or_after(
-    storage: Storage, world: FakeWorld, fields: dict[str, Any]
+    storage: Storage, world: VirtualWorld, fields: dict[str, Any]
 ) -> None:
     log, count = fill(storage, world, fields)
     for i in range(3):
@@ -98,7 +98,7 @@ def test_search_that_takes_long_finds_the_first_record_at_or_after(
 
 @HEAVY
 def test_search_goes_on_behind_a_batch_whose_record_was_deleted(
-    storage: Storage, world: FakeWorld, fields: dict[str, Any]
+    storage: Storage, world: VirtualWorld, fields: dict[str, Any]
 ) -> None:
     """The maximum of the first batch is that of a record that is gone; those that are left are older."""
     log = storage.log(internal_segment_bytes=1 << 24)
@@ -114,7 +114,7 @@ def test_search_goes_on_behind_a_batch_whose_record_was_deleted(
     assert place(told(world, log.offset_of_max_timestamp())) == (NOW + 7, 2 * count, 0, 0)
 
 
-def test_damaged_batch_is_found_by_its_header(storage: Storage, world: FakeWorld) -> None:
+def test_damaged_batch_is_found_by_its_header(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     data = batch([b"v", b"later"], timestamps=[NOW, NOW + 5], leader_epoch=0)
     data[61] = 127  # a record that is not there
@@ -124,7 +124,7 @@ def test_damaged_batch_is_found_by_its_header(storage: Storage, world: FakeWorld
     assert place(told(world, log.offset_for_timestamp(NOW + 3))) == (NOW + 5, 0, 0, 0)
 
 
-def test_search_whose_batch_is_truncated_meanwhile_ends_well(storage: Storage, world: FakeWorld) -> None:
+def test_search_whose_batch_is_truncated_meanwhile_ends_well(storage: Storage, world: VirtualWorld) -> None:
     """The file must not be cut under the view that the thread looks at."""
     log, _ = fill(storage, world, {"values": [LARGE, b"later"]})
     found = log.offset_for_timestamp(NOW + 20)
@@ -132,7 +132,9 @@ def test_search_whose_batch_is_truncated_meanwhile_ends_well(storage: Storage, w
     assert place(told(world, found)) == (NOW + 20, 4, 4, 0)
 
 
-def test_search_that_has_to_go_on_while_the_broker_stops_is_a_storage_error(storage: Storage, world: FakeWorld) -> None:
+def test_search_that_has_to_go_on_while_the_broker_stops_is_a_storage_error(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
     client.send_now(values=[b"gone", LARGE], timestamps=[NOW + 5, NOW])
@@ -148,7 +150,7 @@ def test_search_that_has_to_go_on_while_the_broker_stops_is_a_storage_error(stor
 
 
 def test_request_has_one_search_under_way_and_is_answered_once_its_last_has_ended(
-    storage: Storage, world: FakeWorld
+    storage: Storage, world: VirtualWorld
 ) -> None:
     replicas = leader_of(world, storage, 4)
     for index, value in enumerate([LARGE, b"small", LARGE, LARGE]):

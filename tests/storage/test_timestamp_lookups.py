@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 import pytest
 from crc32c import crc32c
+from harness.virtual_world import START_MS, VirtualExecutor, VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage
 
-NOW = FakeWorld().clock.now
+NOW = START_MS
 STEP = 10
 ORDINARY = 5 * STEP
 BOMB = 50 * STEP
@@ -68,11 +68,11 @@ def bomb(storage: Storage, partition: int) -> Log:
     return log_with(storage, partition, BOMB)
 
 
-def reader(world: FakeWorld) -> FakeExecutor:
+def reader(world: VirtualWorld) -> VirtualExecutor:
     return world.executor("reader")
 
 
-def portions_until(world: FakeWorld, asked: Asked) -> int:
+def portions_until(world: VirtualWorld, asked: Asked) -> int:
     """How many portions the thread does before a lookup is answered."""
     count = 0
     while asked.offset is None:
@@ -82,7 +82,7 @@ def portions_until(world: FakeWorld, asked: Asked) -> int:
     return count
 
 
-def test_thread_has_one_lookup_of_a_log_and_few_of_all(storage: Storage, world: FakeWorld) -> None:
+def test_thread_has_one_lookup_of_a_log_and_few_of_all(storage: Storage, world: VirtualWorld) -> None:
     logs = [bomb(storage, partition) for partition in range(4)]
     asked = [Asked(log) for log in logs for _ in range(3)]
     most = 0
@@ -94,7 +94,7 @@ def test_thread_has_one_lookup_of_a_log_and_few_of_all(storage: Storage, world: 
     assert [one.offset for one in asked] == [BOMB - 1] * len(asked)
 
 
-def test_ordinary_lookup_waits_for_portions_of_those_that_take_long(storage: Storage, world: FakeWorld) -> None:
+def test_ordinary_lookup_waits_for_portions_of_those_that_take_long(storage: Storage, world: VirtualWorld) -> None:
     for partition in range(4):
         for _ in range(3):
             Asked(bomb(storage, partition))
@@ -104,7 +104,7 @@ def test_ordinary_lookup_waits_for_portions_of_those_that_take_long(storage: Sto
     assert len(reader(world).jobs) == storage_limits.LOOKUPS_AT_ONCE
 
 
-def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage: Storage, world: FakeWorld) -> None:
+def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage: Storage, world: VirtualWorld) -> None:
     asked = [Asked(bomb(storage, partition)) for partition in range(4)]
     done: list[object] = []
     asked[0].lookup.log.directory.reader.submit(lambda: "read", lambda result, _error: done.append(result))
@@ -115,7 +115,7 @@ def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage:
     assert [one.offset for one in asked] == [None] * 4
 
 
-def test_logs_take_turns_whatever_each_is_asked(storage: Storage, world: FakeWorld) -> None:
+def test_logs_take_turns_whatever_each_is_asked(storage: Storage, world: VirtualWorld) -> None:
     greedy = [bomb(storage, partition) for partition in range(storage_limits.LOOKUPS_AT_ONCE)]
     many = [Asked(log) for _ in range(5) for log in greedy]
     late = Asked(bomb(storage, 9))
@@ -126,7 +126,7 @@ def test_logs_take_turns_whatever_each_is_asked(storage: Storage, world: FakeWor
     assert [one.offset for one in many] == [BOMB - 1] * len(many)
 
 
-def test_lookup_that_nobody_waits_for_is_not_begun_or_goes_no_further(storage: Storage, world: FakeWorld) -> None:
+def test_lookup_that_nobody_waits_for_is_not_begun_or_goes_no_further(storage: Storage, world: VirtualWorld) -> None:
     log, other = bomb(storage, 0), bomb(storage, 1)
     asked = [Asked(log) for _ in range(100)]
     reader(world).work()
@@ -143,7 +143,7 @@ def test_lookup_that_nobody_waits_for_is_not_begun_or_goes_no_further(storage: S
     world.run()
 
 
-def test_place_of_a_lookup_that_is_given_up_is_the_next_ones(storage: Storage, world: FakeWorld) -> None:
+def test_place_of_a_lookup_that_is_given_up_is_the_next_ones(storage: Storage, world: VirtualWorld) -> None:
     asked = [Asked(bomb(storage, partition)) for partition in range(storage_limits.LOOKUPS_AT_ONCE + 1)]
     same = Asked(storage.log(partition=0))
     asked[0].lookup.give_up()
@@ -155,7 +155,7 @@ def test_place_of_a_lookup_that_is_given_up_is_the_next_ones(storage: Storage, w
     assert same.offset == BOMB - 1
 
 
-def test_lookups_end_with_their_log(storage: Storage, world: FakeWorld) -> None:
+def test_lookups_end_with_their_log(storage: Storage, world: VirtualWorld) -> None:
     log, other = bomb(storage, 0), bomb(storage, 1)
     asked = [Asked(log) for _ in range(3)]
     survivor = Asked(other)
@@ -168,23 +168,23 @@ def test_lookups_end_with_their_log(storage: Storage, world: FakeWorld) -> None:
     assert survivor.offset == BOMB - 1
 
 
-def test_stop_waits_for_no_lookup(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_waits_for_no_lookup(storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [Asked(bomb(storage, partition)) for partition in range(4) for _ in range(3)]
     reader(world).work()
-    portions: list[FakeExecutor] = []
-    work = FakeExecutor.work
+    portions: list[VirtualExecutor] = []
+    work = VirtualExecutor.work
 
-    def counted(executor: FakeExecutor) -> None:
+    def counted(executor: VirtualExecutor) -> None:
         portions.append(executor)
         work(executor)
 
-    monkeypatch.setattr(FakeExecutor, "work", counted)
+    monkeypatch.setattr(VirtualExecutor, "work", counted)
     storage.close()
     assert [one.offset for one in asked] == [-1] * len(asked)
     assert portions.count(reader(world)) == storage_limits.LOOKUPS_AT_ONCE
 
 
-def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage: Storage, world: FakeWorld) -> None:
+def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage: Storage, world: VirtualWorld) -> None:
     """Where timestamps go back the index says nothing for long, and the batches are walked one by one."""
     log = storage.log(internal_segment_bytes=1 << 24)
     client = Client(log)
@@ -197,7 +197,7 @@ def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage
     assert asked.offset == 5 * STEP + 1
 
 
-def test_batch_whose_header_lies_about_its_time_is_looked_into_once(storage: Storage, world: FakeWorld) -> None:
+def test_batch_whose_header_lies_about_its_time_is_looked_into_once(storage: Storage, world: VirtualWorld) -> None:
     """Each is looked into in vain; the search goes on behind them in the thread, and before a bomb in its line.
 
     A leader stores no such batch; one of an older version did, and its followers have it.
@@ -223,7 +223,7 @@ def lie_about_time(data: bytearray) -> None:
 
 
 def test_first_look_at_many_segments_is_shared_over_turns(
-    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    make_storage: Callable[..., Storage], world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is remembered of segments behind a restart; the newest record need not be in the last one."""
     monkeypatch.setattr(storage_limits, "SEGMENTS_LOOKED_AT_ONCE", 3)

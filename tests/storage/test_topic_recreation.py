@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import checkpoints
 from pybroker.storage.log.log import Log
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -61,7 +61,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("start", [30, 5], ids=["a start past the new end", "a start below the new end"])
 @pytest.mark.parametrize("flusher_works", [True, False])
 def test_new_topic_keeps_its_records_in_a_crash(
-    make_storage: MakeStorage, world: FakeWorld, start: int, flusher_works: bool
+    make_storage: MakeStorage, world: VirtualWorld, start: int, flusher_works: bool
 ) -> None:
     storage = make_storage()
     checkpointed_log(storage, start=start)
@@ -76,7 +76,7 @@ def test_new_topic_keeps_its_records_in_a_crash(
     assert (log.log_start_offset, log.log_end_offset, len(read_all(log))) == (0, 20, 20)
 
 
-def test_new_topic_is_recovered_from_its_beginning(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_new_topic_is_recovered_from_its_beginning(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     checkpointed_log(storage)
     storage.manager.delete("t", TOPIC_ID, 10)
@@ -93,7 +93,7 @@ def test_new_topic_is_recovered_from_its_beginning(make_storage: MakeStorage, wo
 
 
 def test_checkpoint_that_was_on_its_way_does_not_come_after_the_one_without_the_topic(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage()
     log = checkpointed_log(storage)
@@ -133,7 +133,7 @@ def test_stray_leaves_its_namesake_alone(make_storage: MakeStorage) -> None:
 
 
 def test_topic_that_is_deleted_twice_between_two_checkpoints_leaves_nothing(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage()
     checkpointed_log(storage)
@@ -152,7 +152,7 @@ def test_topic_that_is_deleted_twice_between_two_checkpoints_leaves_nothing(
 
 
 def test_checkpoints_are_written_once_for_all_that_is_deleted_at_once(
-    storage: Storage, world: FakeWorld, written: list[str]
+    storage: Storage, world: VirtualWorld, written: list[str]
 ) -> None:
     for topic in ("a", "b", "c"):
         checkpointed_log(storage, topic)
@@ -166,7 +166,7 @@ def test_checkpoints_are_written_once_for_all_that_is_deleted_at_once(
 
 
 def test_no_checkpoint_is_written_for_a_topic_that_none_names(
-    storage: Storage, world: FakeWorld, written: list[str]
+    storage: Storage, world: VirtualWorld, written: list[str]
 ) -> None:
     checkpointed_log(storage, "gone")
     Client(storage.log("short")).fill(1)
@@ -183,7 +183,7 @@ def test_no_checkpoint_is_written_for_a_topic_that_none_names(
 
 
 def test_offsets_that_a_crash_took_are_not_given_out_again_after_retention_has_looked(
-    make_storage: MakeStorage, world: FakeWorld
+    make_storage: MakeStorage, world: VirtualWorld
 ) -> None:
     storage = make_storage()
     log = checkpointed_log(storage)

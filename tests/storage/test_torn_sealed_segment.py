@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
 from pybroker.storage.files.segment import Segment
@@ -16,13 +17,12 @@ from pybroker.storage.log.cold_read import ColdRead
 from pybroker.storage.results import CORRUPT_MESSAGE, NONE, ReadResult
 from pybroker_protocol.records import HEADER_BYTES
 from tests.storage.batches import parse
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 MakeStorage = Callable[..., Storage]
 
 
-def finish(world: FakeWorld, result: ReadResult | ColdRead) -> ReadResult:
+def finish(world: VirtualWorld, result: ReadResult | ColdRead) -> ReadResult:
     if isinstance(result, ReadResult):
         return result
     done: list[ReadResult] = []
@@ -36,7 +36,7 @@ def finish(world: FakeWorld, result: ReadResult | ColdRead) -> ReadResult:
 @pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
 def test_torn_batch_of_a_sealed_segment_is_corrupt_and_all_before_it_is_served(
     make_storage: MakeStorage,
-    world: FakeWorld,
+    world: VirtualWorld,
     monkeypatch: pytest.MonkeyPatch,
     max_bytes: int,
     cold: bool,

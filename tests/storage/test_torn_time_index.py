@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner.selection import examine
 from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -19,7 +20,6 @@ from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.log.retention import expired_segments, newest_timestamp, retention_due_ms
 from pybroker.storage.results import TimestampOffset
 from tests.storage.cleaner.logs import BACKOFF_MS, clean, compacted, put, survivors
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage
 
 MakeStorage = Callable[..., Storage]
@@ -181,7 +181,7 @@ def test_index_of_a_segment_that_was_cut_is_taken_as_it_is(
 
 
 def test_index_of_a_cleaned_segment_is_taken_as_it_is(
-    make_storage: MakeStorage, world: FakeWorld, caplog: pytest.LogCaptureFixture
+    make_storage: MakeStorage, world: VirtualWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its first batch, which was the newest, is gone."""
     storage = make_storage(log_cleaner_backoff_ms=BACKOFF_MS)

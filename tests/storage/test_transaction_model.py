@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,7 +25,6 @@ from pybroker.storage.results import (
     ReadResult,
 )
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, ModelSettings, Storage
 
 
@@ -107,7 +107,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.world = FakeWorld()
+        self.world = VirtualWorld()
         self.storage = Storage(self.directory / "data", self.world)
         self.log: Log = self.storage.log(**self.config)
         self.client = Client(self.log, self.leader_epoch)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.limits import TRANSACTION_VERIFICATIONS_PER_PARTITION
 from pybroker.storage.files import os_file
@@ -20,7 +21,6 @@ from pybroker.storage.results import (
     AppendResult,
 )
 from tests.storage.batches import batch, end_marker
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage
 
 LAST_EPOCH = (1 << 15) - 1
@@ -153,7 +153,7 @@ def test_marker_of_a_former_coordinator_is_fenced(client: Client) -> None:
 
 
 def test_marker_waits_for_the_writes_in_flight_and_a_failed_one_leaves_the_transaction_open(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
@@ -177,7 +177,7 @@ def test_marker_waits_for_the_writes_in_flight_and_a_failed_one_leaves_the_trans
     assert [one.first_offset for one in client.log.aborted_transactions(0, 2)] == [0]
 
 
-def test_open_transaction_outlives_the_expiry_of_its_producer(client: Client, world: FakeWorld) -> None:
+def test_open_transaction_outlives_the_expiry_of_its_producer(client: Client, world: VirtualWorld) -> None:
     client.send(attributes=TRANSACTIONAL_FLAG, producer_id=1, producer_epoch=0, sequence=0)
     client.send(producer_id=2, producer_epoch=0, sequence=0)
     client.verify(3, 0)
@@ -268,7 +268,7 @@ def test_verifications_are_bounded(client: Client) -> None:
 
 @pytest.mark.parametrize("value_bytes", [1, 200_000])
 def test_first_batch_of_a_transaction_that_the_disk_does_not_take_can_be_sent_again(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, value_bytes: int
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, value_bytes: int
 ) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     client.send()

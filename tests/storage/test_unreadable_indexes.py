@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read_now
 
 INDEXES = (".index", ".timeindex")
@@ -42,12 +42,12 @@ def unreadable(code: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def log(storage: Storage, world: FakeWorld) -> Log:
+def log(storage: Storage, world: VirtualWorld) -> Log:
     """A log of several segments, just opened: no index of a sealed one is in memory yet."""
     log = storage.log()
     client = Client(log)
     for i in range(RECORDS):
-        client.send_now(values=[bytes(100)], timestamp=world.clock.now + i)
+        client.send_now(values=[bytes(100)], timestamp=world.clock.now_ms() + i)
     log.update_high_watermark(RECORDS)
     world.run()
     log = storage.shut_and_open(log)
@@ -75,17 +75,17 @@ def test_bytes_that_cannot_be_counted_do_not_count(storage: Storage, log: Log, c
 
 @FAULTS
 def test_search_by_timestamp_that_cannot_see_the_index_is_a_storage_error(
-    storage: Storage, log: Log, world: FakeWorld, code: int, failed: int
+    storage: Storage, log: Log, world: VirtualWorld, code: int, failed: int
 ) -> None:
     def outcome(found: TimestampOffset | TimestampLookup | None) -> tuple[int, int] | None:
         assert not isinstance(found, TimestampLookup)
         return None if found is None else (found.error_code, found.offset)
 
-    newest = world.clock.now + RECORDS - 1
+    newest = world.clock.now_ms() + RECORDS - 1
     with unreadable(code):
-        assert outcome(log.offset_for_timestamp(world.clock.now + 3)) == (KAFKA_STORAGE_ERROR, -1)
+        assert outcome(log.offset_for_timestamp(world.clock.now_ms() + 3)) == (KAFKA_STORAGE_ERROR, -1)
         assert outcome(log.offset_of_max_timestamp()) == (KAFKA_STORAGE_ERROR, -1)
     assert storage.all_failed == failed
     if not failed:
-        assert outcome(log.offset_for_timestamp(world.clock.now + 3)) == (0, 3)
+        assert outcome(log.offset_for_timestamp(world.clock.now_ms() + 3)) == (0, 3)
         assert outcome(log.offset_for_timestamp(newest)) == (0, RECORDS - 1)

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.cluster.image import PartitionImage
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import os_file
 from tests.storage.batches import end_marker
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read
 
 
@@ -50,7 +50,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_repeated_batch_is_acknowledged_after_the_sync_of_the_original(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     client = Client(make_storage(pybroker_fsync_before_ack=True).log())
     assert client.send(**IDEMPOTENT) is None
@@ -63,7 +63,7 @@ def test_a_repeated_batch_is_acknowledged_after_the_sync_of_the_original(
 
 
 def test_a_repeated_batch_waits_for_a_sync_that_flush_messages_asks_for(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     client = Client(make_storage().log(flush_messages=1))
     assert client.send(**IDEMPOTENT) is None
@@ -86,7 +86,7 @@ def test_what_a_killed_process_had_only_written_is_synced_by_the_recovery(
 
 
 def test_the_first_sync_covers_the_file_that_says_whose_the_partition_is(
-    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str]
+    make_storage: Callable[..., Storage], world: VirtualWorld, synced: list[str]
 ) -> None:
     assert Client(make_storage(pybroker_fsync_before_ack=True).log()).send() is None
     world.run()
@@ -94,7 +94,7 @@ def test_the_first_sync_covers_the_file_that_says_whose_the_partition_is(
 
 
 def test_the_first_sync_after_a_kill_covers_the_names_of_files_too(
-    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str]
+    make_storage: Callable[..., Storage], world: VirtualWorld, synced: list[str]
 ) -> None:
     first = make_storage()
     Client(first.log()).send_now()
@@ -132,7 +132,7 @@ def test_a_clean_stop_syncs_what_a_killed_process_had_only_written_and_nobody_ha
 )
 def test_consumers_see_no_more_than_what_acknowledgements_stand_for(
     make_storage: Callable[..., Storage],
-    world: FakeWorld,
+    world: VirtualWorld,
     fsync_before_ack: bool,
     flush_messages: int,
     shown: list[int],
@@ -165,7 +165,7 @@ def _batch() -> bytearray:
 
 
 def test_a_flush_syncs_the_transaction_index_with_the_marker_that_it_covers(
-    storage: Storage, world: FakeWorld, synced: list[str]
+    storage: Storage, world: VirtualWorld, synced: list[str]
 ) -> None:
     log = storage.log()
     client = Client(log)
@@ -181,7 +181,7 @@ def test_a_flush_syncs_the_transaction_index_with_the_marker_that_it_covers(
 
 
 def test_what_was_cut_off_is_unsynced_until_a_sync_that_began_after_the_cut(
-    storage: Storage, world: FakeWorld, synced: list[str]
+    storage: Storage, world: VirtualWorld, synced: list[str]
 ) -> None:
     log = storage.log()
     Client(log).fill(3, size=100)
@@ -198,7 +198,7 @@ def test_what_was_cut_off_is_unsynced_until_a_sync_that_began_after_the_cut(
 
 
 def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before(
-    storage: Storage, world: FakeWorld, synced: list[str]
+    storage: Storage, world: VirtualWorld, synced: list[str]
 ) -> None:
     log = storage.log()
     client = Client(log)
@@ -214,7 +214,7 @@ def test_the_indexes_of_a_sealed_segment_are_synced_although_its_data_was_before
 
 @pytest.mark.parametrize("fsync_before_ack", [True, False])
 def test_transaction_indexes_made_anew_for_synced_data_are_synced(
-    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str], fsync_before_ack: bool
+    make_storage: Callable[..., Storage], world: VirtualWorld, synced: list[str], fsync_before_ack: bool
 ) -> None:
     """The recovery begins with the segment that holds the recovery point, behind which nothing is looked at again."""
     storage = make_storage(pybroker_fsync_before_ack=fsync_before_ack)
@@ -253,7 +253,7 @@ def test_a_sealed_segment_is_mapped_without_growing_its_file(storage: Storage, m
 @pytest.mark.parametrize("open_max", [1, 2, 3])
 @pytest.mark.parametrize("stops", [False, True], ids=["in the background", "at the stop"])
 def test_all_segments_of_a_sync_are_synced_though_fewer_may_be_open(
-    make_storage: Callable[..., Storage], world: FakeWorld, synced: list[str], open_max: int, stops: bool
+    make_storage: Callable[..., Storage], world: VirtualWorld, synced: list[str], open_max: int, stops: bool
 ) -> None:
     storage = make_storage()
     Client(storage.log()).fill(150)
@@ -280,7 +280,7 @@ def test_all_segments_of_a_sync_are_synced_though_fewer_may_be_open(
 
 
 def test_plan_that_fails_leaves_no_segment_pinned(
-    make_storage: Callable[..., Storage], world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    make_storage: Callable[..., Storage], world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = make_storage()
     Client(storage.log()).fill(150)
@@ -300,7 +300,7 @@ def test_plan_that_fails_leaves_no_segment_pinned(
     assert not any(segment.pins for segment in log.segments)
 
 
-def test_the_segment_that_is_closed_is_the_one_that_was_opened_first(storage: Storage, world: FakeWorld) -> None:
+def test_the_segment_that_is_closed_is_the_one_that_was_opened_first(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log()
     Client(log).fill(150)
     world.run()  # what is being synced is not closed

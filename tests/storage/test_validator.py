@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
+from harness.virtual_world import START_MS, VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.storage.log.log import Log
@@ -21,13 +22,12 @@ from pybroker.storage.results import (
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import is_intact, read_batch_header
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Client, Storage, read
 
-NOW = FakeWorld().clock.now
+NOW = START_MS
 
 
-def outcome(log: Log, world: FakeWorld, **fields: Any) -> AppendResult:
+def outcome(log: Log, world: VirtualWorld, **fields: Any) -> AppendResult:
     """The result of an append, on the loop or by the thread."""
     client = Client(log)
     result = client.send(**fields)
@@ -124,18 +124,18 @@ def test_compacted_topic_refuses_records_without_key_one_by_one(storage: Storage
     assert client.send_now(values=[(b"k", b"v"), (b"k", None)]).error_code == 0
 
 
-def test_damaged_records_of_a_compacted_topic_are_refused(storage: Storage, world: FakeWorld) -> None:
+def test_damaged_records_of_a_compacted_topic_are_refused(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(cleanup_policy=frozenset({"compact", "delete"}))
     assert outcome(log, world, values=[(b"k", b"v")], count=2, last_offset_delta=1).error_code == INVALID_RECORD
 
 
-def test_log_append_time_stamps_the_batch_and_renews_its_checksum(storage: Storage, world: FakeWorld) -> None:
+def test_log_append_time_stamps_the_batch_and_renews_its_checksum(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms=0)
-    result = Client(log).send_now(values=[b"a", b"b"], timestamp=world.clock.now + 10_000_000)
-    assert (result.error_code, result.log_append_time_ms) == (0, world.clock.now)
+    result = Client(log).send_now(values=[b"a", b"b"], timestamp=world.clock.now_ms() + 10_000_000)
+    assert (result.error_code, result.log_append_time_ms) == (0, world.clock.now_ms())
     stored = read(log, 0)[0][2]
-    assert {record.timestamp_ms for record in decode_records(stored)} == {world.clock.now}
-    assert log.active.max_timestamp == world.clock.now
+    assert {record.timestamp_ms for record in decode_records(stored)} == {world.clock.now_ms()}
+    assert log.active.max_timestamp == world.clock.now_ms()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_changed_settings_count_from_the_next_append(storage: Storage) -> None:
     assert client.send_now(values=[bytes(1000)]).error_code == MESSAGE_TOO_LARGE
 
 
-def test_large_batch_is_decoded_in_the_thread_and_keeps_its_place(storage: Storage, world: FakeWorld) -> None:
+def test_large_batch_is_decoded_in_the_thread_and_keeps_its_place(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(cleanup_policy=frozenset({"compact"}), internal_segment_bytes=1 << 24)
     client = Client(log)
     assert client.send(values=[(b"k", bytes(70_000))]) is None
@@ -185,21 +185,21 @@ def test_large_batch_is_decoded_in_the_thread_and_keeps_its_place(storage: Stora
     assert client.send_now(values=[(b"k", b"v")]).base_offset == 3
 
 
-def test_large_batch_is_rewritten_in_the_thread(storage: Storage, world: FakeWorld) -> None:
+def test_large_batch_is_rewritten_in_the_thread(storage: Storage, world: VirtualWorld) -> None:
     log = storage.log(compression_type="gzip", internal_segment_bytes=1 << 24, message_timestamp_type="LogAppendTime")
     client = Client(log)
     assert client.send(values=[bytes(100_000), b"v"]) is None
     world.run()
     (result,) = client.later
-    assert (result.error_code, result.last_offset, result.log_append_time_ms) == (0, 1, world.clock.now)
+    assert (result.error_code, result.last_offset, result.log_append_time_ms) == (0, 1, world.clock.now_ms())
     stored = read(log, 0)[0][2]
     assert len(stored) < 1000
-    assert [record.timestamp_ms for record in decode_records(stored)] == [world.clock.now] * 2
+    assert [record.timestamp_ms for record in decode_records(stored)] == [world.clock.now_ms()] * 2
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
 def test_batch_that_the_codec_of_the_topic_makes_too_large_is_refused(
-    storage: Storage, world: FakeWorld, size: int
+    storage: Storage, world: VirtualWorld, size: int
 ) -> None:
     """As in Kafka: some hundred bytes of a producer could otherwise become a batch that no setting allows."""
     log = storage.log(compression_type="uncompressed", max_message_bytes=900, internal_segment_bytes=1 << 24)
@@ -221,7 +221,7 @@ def test_batch_that_the_codec_of_the_topic_makes_too_large_is_refused(
     ids=["large once it is decompressed", "of many records"],
 )
 def test_small_batch_that_takes_long_to_decode_is_decoded_in_the_thread(
-    storage: Storage, world: FakeWorld, values: list[Any], codec: int
+    storage: Storage, world: VirtualWorld, values: list[Any], codec: int
 ) -> None:
     log = storage.log(cleanup_policy=frozenset({"compact"}), internal_segment_bytes=1 << 24)
     client = Client(log)
@@ -232,7 +232,7 @@ def test_small_batch_that_takes_long_to_decode_is_decoded_in_the_thread(
     assert [(result.error_code, result.base_offset) for result in client.later] == [(0, 0), (0, len(values))]
 
 
-def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage: Storage, world: FakeWorld) -> None:
+def test_records_at_fault_of_a_large_batch_are_looked_for_in_the_thread(storage: Storage, world: VirtualWorld) -> None:
     client = Client(storage.log(internal_segment_bytes=1 << 24))
     values = [b"in time", bytes(storage_limits.INLINE_DECODE_BYTES_MAX)]
     assert client.send(values=values, timestamps=[NOW, NOW + 4_000_000]) is None

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file, segment_file
 from pybroker.storage.log import append_run
 from pybroker.storage.log.log import Log
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage
 
 DUE = 10_000
@@ -41,7 +41,7 @@ def log(make_storage: Callable[..., Storage], begun: list[tuple[str, int, int]])
 
 @pytest.mark.parametrize("size", [500, INLINE_WRITE_BYTES_MAX])
 def test_a_segment_is_written_back_piece_by_piece_without_gaps_and_without_a_sync(
-    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]], size: int
+    log: Log, world: VirtualWorld, begun: list[tuple[str, int, int]], size: int
 ) -> None:
     client = Client(log)
     while len(begun) < 3:
@@ -57,7 +57,7 @@ def test_a_segment_is_written_back_piece_by_piece_without_gaps_and_without_a_syn
 
 
 def test_batches_that_are_appended_together_count_as_well(
-    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: VirtualWorld, begun: list[tuple[str, int, int]]
 ) -> None:
     batches = [memoryview(batch(values=[bytes(3000)])) for _ in range(4)]
     client = Client(log)
@@ -69,7 +69,7 @@ def test_batches_that_are_appended_together_count_as_well(
 
 
 def test_what_was_synced_is_not_written_back_again(
-    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: VirtualWorld, begun: list[tuple[str, int, int]]
 ) -> None:
     client = Client(log)
     client.fill(8, size=1000)
@@ -85,7 +85,7 @@ def test_what_was_synced_is_not_written_back_again(
 
 
 def test_a_cut_log_is_written_back_from_the_cut_on(
-    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: VirtualWorld, begun: list[tuple[str, int, int]]
 ) -> None:
     client = Client(log)
     client.fill(15, size=1000)
@@ -99,7 +99,7 @@ def test_a_cut_log_is_written_back_from_the_cut_on(
 
 
 def test_a_log_whose_syncs_are_off_is_left_to_the_kernel(
-    log: Log, world: FakeWorld, begun: list[tuple[str, int, int]]
+    log: Log, world: VirtualWorld, begun: list[tuple[str, int, int]]
 ) -> None:
     log.directory.sync = False
     Client(log).fill(15, size=1000)

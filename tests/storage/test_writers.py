@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualExecutor, VirtualWorld
 
 from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
 from pybroker.storage.dirs.writers import Lane, Writers
 from tests.storage.batches import batch
-from tests.storage.fake_env import FakeExecutor, FakeWorld
 from tests.storage.logs import Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
@@ -22,12 +22,12 @@ LARGE = 200_000
 AHEAD = storage_limits.WRITER_JOBS_AHEAD
 
 
-def writers(world: FakeWorld) -> list[FakeExecutor]:
+def writers(world: VirtualWorld) -> list[VirtualExecutor]:
     """The writers' threads that were started."""
     return [executor for name, executor in sorted(world.executors.items()) if "-writer-" in name]
 
 
-def jobs(world: FakeWorld) -> list[int]:
+def jobs(world: VirtualWorld) -> list[int]:
     """What each of them has still to do."""
     return [len(executor.jobs) for executor in writers(world)]
 
@@ -41,7 +41,7 @@ def send(sender: Client, count: int = 1) -> None:
         assert sender.send(batch(values=[bytes(LARGE)])) is None
 
 
-def test_logs_are_shared_out_and_what_a_log_has_in_flight_is_one_threads(storage: Storage, world: FakeWorld) -> None:
+def test_logs_are_shared_out_and_what_a_log_has_in_flight_is_one_threads(storage: Storage, world: VirtualWorld) -> None:
     first, second = client(storage, 0), client(storage, 1)
     send(first, 3)
     send(second, 2)
@@ -53,7 +53,7 @@ def test_logs_are_shared_out_and_what_a_log_has_in_flight_is_one_threads(storage
         assert len(read_all(sender.log)) == sent
 
 
-def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Storage, world: FakeWorld) -> None:
+def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Storage, world: VirtualWorld) -> None:
     greedy = client(storage, 0)
     send(greedy, 3 * AHEAD)
     assert jobs(world) == [AHEAD]
@@ -75,7 +75,7 @@ def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Sto
     assert [result.base_offset for result in greedy.later] == list(range(3 * AHEAD))
 
 
-def test_log_stays_with_its_thread_while_a_write_is_not_known_to_be_done(storage: Storage, world: FakeWorld) -> None:
+def test_log_stays_with_its_thread_while_a_write_is_not_known_to_be_done(storage: Storage, world: VirtualWorld) -> None:
     sender, other = client(storage, 0), client(storage, 1)
     send(sender)
     send(other)
@@ -85,14 +85,14 @@ def test_log_stays_with_its_thread_while_a_write_is_not_known_to_be_done(storage
     assert jobs(world) == [1, 0]
 
 
-def test_one_thread_does_while_it_has_nothing_else_to_do(storage: Storage, world: FakeWorld) -> None:
+def test_one_thread_does_while_it_has_nothing_else_to_do(storage: Storage, world: VirtualWorld) -> None:
     for partition in range(4):
         send(client(storage, partition))
         world.run()
     assert len(writers(world)) == 1
 
 
-def test_append_waits_for_no_other_logs_batch_that_is_being_decoded(storage: Storage, world: FakeWorld) -> None:
+def test_append_waits_for_no_other_logs_batch_that_is_being_decoded(storage: Storage, world: VirtualWorld) -> None:
     decoding, other = client(storage, 0, compression_type="gzip"), client(storage, 1)
     send(decoding)
     send(other)
@@ -102,7 +102,7 @@ def test_append_waits_for_no_other_logs_batch_that_is_being_decoded(storage: Sto
     assert not decoding.later
 
 
-def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, world: FakeWorld) -> None:
+def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, world: VirtualWorld) -> None:
     small, large = client(storage, 0), [client(storage, partition) for partition in (1, 2)]
     for sender in large:
         send(sender, 2)
@@ -123,7 +123,7 @@ def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_order_of_every_log_is_kept_whatever_the_threads_do(storage: Storage, world: FakeWorld, seed: int) -> None:
+def test_order_of_every_log_is_kept_whatever_the_threads_do(storage: Storage, world: VirtualWorld, seed: int) -> None:
     random = Random(seed)
     senders = [client(storage, partition) for partition in range(5)]
     sent = [0] * len(senders)
@@ -141,14 +141,14 @@ def test_order_of_every_log_is_kept_whatever_the_threads_do(storage: Storage, wo
                 executor.work()
             else:
                 executor.deliver()
-        world.clock.now += random.randrange(300)
+        world.clock.pass_ms(random.randrange(300))
     world.run()
     for sender, count in zip(senders, sent, strict=True):
         assert [(result.error_code, result.base_offset) for result in sender.later] == [(0, i) for i in range(count)]
         assert all(b"%06d" % i in stored for i, (_, _, stored) in enumerate(read_all(sender.log)))
 
 
-def test_appends_of_all_threads_are_completed_by_a_stop(make_storage: MakeStorage, world: FakeWorld) -> None:
+def test_appends_of_all_threads_are_completed_by_a_stop(make_storage: MakeStorage, world: VirtualWorld) -> None:
     storage = make_storage()
     senders = [client(storage, partition) for partition in range(4)]
     for sender in senders:
@@ -160,7 +160,7 @@ def test_appends_of_all_threads_are_completed_by_a_stop(make_storage: MakeStorag
     assert [again.log(partition=partition).log_end_offset for partition in range(4)] == [2 * AHEAD] * 4
 
 
-def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> None:
+def test_stop_does_no_work_in_portions_that_has_not_begun(world: VirtualWorld) -> None:
     threads = Writers(world.clock, lambda number: world.env.executor(f"log-writer-x-{number}", 0))
     ends: list[BaseException | None] = []
 
@@ -176,7 +176,7 @@ def test_stop_does_no_work_in_portions_that_has_not_begun(world: FakeWorld) -> N
 
 
 def test_jobs_that_wait_are_not_looked_at_until_a_thread_has_room(
-    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[Lane] = []
     place_for = Writers._place_for
@@ -195,7 +195,7 @@ def test_jobs_that_wait_are_not_looked_at_until_a_thread_has_room(
     assert len(looked_at) <= 2 * 500
 
 
-def test_completion_that_fails_at_a_stop_keeps_no_other_from_its_turn(world: FakeWorld) -> None:
+def test_completion_that_fails_at_a_stop_keeps_no_other_from_its_turn(world: VirtualWorld) -> None:
     threads = Writers(world.clock, lambda number: world.env.executor(f"log-writer-{number}", 0))
     done: list[int | None] = []
 

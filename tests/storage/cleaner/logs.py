@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.virtual_world import VirtualWorld
+
 from pybroker.storage.cleaner.jobs import CleaningJob, SourceSegment
 from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, decode_records, end_transaction_batch
@@ -14,7 +16,6 @@ from pybroker_protocol.records import (
     set_base_offset,
     set_partition_leader_epoch,
 )
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage, read_all
 
 BACKOFF_MS = 1000
@@ -68,7 +69,7 @@ def end_transaction(log: Log, producer_id: int, *, commit: bool, producer_epoch:
     return append(log, marker)
 
 
-def clean(world: FakeWorld, rounds: int = 1) -> None:
+def clean(world: VirtualWorld, rounds: int = 1) -> None:
     """Let the cleaner look, and everything that it finds be cleaned."""
     world.advance(rounds * (BACKOFF_MS + 500))
 

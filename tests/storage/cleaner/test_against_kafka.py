@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafka, run_kafka_tool
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files.checkpoints import read_offset_checkpoint, read_partition_metadata
 from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import decode_records
 from tests.storage.cleaner.logs import BACKOFF_MS, all_batches, clean, markers, survivors
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage, small_config
 
 pytestmark = pytest.mark.jvm
@@ -54,7 +54,7 @@ def fill(kafka: ApacheKafka) -> None:
                 transactional.abort_transaction(PATIENCE_S)
 
 
-def opened(world: FakeWorld, source: Path, target: Path) -> tuple[Storage, Log]:
+def opened(world: VirtualWorld, source: Path, target: Path) -> tuple[Storage, Log]:
     """A copy of Kafka's partition in a data directory of ours."""
     shutil.copytree(source, target / f"{TOPIC}-0")
     topic_id = read_partition_metadata(source)
@@ -107,7 +107,7 @@ def consumed(kafka: ApacheKafka, end_offset: int) -> dict[bytes | None, bytes | 
     return found
 
 
-def test_kafka_and_we_leave_the_same_and_read_each_other(world: FakeWorld, tmp_path: Path) -> None:
+def test_kafka_and_we_leave_the_same_and_read_each_other(world: VirtualWorld, tmp_path: Path) -> None:
     kafka = ApacheKafka(tmp_path / "kafka", PROPERTIES)
     with kafka:
         fill(kafka)

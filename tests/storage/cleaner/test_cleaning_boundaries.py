@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.selection import examine
@@ -15,7 +16,6 @@ from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, end_transaction_batch
 from pybroker_protocol.records import BatchHeader, batches
 from tests.storage.cleaner.logs import BACKOFF_MS, TIME_MS, append, compacted, job_over, put
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage, small_config
 
 MakeStorage = Callable[..., Storage]
@@ -140,7 +140,7 @@ def test_record_goes_where_a_dirty_one_of_its_key_is_newer(tmp_path: Path, first
 
 @pytest.mark.parametrize(("early_ms", "cleaned_up"), [(1, False), (0, True)])
 def test_cleaner_waits_for_min_compaction_lag_by_the_clock(
-    storage: Storage, world: FakeWorld, early_ms: int, cleaned_up: bool
+    storage: Storage, world: VirtualWorld, early_ms: int, cleaned_up: bool
 ) -> None:
     log = compacted(storage, min_compaction_lag_ms=HOUR)
     for _ in range(2):
@@ -148,4 +148,4 @@ def test_cleaner_waits_for_min_compaction_lag_by_the_clock(
         log.roll()
     put(log, (b"end", b""))
     world.advance(HOUR - early_ms)
-    assert (examine(storage.partition_log(), None, world.clock.now).cleanable_bytes > 0) == cleaned_up
+    assert (examine(storage.partition_log(), None, world.clock.now_ms()).cleanable_bytes > 0) == cleaned_up

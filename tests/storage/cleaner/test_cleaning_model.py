@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pybroker.storage.cleaner.offset_map import ENTRY_BYTES
 from pybroker_protocol.record_codec import ControlRecordType, control_type, decode_records
 from tests.storage.cleaner.logs import BACKOFF_MS, all_batches, clean, compacted, end_transaction, file_names, put
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 RETENTION_MS = 3_600_000
@@ -61,7 +61,7 @@ class CleaningMachine(RuleBasedStateMachine):
         self.aborted: set[int] = set()
         self.sequences: dict[int, int] = {}
         self.counter = 0
-        self.world = FakeWorld()
+        self.world = VirtualWorld()
         self.given_up = GivenUp()
         logging.getLogger("pybroker.storage").addHandler(self.given_up)
 
@@ -98,7 +98,7 @@ class CleaningMachine(RuleBasedStateMachine):
 
     def note(self, base_offset: int, records: list[tuple[bytes, bytes | None]], producer_id: int) -> list[int]:
         self.appended += [
-            Appended(base_offset + i, key, value, producer_id, self.world.clock.now)
+            Appended(base_offset + i, key, value, producer_id, self.world.clock.now_ms())
             for i, (key, value) in enumerate(records)
         ]
         return list(range(base_offset, base_offset + len(records)))
@@ -146,7 +146,7 @@ class CleaningMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.appended)
     @rule(minutes=st.sampled_from([1, 20, 61]))
     def clean(self, minutes: int) -> None:
-        self.world.clock.now += minutes * 60_000
+        self.world.clock.pass_ms(minutes * 60_000)
         self.log.roll()
         bound = min(self.log.last_stable_offset, self.log.active.base_offset)
         before = self.stored()
@@ -251,7 +251,7 @@ class CleaningMachine(RuleBasedStateMachine):
         stored = {offset for offset, _, _ in self.stored()}
         for record in latest.values():
             if record.value is None and record.offset not in stored:
-                assert self.world.clock.now - record.written_ms >= RETENTION_MS
+                assert self.world.clock.now_ms() - record.written_ms >= RETENTION_MS
 
     def teardown(self) -> None:
         logging.getLogger("pybroker.storage").removeHandler(self.given_up)

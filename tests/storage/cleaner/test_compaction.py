@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.log.log import Log
 from pybroker_protocol.compression import Compression
@@ -20,7 +21,6 @@ from tests.storage.cleaner.logs import (
     put,
     survivors,
 )
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 HOUR = 3_600_000
@@ -36,7 +36,7 @@ def values(log: Log) -> dict[bytes | None, bytes | None]:
     return {record.key: record.value for record in survivors(log)}
 
 
-def test_last_value_of_each_key_survives_with_its_offset(storage: Storage, world: FakeWorld) -> None:
+def test_last_value_of_each_key_survives_with_its_offset(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     for i in range(50):
         put(log, (b"k%d" % (i % 7), b"v%d" % i))
@@ -48,7 +48,7 @@ def test_last_value_of_each_key_survives_with_its_offset(storage: Storage, world
     assert (log.log_start_offset, log.log_end_offset) == (0, 51)
 
 
-def test_active_segment_is_never_touched(storage: Storage, world: FakeWorld) -> None:
+def test_active_segment_is_never_touched(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     put(log, (b"k", b"1"))
     log.roll()
@@ -64,7 +64,7 @@ def test_active_segment_is_never_touched(storage: Storage, world: FakeWorld) -> 
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_reduced_batch_stays_in_its_codec_and_an_untouched_one_as_it_was(
-    storage: Storage, world: FakeWorld, codec: Compression
+    storage: Storage, world: VirtualWorld, codec: Compression
 ) -> None:
     log = compacted(storage)
     put(log, *((b"a%d" % i, b"x" * 50) for i in range(10)), compression=codec)
@@ -81,7 +81,7 @@ def test_reduced_batch_stays_in_its_codec_and_an_untouched_one_as_it_was(
     assert found[1][1] == untouched
 
 
-def test_tombstones_go_when_their_horizon_has_passed(storage: Storage, world: FakeWorld) -> None:
+def test_tombstones_go_when_their_horizon_has_passed(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, delete_retention_ms=HOUR)
     put(log, (b"k", b"1"), (b"other", b"1"))
     put(log, (b"k", None))
@@ -92,7 +92,7 @@ def test_tombstones_go_when_their_horizon_has_passed(storage: Storage, world: Fa
     horizons = [header.delete_horizon_ms for header, _ in all_batches(log)]
     assert horizons[0] is None
     assert horizons[1] is not None
-    assert 0 <= horizons[1] - HOUR - (world.clock.now - 1500) <= 1500
+    assert 0 <= horizons[1] - HOUR - (world.clock.now_ms() - 1500) <= 1500
     log.roll()
     put(log, (b"y", b"1"))
     clean(world)
@@ -105,7 +105,7 @@ def test_tombstones_go_when_their_horizon_has_passed(storage: Storage, world: Fa
 
 
 def test_records_of_aborted_transactions_go_and_their_marker_only_after_them(
-    storage: Storage, world: FakeWorld
+    storage: Storage, world: VirtualWorld
 ) -> None:
     log = compacted(storage, delete_retention_ms=HOUR)
     put(log, (b"k", b"committed"))
@@ -127,7 +127,7 @@ def test_records_of_aborted_transactions_go_and_their_marker_only_after_them(
         log.roll()
         put(log, (b"y", b"1"))
         clean(world)
-        assert markers(log) == [marker] or world.clock.now > HOUR
+        assert markers(log) == [marker] or world.clock.now_ms() > HOUR
     world.advance(HOUR)
     log.roll()
     put(log, (b"y", b"1"))
@@ -137,7 +137,9 @@ def test_records_of_aborted_transactions_go_and_their_marker_only_after_them(
     assert b"j" not in values(log)
 
 
-def test_what_a_producer_commits_after_an_aborted_transaction_is_compacted(storage: Storage, world: FakeWorld) -> None:
+def test_what_a_producer_commits_after_an_aborted_transaction_is_compacted(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = compacted(storage, delete_retention_ms=HOUR)
     producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     put(log, (b"other", b"aborted"), base_sequence=0, **producer)
@@ -154,7 +156,7 @@ def test_what_a_producer_commits_after_an_aborted_transaction_is_compacted(stora
 
 
 def test_last_five_batches_of_a_producer_are_known_when_their_records_are_gone(
-    make_storage: MakeStorage, storage: Storage, world: FakeWorld
+    make_storage: MakeStorage, storage: Storage, world: VirtualWorld
 ) -> None:
     log = compacted(storage)
     for sequence in range(7):
@@ -176,7 +178,7 @@ def test_last_five_batches_of_a_producer_are_known_when_their_records_are_gone(
     assert list(again.producers.producers[9].batches) == known
 
 
-def test_nothing_at_or_past_the_last_stable_offset_is_cleaned(storage: Storage, world: FakeWorld) -> None:
+def test_nothing_at_or_past_the_last_stable_offset_is_cleaned(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     put(log, (b"k", b"1"))
     put(log, (b"k", b"2"))
@@ -193,7 +195,7 @@ def test_nothing_at_or_past_the_last_stable_offset_is_cleaned(storage: Storage, 
     assert [record.offset for record in survivors(log)] == [3, 4]
 
 
-def test_nothing_at_or_past_the_high_watermark_is_cleaned(storage: Storage, world: FakeWorld) -> None:
+def test_nothing_at_or_past_the_high_watermark_is_cleaned(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     for _ in range(3):
         put(log, (b"k", b"1"))
@@ -207,7 +209,7 @@ def test_nothing_at_or_past_the_high_watermark_is_cleaned(storage: Storage, worl
     assert [record.offset for record in survivors(log)] == [2, 3]
 
 
-def test_min_compaction_lag_protects_young_segments(storage: Storage, world: FakeWorld) -> None:
+def test_min_compaction_lag_protects_young_segments(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, min_compaction_lag_ms=HOUR)
     put(log, (b"k", b"1"))
     log.roll()
@@ -221,7 +223,7 @@ def test_min_compaction_lag_protects_young_segments(storage: Storage, world: Fak
     assert [record.offset for record in survivors(log)] == [1, 2]
 
 
-def test_max_compaction_lag_rolls_and_cleans_whatever_the_ratio(storage: Storage, world: FakeWorld) -> None:
+def test_max_compaction_lag_rolls_and_cleans_whatever_the_ratio(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=HOUR)
     put(log, (b"k", b"1"))
     put(log, (b"k", b"2"))
@@ -232,7 +234,7 @@ def test_max_compaction_lag_rolls_and_cleans_whatever_the_ratio(storage: Storage
     assert [record.offset for record in survivors(log)] == [1, 2]
 
 
-def test_clean_log_is_left_alone_until_enough_of_it_is_dirty(storage: Storage, world: FakeWorld) -> None:
+def test_clean_log_is_left_alone_until_enough_of_it_is_dirty(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, min_cleanable_dirty_ratio=0.5)
     for i in range(20):
         put(log, (b"k%d" % i, b"x" * 100))
@@ -251,7 +253,7 @@ def test_clean_log_is_left_alone_until_enough_of_it_is_dirty(storage: Storage, w
     assert 0 not in [record.offset for record in survivors(log)]
 
 
-def test_small_segments_become_one_and_leave_no_files(storage: Storage, world: FakeWorld) -> None:
+def test_small_segments_become_one_and_leave_no_files(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     for i in range(6):
         put(log, (b"k%d" % i, b"v"))
@@ -268,7 +270,7 @@ def test_small_segments_become_one_and_leave_no_files(storage: Storage, world: F
 
 
 def test_what_is_clean_is_remembered_over_a_restart(
-    make_storage: MakeStorage, storage: Storage, world: FakeWorld
+    make_storage: MakeStorage, storage: Storage, world: VirtualWorld
 ) -> None:
     log = compacted(storage)
     put(log, (b"k", b"1"))
@@ -282,7 +284,7 @@ def test_what_is_clean_is_remembered_over_a_restart(
     assert text == "0\n1\nt 0 2\n"
 
 
-def test_deleted_topic_leaves_no_checkpoint_to_its_namesake(storage: Storage, world: FakeWorld) -> None:
+def test_deleted_topic_leaves_no_checkpoint_to_its_namesake(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage)
     put(log, (b"k", b"1"))
     log.roll()
@@ -293,7 +295,7 @@ def test_deleted_topic_leaves_no_checkpoint_to_its_namesake(storage: Storage, wo
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
-def test_compacted_and_deleted_log_loses_old_segments_too(storage: Storage, world: FakeWorld) -> None:
+def test_compacted_and_deleted_log_loses_old_segments_too(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR)
     put(log, (b"a", b"1"))
     log.roll()
@@ -304,7 +306,7 @@ def test_compacted_and_deleted_log_loses_old_segments_too(storage: Storage, worl
     assert survivors(log) == []
 
 
-def test_records_below_the_log_start_do_not_come_back(storage: Storage, world: FakeWorld) -> None:
+def test_records_below_the_log_start_do_not_come_back(storage: Storage, world: VirtualWorld) -> None:
     log = compacted(storage, cleanup_policy=frozenset({"compact", "delete"}))
     for i in range(4):
         put(log, (b"k%d" % i, b"1"))
@@ -317,7 +319,7 @@ def test_records_below_the_log_start_do_not_come_back(storage: Storage, world: F
 
 
 def test_replaced_segments_that_a_clean_stop_left_go_at_the_next_opening(
-    make_storage: MakeStorage, storage: Storage, world: FakeWorld
+    make_storage: MakeStorage, storage: Storage, world: VirtualWorld
 ) -> None:
     log = compacted(storage, file_delete_delay_ms=HOUR)
     put(log, (b"k", b"1"))

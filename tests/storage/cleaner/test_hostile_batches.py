@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import round as cleaner_round
 from pybroker.storage.cleaner.jobs import Progress, RoundEnd
@@ -17,7 +18,6 @@ from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD, read_batch_header, set_crc
 from tests.storage.cleaner.logs import BACKOFF_MS, TIME_MS, append, clean, compacted, job_over, put, survivors
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 MakeStorage = Callable[..., Storage]
@@ -60,7 +60,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_batch_that_lies_makes_its_log_uncleanable_in_one_line_and_others_are_cleaned(
-    storage: Storage, world: FakeWorld, caplog: pytest.LogCaptureFixture, lie: bytes
+    storage: Storage, world: VirtualWorld, caplog: pytest.LogCaptureFixture, lie: bytes
 ) -> None:
     log = compacted(storage, topic="lied-to")
     other = compacted(storage, topic="honest", topic_id=b"fedcba9876543210")
@@ -89,7 +89,7 @@ def test_batch_that_lies_makes_its_log_uncleanable_in_one_line_and_others_are_cl
 
 
 def test_lie_in_the_clean_part_is_named_too(
-    storage: Storage, world: FakeWorld, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = compacted(storage)
     put(log, (b"key", b"1"))
@@ -150,7 +150,7 @@ def test_small_batches_share_the_pauses_of_their_chunk(tmp_path: Path) -> None:
 
 
 def test_log_of_too_many_records_for_a_round_lets_others_go_first_and_is_cleaned_by_and_by(
-    storage: Storage, world: FakeWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner_round, "CLEANER_ROUND_RECORDS_MAX", 30)
     other = compacted(storage, topic="other", topic_id=b"fedcba9876543210")

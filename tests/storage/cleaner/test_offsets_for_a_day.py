@@ -10,6 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.coordinators.group.records import pack_offset
 from pybroker_protocol.data_records import encode_key
@@ -17,7 +18,6 @@ from pybroker_protocol.messages.records_group import OffsetCommitKey
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import BASE_TIMESTAMP_AT, set_crc
 from tests.storage.cleaner.logs import all_batches, compacted, survivors
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 GROUPS, PARTITIONS = 20, 10
@@ -59,7 +59,7 @@ class Group:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_day_of_commits_leaves_three_times_the_live_data_and_a_segment(
-    make_storage: Callable[..., Storage], world: FakeWorld
+    make_storage: Callable[..., Storage], world: VirtualWorld
 ) -> None:
     storage = make_storage()
     log = compacted(
@@ -69,13 +69,13 @@ def test_day_of_commits_leaves_three_times_the_live_data_and_a_segment(
         min_cleanable_dirty_ratio=0.5,
         index_interval_bytes=4096,
     )
-    groups = [Group(number, world.clock.now) for number in range(GROUPS)]
+    groups = [Group(number, world.clock.now_ms()) for number in range(GROUPS)]
     bound = 3 * sum(group.live_bytes for group in groups) + SEGMENT_BYTES
     written = 0
     for number in range(1, COMMITS + 1):
         world.advance(EVERY_MS)
         for group in groups:
-            batch = group.commit(number, world.clock.now)
+            batch = group.commit(number, world.clock.now_ms())
             assert log.append_internal(batch, 0, lambda _: None) is not None
             written += len(batch)
         log.update_high_watermark(log.log_end_offset)
@@ -83,7 +83,7 @@ def test_day_of_commits_leaves_three_times_the_live_data_and_a_segment(
             assert log.size_bytes < bound
     assert written > 2 * SEGMENT_BYTES
     log.roll()
-    log.append_internal(groups[0].commit(COMMITS, world.clock.now), 0, lambda _: None)
+    log.append_internal(groups[0].commit(COMMITS, world.clock.now_ms()), 0, lambda _: None)
     log.update_high_watermark(log.log_end_offset)
     world.advance(60_000)
     assert log.size_bytes < 3 * sum(group.live_bytes for group in groups)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import log_cleaner
 from pybroker.storage.cleaner.jobs import CleanedGroup
@@ -29,7 +30,6 @@ from tests.storage.cleaner.logs import (
     put,
     survivors,
 )
-from tests.storage.fake_env import FakeWorld
 from tests.storage.logs import Storage
 
 MakeStorage = Callable[..., Storage]
@@ -100,7 +100,7 @@ RENAMES = 40
 
 @pytest.mark.parametrize("number", range(RENAMES))
 def test_killed_at_any_rename_the_log_is_whole_at_the_next_start(
-    make_storage: MakeStorage, storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, number: int
+    make_storage: MakeStorage, storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     log = fill(storage)
     before = all_batches(log)
@@ -126,7 +126,9 @@ def test_killed_at_any_rename_the_log_is_whole_at_the_next_start(
     assert len(again.segments) == 2
 
 
-def test_all_renames_of_a_swap_are_tried(storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_renames_of_a_swap_are_tried(
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(storage)
     renamed = fail_rename(monkeypatch, 10**6, Killed)
     clean(world, 2)
@@ -135,7 +137,7 @@ def test_all_renames_of_a_swap_are_tried(storage: Storage, world: FakeWorld, mon
 
 @pytest.mark.parametrize("number", range(3))
 def test_disk_without_room_for_the_first_renames_leaves_the_log_as_it_is(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, number: int
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     log = fill(storage)
     before = all_batches(log)
@@ -151,7 +153,7 @@ def test_disk_without_room_for_the_first_renames_leaves_the_log_as_it_is(
 
 
 def test_disk_that_fails_in_the_middle_takes_the_directory_offline_until_a_start_mends_it(
-    make_storage: MakeStorage, storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(storage)
     fail_rename(monkeypatch, 7, lambda: OSError(errno.EIO, "broken"))
@@ -163,7 +165,7 @@ def test_disk_that_fails_in_the_middle_takes_the_directory_offline_until_a_start
     assert committed_values(again) == LATEST
 
 
-def test_readers_keep_what_they_hold_while_segments_are_swapped(storage: Storage, world: FakeWorld) -> None:
+def test_readers_keep_what_they_hold_while_segments_are_swapped(storage: Storage, world: VirtualWorld) -> None:
     log = fill(storage)
     read = log.read(0, 1 << 20, log.log_end_offset, True)
     assert isinstance(read, ReadResult)
@@ -176,7 +178,7 @@ def test_readers_keep_what_they_hold_while_segments_are_swapped(storage: Storage
     assert committed_values(log) == LATEST
 
 
-def stop_before_swap(world: FakeWorld, storage: Storage) -> None:
+def stop_before_swap(world: VirtualWorld, storage: Storage) -> None:
     """Let the cleaner work up to where its first group stands ready to be swapped."""
     world.run()  # the syncs of sealed segments, for which a round waits
     world.timers.call_soon(lambda: None)
@@ -185,17 +187,16 @@ def stop_before_swap(world: FakeWorld, storage: Storage) -> None:
     executor = world.executors["log-cleaner-0"]
     while True:
         while not executor.jobs:
-            due = min(world.timers.pending, key=lambda timer: timer.due_ms)
-            world.timers.pending.remove(due)
-            world.clock.now = max(world.clock.now, int(due.due_ms))
-            due.callback(*due.args)
+            world.step()
         executor.work()
         if isinstance(executor.finished[-1].result, CleanedGroup):
             return
         executor.deliver()
 
 
-def test_truncation_aborts_the_round_and_what_comes_after_the_cut_is_dirty(storage: Storage, world: FakeWorld) -> None:
+def test_truncation_aborts_the_round_and_what_comes_after_the_cut_is_dirty(
+    storage: Storage, world: VirtualWorld
+) -> None:
     log = fill(storage)
     clean(world)
     for _ in range(2):
@@ -217,7 +218,7 @@ def test_truncation_aborts_the_round_and_what_comes_after_the_cut_is_dirty(stora
     assert committed_values(log) == {**LATEST, b"a": b"after", b"z": b"1"}
 
 
-def test_deletion_aborts_the_round(storage: Storage, world: FakeWorld) -> None:
+def test_deletion_aborts_the_round(storage: Storage, world: VirtualWorld) -> None:
     log = fill(storage)
     stop_before_swap(world, storage)
     storage.manager.delete("t", log.topic_id or b"", 10)
@@ -234,17 +235,17 @@ def test_deletion_aborts_the_round(storage: Storage, world: FakeWorld) -> None:
     assert [record.offset for record in survivors(again)] == [1, 2]
 
 
-def test_retention_leaves_a_log_alone_while_it_is_cleaned(storage: Storage, world: FakeWorld) -> None:
+def test_retention_leaves_a_log_alone_while_it_is_cleaned(storage: Storage, world: VirtualWorld) -> None:
     log = fill(storage, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1)
     stop_before_swap(world, storage)
-    world.clock.now += 10
+    world.clock.pass_ms(10)
     assert log.apply_retention() == 0
     world.executors["log-cleaner-0"].deliver()
     clean(world)
     assert log.apply_retention() > 0
 
 
-def test_stop_in_the_middle_of_a_round_leaves_nothing_half_written(storage: Storage, world: FakeWorld) -> None:
+def test_stop_in_the_middle_of_a_round_leaves_nothing_half_written(storage: Storage, world: VirtualWorld) -> None:
     log = fill(storage)
     stop_before_swap(world, storage)
     assert [name for name in file_names(log) if name.endswith(".cleaned")]
@@ -261,7 +262,7 @@ def uncleanable(caplog: pytest.LogCaptureFixture) -> list[Path]:
 
 
 def test_damaged_batch_makes_the_partition_uncleanable_and_others_are_cleaned(
-    storage: Storage, world: FakeWorld, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = fill(storage)
     other = another(storage)
@@ -277,7 +278,7 @@ def test_damaged_batch_makes_the_partition_uncleanable_and_others_are_cleaned(
 
 
 def test_defect_in_the_look_at_one_partition_leaves_that_one_uncleaned(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = fill(storage)
     other = another(storage)
@@ -294,7 +295,7 @@ def test_defect_in_the_look_at_one_partition_leaves_that_one_uncleaned(
 
 
 def test_log_that_cannot_be_read_for_want_of_a_descriptor_is_cleaned_later(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(storage)
 
