@@ -141,7 +141,7 @@ def _rights(cluster: Any, metadata: Any) -> Finding:
         f"on {counted(count, 'topic')}: {operations or 'no operations'}"
         for operations, count in of_topics.most_common(_TOLD_MAX)
     )
-    message = f"on the cluster: {', '.join(of_cluster) or 'no operations'}; {shown or 'no topic may be described'}"
+    message = f"on the cluster: {', '.join(of_cluster) or 'no operations'}; {shown or 'this user sees no topic'}"
     if not of_cluster and not any(of_topics):
         return Finding("rights", Status.WARNING, message, "have a user with rights add some: pybroker acls add")
     return Finding("rights", Status.OK, message)
@@ -193,8 +193,9 @@ def _clock(connection: BrokerConnection) -> Finding:
         return Finding("clock", Status.SKIPPED, "no broker tells its time")
     # Between the question and the answer any moment may be the broker's, which counts whole milliseconds.
     difference_ms = round(max(before_ms - 1 - times[0], times[0] - after_ms, 0.0))
-    asked_ms = f"{after_ms - before_ms:.0f}"
-    message = f"the clock of the active controller differs by {difference_ms} ms (it was asked for {asked_ms} ms)"
+    message = (
+        f"the clock of the active controller differs by {difference_ms} ms, to within {after_ms - before_ms:.0f} ms"
+    )
     if difference_ms > _CLOCK_MS_MAX:
         return Finding("clock", Status.WARNING, message, "synchronise the clocks of both machines by NTP")
     return Finding("clock", Status.OK, message)
