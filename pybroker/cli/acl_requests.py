@@ -7,6 +7,7 @@ command line (``acls``, ``tenants``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import Any
 
 from pybroker.cli.changes import remark_on_repeat
@@ -16,6 +17,11 @@ from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter
 
 _VERSION = 1  # the first with prefixed patterns
+
+
+def word_of(member: IntEnum) -> str:
+    """An operation, or a kind of resource, as commands take and print it: ``cluster-action``."""
+    return member.name.lower().replace("_", "-")
 
 
 def create(client: AdminClient, acls: Sequence[Acl]) -> list[str | None]:

@@ -13,10 +13,10 @@ import typer
 
 from pybroker.cli import acl_requests
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.error_names import fail_for
+from pybroker.cli.error_names import show
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.options import repeated
-from pybroker.cli.output import Output
+from pybroker.cli.options import misused, repeated
+from pybroker.cli.output import Output, remark
 from pybroker.security.acls import (
     CLUSTER_NAME,
     WILDCARD,
@@ -29,20 +29,39 @@ from pybroker.security.acls import (
     known,
 )
 
-app = typer.Typer(help="List, add and remove ACLs: who may do what.", no_args_is_help=True)
+app = typer.Typer(help="List, add and remove ACLs: what principals may do.", no_args_is_help=True)
 
-_OPERATIONS = {each.name.lower().replace("_", "-"): each for each in AclOperation if each >= AclOperation.ALL}
+_OPERATIONS = {acl_requests.word_of(each): each for each in AclOperation if each >= AclOperation.ALL}
 
-Topics = Annotated[list[str], repeated("--topic", "-t", metavar="NAME", help="A topic, or * for all.")]
-Groups = Annotated[list[str], repeated("--group", "-g", metavar="NAME", help="A group, or * for all.")]
-TransactionalIds = Annotated[list[str], repeated("--transactional-id", metavar="ID", help="An id, or * for all.")]
-Tokens = Annotated[list[str], repeated("--delegation-token", metavar="ID", help="A token by its id.")]
-Users = Annotated[list[str], repeated("--user", metavar="TYPE:NAME", help="A user whose tokens are concerned.")]
+Topics = Annotated[
+    list[str], repeated("--topic", "-t", metavar="NAME", help="A topic by its name, or * for all topics.")
+]
+Groups = Annotated[
+    list[str], repeated("--group", "-g", metavar="NAME", help="A group by its name, or * for all groups.")
+]
+TransactionalIds = Annotated[
+    list[str], repeated("--transactional-id", metavar="ID", help="A transactional id, or * for all.")
+]
+Tokens = Annotated[list[str], repeated("--delegation-token", metavar="ID", help="A delegation token by its id.")]
+Users = Annotated[
+    list[str], repeated("--user", metavar="TYPE:NAME", help="The tokens of a user, by the user's principal.")
+]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="Names are what the resources' names begin with.")]
-Principals = Annotated[list[str], repeated("--principal", "-p", metavar="TYPE:NAME", help="Who, e.g. User:anna.")]
-Hosts = Annotated[list[str], repeated("--host", metavar="ADDRESS", help="From where, or * for everywhere.")]
-Operations = Annotated[list[str], repeated("--operation", "-o", metavar="NAME", help=f"{', '.join(_OPERATIONS)}.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Take each name as a prefix of resources' names.")]
+Principals = Annotated[
+    list[str], repeated("--principal", "-p", metavar="TYPE:NAME", help="A principal, like User:anna.")
+]
+PrincipalsNeeded = Annotated[
+    list[str], typer.Option("--principal", "-p", metavar="TYPE:NAME", help="A principal, like User:anna.")
+]
+HostsAllowed = Annotated[
+    list[str],
+    repeated("--host", metavar="ADDRESS", help="An address that the principal connects from.", default="* for all"),
+]
+Hosts = Annotated[list[str], repeated("--host", metavar="ADDRESS", help="The address of the ACL, as it is listed.")]
+_OPERATIONS_HELP = f"An operation: {', '.join(_OPERATIONS)}."
+Operations = Annotated[list[str], repeated("--operation", "-o", metavar="NAME", help=_OPERATIONS_HELP)]
+OperationsNeeded = Annotated[list[str], typer.Option("--operation", "-o", metavar="NAME", help=_OPERATIONS_HELP)]
 
 
 @admin_command(app, "list")
@@ -58,6 +77,7 @@ def list_acls(
     principals: Principals,
 ) -> None:
     """List ACLs: all of them, or those that concern the named resources, whether literally, by a prefix or by *."""
+    _check_principals(principals)
     resources = _resources(topics, groups, transactional_ids, tokens, users, cluster) or [(Resource.ANY, None)]
     filters = [
         _filter(kind, name, PatternType.MATCH if name is not None else PatternType.ANY, principal)
@@ -80,15 +100,19 @@ def add_acls(
     users: Users,
     cluster: Cluster = False,
     prefixed: Prefixed = False,
-    principals: Principals,
-    hosts: Hosts,
-    operations: Operations,
-    deny: Annotated[bool, typer.Option("--deny", help="Forbid it; what is forbidden, nothing else allows.")] = False,
+    principals: PrincipalsNeeded,
+    hosts: HostsAllowed,
+    operations: OperationsNeeded,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the operations; no other ACL allows them then.")] = False,
 ) -> None:
-    """Allow principals operations on resources, or deny them with --deny."""
+    """Allow principals operations on resources, or deny them with --deny.
+
+    At least one resource is named: --topic, --group, --transactional-id, --delegation-token, --user or --cluster.
+    """
+    _check_principals(principals)
     resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
-    if not resources or not principals or not operations:
-        raise typer.BadParameter("name a resource, a --principal and an --operation")
+    if not resources:
+        raise misused("name a resource: --topic, --group, --transactional-id, --delegation-token, --user or --cluster")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     acls = [
         Acl(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
@@ -99,13 +123,13 @@ def add_acls(
     ]
     with session.client() as client:
         refusals = acl_requests.create(client, acls)
-    _report(session.output, [acl for acl, refusal in zip(acls, refusals, strict=True) if refusal is None])
+    added = [acl for acl, refusal in zip(acls, refusals, strict=True) if refusal is None]
     failures = [
         CommandFailed(f"{known(Resource, acl.resource_type).name.lower()} {acl.resource_name}: {refusal}")
         for acl, refusal in zip(acls, refusals, strict=True)
         if refusal is not None
     ]
-    fail_for(failures, session.output)
+    _report(session.output, added, failures)
 
 
 @admin_command(app, "remove")
@@ -122,12 +146,19 @@ def remove_acls(
     principals: Principals,
     hosts: Hosts,
     operations: Operations,
-    every: Annotated[bool, typer.Option("--all", help="All ACLs, where nothing is named.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Remove all ACLs, where nothing is named.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
 ) -> None:
-    """Remove the ACLs that are exactly of the named resources, principals, hosts and operations, and print them."""
+    """Remove the ACLs of the named resources, principals, hosts and operations, and print them.
+
+    Names are compared as they stand. An option that is left out matches any value.
+    """
+    _check_principals(principals)
     resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
     if not (resources or principals or hosts or operations or every):
-        raise typer.BadParameter("name what to remove, or say --all")
+        raise misused("name what to remove, or say --all")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if resources else PatternType.ANY
     filters = [
         _filter(kind, name, pattern, principal, host, operation)
@@ -137,9 +168,12 @@ def remove_acls(
         for operation in [_operation(each) for each in operations] or [AclOperation.ANY]
     ]
     with session.client() as client:
+        if dry_run:
+            _report(session.output, sorted({acl for each in filters for acl in acl_requests.described(client, each)}))
+            remark("Nothing was removed.")
+            return
         removed, failures = acl_requests.delete(client, filters)
-    _report(session.output, sorted(removed))
-    fail_for([CommandFailed(failure) for failure in failures], session.output)
+    _report(session.output, sorted(removed), [CommandFailed(failure) for failure in failures])
 
 
 def _resources(
@@ -183,22 +217,24 @@ def _filter(
     return AclFilter(kind, name, pattern, principal, host, operation, Permission.ANY)
 
 
-def _report(output: Output, acls: Sequence[Acl]) -> None:
+def _check_principals(principals: Sequence[str]) -> None:
+    """A usage error for what brokers would refuse, or would find in no ACL."""
+    if strange := next((text for text in principals if not all(text.partition(":"))), None):
+        raise typer.BadParameter(f"a principal is TYPE:NAME, like User:anna, not {strange!r}")
+
+
+def _report(output: Output, acls: Sequence[Acl], failures: Sequence[CommandFailed] = ()) -> None:
     shown = [
         {
             "permission": known(Permission, acl.permission_type).name.lower(),
             "principal": acl.principal,
             "host": acl.host,
-            "operation": _word(known(AclOperation, acl.operation).name),
-            "resource": _word(known(Resource, acl.resource_type).name),
+            "operation": acl_requests.word_of(known(AclOperation, acl.operation)),
+            "resource": acl_requests.word_of(known(Resource, acl.resource_type)),
             "name": acl.resource_name,
             "pattern": known(PatternType, acl.pattern_type).name.lower(),
         }
         for acl in acls
     ]
     columns = ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "NAME", "PATTERN")
-    output.result(shown, columns, [tuple(each.values()) for each in shown])
-
-
-def _word(name: str) -> str:
-    return name.lower().replace("_", "-")
+    show(output, shown, columns, [tuple(each.values()) for each in shown], failures)

@@ -23,7 +23,7 @@ from pybroker.cli.output import Output
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Whom a command asks and how it answers."""
+    """The brokers that a command asks, and how it answers."""
 
     options: ClientOptions
     output: Output
@@ -31,6 +31,13 @@ class Session:
     def client(self) -> AbstractContextManager[AdminClient]:
         """A connected client, closed at the end of the block."""
         return admin_client(self.options)
+
+    def same_cluster(self) -> list[str]:
+        """Arguments by which another command asks the same cluster; of ``-X`` the names: one may be a password."""
+        bootstrap, properties, file = self.options
+        arguments = [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
+        arguments += [] if file is None else ["--command-config", file]
+        return arguments + [word for each in properties for word in ("-X", f"{each.partition('=')[0]}=...")]
 
 
 def _common(

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from pybroker import __version__
-from pybroker.cli.command_names import COMMANDS, SUMMARY
+from pybroker.cli.command_names import COMMANDS, EXIT_STATUS, SUMMARY
 from pybroker.cli.failure import ExitCode, OutputClosed, describe_error, is_expected
 from pybroker.cli.help_texts import name_values
 from pybroker.cli.output import remark
@@ -44,7 +44,7 @@ def root(
 
 
 def serve(context: typer.Context) -> None:
-    """Run a broker: --listen HOST:PORT --data-dir DIR (see `pybroker serve --help`)."""
+    """Run a broker: `pybroker serve --help` lists its options."""
     from pybroker.cli.serve import run_serve
 
     raise typer.Exit(run_serve(context.args))
@@ -60,6 +60,7 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
         name="pybroker",
         help=SUMMARY,
+        epilog=EXIT_STATUS,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,

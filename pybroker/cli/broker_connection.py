@@ -338,7 +338,7 @@ class BrokerConnection:
 
     def _tcp_failure(self, error: OSError | None) -> str:
         if isinstance(error, ConnectionRefusedError):
-            return f"{self.address} refuses the connection; no process listens there"
+            return f"{self.address} refuses the connection; probably no broker listens there"
         if isinstance(error, TimeoutError):
             return f"{self.address} does not answer within {self._timeout_s:g} s; is a firewall in between?"
         return f"{self.address} cannot be reached: {'no address' if error is None else error.strerror or error}"

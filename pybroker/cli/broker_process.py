@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker import __version__
+from pybroker.cli.failure import exit_code_of
 from pybroker.cli.standard_streams import log_to_stderr, say
 from pybroker.cluster.founding import NO_USERS
 from pybroker.cluster.metadata_store import StoreError
@@ -51,7 +52,7 @@ def run_broker(
 
     ``add_scram`` are users that a new cluster begins with, or ``@FILE`` with a user in each line.
 
-    0 after a clean shutdown, 1 when the start failed or no log dir is left.
+    0 after a clean shutdown, 1 when the start failed or no log dir is left, 2 for ``settings`` that there are not.
     """
     log_to_stderr()
     try:
@@ -64,7 +65,7 @@ def run_broker(
             return runner.run(_serve(config, _first_users(add_scram)))
     except (ConfigError, StorageError, StoreError, OSError) as error:
         print(f"pybroker: {error}", file=sys.stderr)
-        return 1
+        return exit_code_of(error)
 
 
 def _first_users(add_scram: Sequence[str]) -> Users:

@@ -19,7 +19,7 @@ from pybroker.cli.output import Row, remark
 from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import described_cluster
 
-app = typer.Typer(help="List the brokers of a cluster, and forget those that are gone for good.", no_args_is_help=True)
+app = typer.Typer(help="List the brokers of a cluster, and unregister stopped ones.", no_args_is_help=True)
 
 BROKER_COLUMNS = ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER")
 
@@ -45,8 +45,8 @@ def broker_row(broker: dict[str, Any]) -> Row:
         broker["id"],
         f"{broker['host']}:{broker['port']}",
         broker["rack"],
-        "fenced" if broker["fenced"] else "running",
-        "yes" if broker["controller"] else None,
+        "stopped (fenced)" if broker["fenced"] else "running",
+        broker["controller"],
     )
 
 
@@ -64,7 +64,7 @@ def unregister_broker(
     *,
     broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The id of a stopped broker.")],
 ) -> None:
-    """Forget a broker that was stopped and does not come back."""
+    """Unregister a broker that was stopped and does not come back."""
     from pybroker.cli.internal_topics import lack_of_brokers
     from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.cli.failure import CommandFailed
+from pybroker.cli.failure import CommandFailed, reason_of
 from pybroker.cli.output import remark
 from pybroker.config import jaas
 from pybroker.config.broker_settings import BROKER_SETTINGS
@@ -79,7 +79,7 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
         with open(path, encoding="utf-8") as file:
             properties = parse_properties(file.read())
     except OSError as error:
-        raise CommandFailed(f"{path}: {error.strerror}") from error
+        raise CommandFailed(f"--command-config {path}: {reason_of(error)}") from error
     except ValueError as error:
         raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
     if (warning := exposure_of_settings(path, properties)) is not None:

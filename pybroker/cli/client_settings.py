@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import typer
 
 from pybroker.cli.failure import CommandFailed
+from pybroker.cli.options import misused
 
 if TYPE_CHECKING:
     from pybroker.cli.bearer_logins import BearerTokens
@@ -114,7 +115,7 @@ class ClientSettings(NamedTuple):
         mechanism = self.texts.get("sasl.mechanism") if protocol.startswith("SASL") else None
         is_known &= mechanism in _MECHANISMS or (mechanism == "OAUTHBEARER" and self.tokens is not None)
         if protocol.startswith("SASL") and mechanism is None:
-            raise typer.BadParameter(f"security.protocol is {protocol}, and sasl.mechanism is not set")
+            raise misused(f"security.protocol is {protocol}, and sasl.mechanism is not set")
         return Access(
             protocol,
             context,

@@ -40,7 +40,7 @@ from pybroker.cli.cluster_state import (
 )
 from pybroker.cli.connection import admin_client
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.options import Json
+from pybroker.cli.options import Json, repeated
 from pybroker.cli.output import Output
 from pybroker.cli.processes import start_time
 from pybroker.cli.serve import parse_setting
@@ -51,7 +51,7 @@ from pybroker.config.broker import internal_topic_factors
 from pybroker.config.schema import ConfigError
 
 app = typer.Typer(
-    help="Describe a cluster; run several brokers on this machine as one, with faults by name.", no_args_is_help=True
+    help="Describe a cluster; run one on this machine, and stop or pause its brokers.", no_args_is_help=True
 )
 admin_command(app, "describe")(describe_cluster)
 
@@ -66,25 +66,35 @@ _ASKED_WITHIN_MS = 2_000
 _PAUSE_S = 0.05
 _FOLLOW_S = 0.2
 
-DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Where the brokers' data and logs lie.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="broker-1, or 1.")]
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="The directory of the brokers' data and logs, from the current directory on.",
+    ),
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The broker: broker-1, or 1.")]
 
 
 @app.command("up")
 def up(
     *,
-    brokers: Annotated[int, typer.Option("--brokers", min=1, max=BROKERS_MAX, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=BROKERS_MAX, help="The number of brokers.")] = 3,
     data_dir: DataDir = DEFAULT_DIR,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65_535 - BROKERS_MAX, help="Of the first; 0 picks one for each.")
+        int,
+        typer.Option(
+            "--port", min=0, max=65_535 - BROKERS_MAX, help="The port of the first broker; 0 picks a port for each."
+        ),
     ] = 9092,
-    dev: Annotated[bool, typer.Option("--dev", help="As of pybroker serve.")] = False,
+    dev: Annotated[bool, typer.Option("--dev", help="Run the brokers with --dev, as pybroker serve has it.")] = False,
     settings: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting.", default_factory=list, show_default=False),
+        repeated("--set", metavar="KEY=VALUE", help="A setting of all brokers."),
     ],
 ) -> None:
-    """Start brokers and show their logs until Ctrl-C, which stops them all."""
+    """Start brokers and show their logs; Ctrl-C stops them all."""
     pairs = _pairs(settings)
     directory = data_dir.absolute()
     if "," in str(directory):  # a broker would take it for several

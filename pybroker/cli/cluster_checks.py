@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
+from pybroker.cli.acl_requests import word_of
 from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
 from pybroker.cli.client_settings import Access, Address
 from pybroker.cli.cluster_description import quorum_request
 from pybroker.cli.failure import CommandFailed, describe_error_code
 from pybroker.cli.findings import Finding, Status
+from pybroker.cli.output import counted
 from pybroker.security.acls import AclOperation
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
@@ -38,7 +40,7 @@ _ADVICE: Final = {
     Step.TCP: "check that the broker runs, which address its listeners have, and firewalls",
     Step.TLS: "check the keystore and the truststore of both sides; pybroker certs makes new ones",
     Step.PROTOCOL: "check that the address and port are a Kafka listener's",
-    Step.LOGIN: "check sasl.mechanism, sasl.username and sasl.password; pybroker users list shows who there is",
+    Step.LOGIN: "check sasl.mechanism, sasl.username and sasl.password; pybroker users list shows the users",
 }
 
 
@@ -69,27 +71,27 @@ def cluster_findings(address: Address, access: Access, searches: Searches) -> It
 
 def skipped(checks: Iterable[str], after: str) -> Iterator[Finding]:
     """The findings of checks that come behind a failed one."""
-    return (Finding(each, Status.SKIPPED, f"after {after}") for each in checks)
+    return (Finding(each, Status.SKIPPED, f"not checked, since {after} failed") for each in checks)
 
 
 def _steps(connection: BrokerConnection, access: Access) -> Iterator[tuple[Step, str | Finding]]:
     """Each step that succeeds, and what is worth telling of it."""
     places = connection.resolve()
-    yield Step.NAME, f"{connection.address.host} is {', '.join(sorted({str(each[1][0]) for each in places}))}"
+    yield Step.NAME, f"{connection.address.host} resolves to {', '.join(sorted({str(each[1][0]) for each in places}))}"
     began_s = time.monotonic()
     connection.connect(places)
-    yield Step.TCP, f"{connection.address} takes the connection, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
+    yield Step.TCP, f"{connection.address} accepts a connection in {(time.monotonic() - began_s) * 1_000:.1f} ms"
     if access.protocol.endswith("SSL"):
         connection.start_tls()
         yield Step.TLS, _certificate(connection.certificate(), access.tls is not None and access.tls.check_hostname)
     else:
-        yield Step.TLS, Finding(Step.TLS, Status.SKIPPED, f"security.protocol is {access.protocol}")
+        yield Step.TLS, Finding(Step.TLS, Status.SKIPPED, f"security.protocol is {access.protocol}, without TLS")
     began_s = time.monotonic()
     connection.ask_versions()
-    yield Step.PROTOCOL, f"ApiVersions is answered, in {(time.monotonic() - began_s) * 1_000:.1f} ms"
+    yield Step.PROTOCOL, f"the broker answers ApiVersions in {(time.monotonic() - began_s) * 1_000:.1f} ms"
     connection.log_in()
-    who = f"{access.user or 'the bearer of the token'} by {access.mechanism}"
-    yield Step.LOGIN, who if access.mechanism is not None else "none is asked for"
+    user = f"{access.user or 'the bearer of the token'} logs in by {access.mechanism}"
+    yield Step.LOGIN, user if access.mechanism is not None else "the broker asks for no login"
 
 
 def _certificate(found: Mapping[str, Any], names_are_checked: bool) -> str | Finding:
@@ -135,8 +137,11 @@ def _inside(stack: ExitStack, connection: BrokerConnection, access: Access, sear
 def _rights(cluster: Any, metadata: Any) -> Finding:
     of_cluster = _operations(cluster.cluster_authorized_operations)
     of_topics = Counter(", ".join(_operations(topic.topic_authorized_operations)) for topic in metadata.topics)
-    shown = "; ".join(f"{count} with {operations or 'none'}" for operations, count in of_topics.most_common(_TOLD_MAX))
-    message = f"cluster: {', '.join(of_cluster) or 'none'}; topics: {shown or 'none'}"
+    shown = "; ".join(
+        f"on {counted(count, 'topic')}: {operations or 'no operations'}"
+        for operations, count in of_topics.most_common(_TOLD_MAX)
+    )
+    message = f"on the cluster: {', '.join(of_cluster) or 'no operations'}; {shown or 'this user sees no topic'}"
     if not of_cluster and not any(of_topics):
         return Finding("rights", Status.WARNING, message, "have a user with rights add some: pybroker acls add")
     return Finding("rights", Status.OK, message)
@@ -144,7 +149,7 @@ def _rights(cluster: Any, metadata: Any) -> Finding:
 
 def _operations(bits: int) -> list[str]:
     """The names of operations in a set of bits, in Kafka's order; none where it is not told."""
-    return [] if bits < 0 else [each.name for each in AclOperation if bits >> each & 1]
+    return [] if bits < 0 else [word_of(each) for each in AclOperation if bits >> each & 1]
 
 
 def _advertised(
@@ -177,7 +182,7 @@ def _clock(connection: BrokerConnection) -> Finding:
         return Finding("clock", Status.SKIPPED, str(error))
     if answer.error_code:
         told = f"DescribeQuorum is refused: {describe_error_code(answer.error_code)}"
-        return Finding("clock", Status.SKIPPED, told, "a user with DESCRIBE on the cluster may ask")
+        return Finding("clock", Status.SKIPPED, told, "a user with the operation describe on the cluster may ask")
     partition = answer.topics[0].partitions[0]
     times = [
         voter.last_caught_up_timestamp
@@ -188,22 +193,31 @@ def _clock(connection: BrokerConnection) -> Finding:
         return Finding("clock", Status.SKIPPED, "no broker tells its time")
     # Between the question and the answer any moment may be the broker's, which counts whole milliseconds.
     difference_ms = round(max(before_ms - 1 - times[0], times[0] - after_ms, 0.0))
-    message = f"the active controller's differs by {difference_ms} ms (within {after_ms - before_ms:.0f} ms)"
+    message = (
+        f"the clock of the active controller differs by {difference_ms} ms, to within {after_ms - before_ms:.0f} ms"
+    )
     if difference_ms > _CLOCK_MS_MAX:
-        return Finding("clock", Status.WARNING, message, "have both machines keep their time by NTP")
+        return Finding("clock", Status.WARNING, message, "synchronise the clocks of both machines by NTP")
     return Finding("clock", Status.OK, message)
 
 
 def _versions(connections: Mapping[int, BrokerConnection]) -> Finding:
     served = {number: connection.versions for number, connection in connections.items()}
     features = next(iter(connections.values())).features
-    level = ", ".join(f"{name} {level}" for name, level in sorted(features.items())) or "no features"
+    level = ", ".join(f"{name} {level}" for name, level in sorted(features.items())) or "none"
     apis = len(next(iter(served.values())))
     if len({tuple(sorted(each.items())) for each in served.values()}) > 1:
-        counts = ", ".join(f"broker {number}: {len(each)} APIs" for number, each in sorted(served.items()))
+        counts = ", ".join(f"broker {number}: {counted(len(each), 'API')}" for number, each in sorted(served.items()))
         advice = "end the upgrade: all brokers are to run the same version"
-        return Finding("versions", Status.WARNING, f"the brokers serve different versions ({counts}); {level}", advice)
-    return Finding("versions", Status.OK, f"{apis} APIs, the same at each broker; {level}")
+        return Finding(
+            "versions",
+            Status.WARNING,
+            f"the brokers serve different versions ({counts}); levels of features: {level}",
+            advice,
+        )
+    return Finding(
+        "versions", Status.OK, f"all brokers serve the same {counted(apis, 'API')}; levels of features: {level}"
+    )
 
 
 def _partitions(topics: Iterable[Any]) -> Finding:
@@ -218,12 +232,16 @@ def _partitions(topics: Iterable[Any]) -> Finding:
                 under_replicated.append(name)
     advice = "start the brokers that are missing; pybroker topics describe --under-replicated --unavailable"
     if without_leader:
-        message = f"{len(without_leader)} of {count} have no leader: {_some(without_leader)}"
+        message = f"{len(without_leader)} of {count} partitions have no leader: {_some(without_leader)}"
         return Finding("partitions", Status.FAILED, message, advice)
     if under_replicated:
-        message = f"{len(under_replicated)} of {count} are under-replicated: {_some(under_replicated)}"
+        message = f"{len(under_replicated)} of {count} partitions are under-replicated: {_some(under_replicated)}"
         return Finding("partitions", Status.FAILED, message, advice)
-    return Finding("partitions", Status.OK, f"each that this user may see has a leader and all replicas ({count})")
+    return Finding(
+        "partitions",
+        Status.OK,
+        f"{counted(count, 'partition')}, all with a leader and all replicas, as far as this user may see",
+    )
 
 
 def _internal_topics(find_lack: Callable[[], str]) -> Finding:
@@ -231,10 +249,12 @@ def _internal_topics(find_lack: Callable[[], str]) -> Finding:
     try:
         lack = find_lack()
     except CommandFailed as error:
-        return Finding(check, Status.SKIPPED, str(error), "a user with DESCRIBE_CONFIGS on the cluster may ask")
+        return Finding(
+            check, Status.SKIPPED, str(error), "a user with the operation describe-configs on the cluster may ask"
+        )
     if lack:
         return Finding(check, Status.WARNING, lack, "start more brokers, or set these to fewer and restart all brokers")
-    return Finding(check, Status.OK, "those of groups and transactions are there, or can be made")
+    return Finding(check, Status.OK, "the topics of groups and transactions exist, or can be created")
 
 
 def _hanging(find_hanging: Callable[[], tuple[list[str], int]]) -> Finding:
@@ -242,14 +262,14 @@ def _hanging(find_hanging: Callable[[], tuple[list[str], int]]) -> Finding:
     try:
         found, unseen = find_hanging()
     except CommandFailed as error:
-        return Finding(check, Status.SKIPPED, str(error), "a user with READ on the topics may ask")
+        return Finding(check, Status.SKIPPED, str(error), "a user with the operation read on the topics may ask")
     if found:
-        message = f"{len(found)} hold back readers of committed records: {_some(found)}"
+        message = f"readers of committed records are held back by {counted(len(found), 'transaction')}: {_some(found)}"
         return Finding(check, Status.FAILED, message, "pybroker transactions find-hanging, then abort")
     if unseen:
-        message = f"none is seen, but {unseen} partitions could not be looked at"
+        message = f"no transaction is seen to hang, but {counted(unseen, 'partition')} could not be looked at"
         return Finding(check, Status.WARNING, message, "pybroker transactions find-hanging says why")
-    return Finding(check, Status.OK, "none")
+    return Finding(check, Status.OK, "no transaction hangs")
 
 
 def _some(names: list[str]) -> str:

@@ -18,14 +18,14 @@ from pybroker_protocol.errors import ErrorCode
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _METADATA_VERSION: Final = "metadata.version"
-_COLUMNS: Final = ("CLUSTER", "CONTROLLER", "EPOCH", "METADATA-OFFSET", "VERSION")
+_COLUMNS: Final = ("CLUSTER", "CONTROLLER", "CONTROLLER-EPOCH", "METADATA-OFFSET", "METADATA-VERSION")
 _NAMES: Final = ("cluster", "controller", "controller_epoch", "metadata_offset", "metadata_version")
 
 
 def describe_cluster(session: Session) -> None:
     """Describe a cluster: its id, the controller and its epoch, how far the metadata is, and the brokers with racks.
 
-    VERSION is the level of metadata.version that the cluster has finalized.
+    METADATA-VERSION is the level of metadata.version that the cluster has finalized.
     """
     with session.client() as client:
         cluster = retried(lambda: described_cluster(client))

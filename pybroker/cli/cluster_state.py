@@ -95,7 +95,10 @@ def read_state(directory: Path) -> ClusterState:
         brokers = [Known(**broker) for broker in content["brokers"]]
         state = ClusterState(directory, Known(**content["supervisor"]), {broker.name: broker for broker in brokers})
     except (OSError, ValueError, KeyError, TypeError):
-        raise CommandFailed(f"no cluster runs on {directory}: pybroker cluster up --data-dir {directory}") from None
+        start = f"pybroker cluster up --data-dir {directory}"
+        raise CommandFailed(
+            f"no cluster runs on {directory}; --data-dir names another directory, or start one: {start}"
+        ) from None
     if not state.supervisor.runs:
         raise CommandFailed(f"the cluster on {directory} does not run any more")
     return state

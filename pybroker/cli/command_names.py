@@ -33,6 +33,9 @@ COMMANDS: Final = (
     "completion",
 )
 SUMMARY: Final = "A Kafka broker in Python, and the tools to talk to any Kafka cluster."
+EXIT_STATUS: Final = (
+    "Exit status: 0 where all was done, 1 where something failed, 2 for wrong use, 130 after Ctrl-C, 143 after SIGTERM."
+)
 _HELP: Final = """\
 usage: pybroker [--help] [--version] COMMAND ...
 
@@ -48,6 +51,8 @@ options:
 This is a base install.  The other commands come with the extra `cli`:
   {install}
   {others}
+
+{exit_status}
 """
 
 
@@ -56,4 +61,5 @@ def base_help() -> str:
     import textwrap
 
     others = textwrap.fill(", ".join(COMMANDS[1:]), width=78, subsequent_indent="  ")
-    return _HELP.format(summary=SUMMARY, install=how_to_install("cli"), others=others)
+    exit_status = textwrap.fill(EXIT_STATUS, width=78)
+    return _HELP.format(summary=SUMMARY, install=how_to_install("cli"), others=others, exit_status=exit_status)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import typer
-
 from pybroker.cli.client_settings import parse_pairs
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.options import misused
+from pybroker.cli.output import Row
 from pybroker.cli.retries import retried
 
 # Kinds of resources, with their numbers in Kafka's requests (ConfigResource.Type).
@@ -42,7 +42,7 @@ def changes_of(
     subtract: Sequence[str] = (),
     from_file: Mapping[str, str] | None = None,
 ) -> Changes:
-    """What ``--set KEY=VALUE`` and its sisters say; ``typer.BadParameter`` where a setting is named twice."""
+    """What ``--set KEY=VALUE`` and its sisters say; a usage error where a setting is named twice."""
     changes: dict[str, tuple[str, str | None]] = dict.fromkeys(unset, ("DELETE", None))
     of_options = [
         ("SET", parse_pairs(settings, "--set")),
@@ -51,13 +51,13 @@ def changes_of(
     ]
     for operation, pairs in (*of_options, ("SET", from_file or {})):
         if twice := sorted(changes.keys() & pairs.keys()):
-            raise typer.BadParameter(f"{twice[0]} is named by two options")
+            raise misused(f"{twice[0]} is named by two options")
         changes |= {key: (operation, value) for key, value in pairs.items()}
     return changes
 
 
 def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]:
-    """All settings of a resource, by name: ``name``, ``value`` (None if it is a secret), ``source``, ``read_only``."""
+    """All settings of a resource, by name: ``name``, ``value`` (None if ``sensitive``), ``source``, ``read_only``."""
     from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
     resource = DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)
@@ -71,9 +71,15 @@ def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]
             "value": None if config.is_sensitive else config.value,
             "source": _SOURCES.get(config.config_source, "UNKNOWN"),
             "read_only": config.read_only,
+            "sensitive": config.is_sensitive,
         }
         for config in sorted(result.configs, key=lambda config: str(config.name))
     ]
+
+
+def setting_row(entry: Mapping[str, Any]) -> Row:
+    """A setting's name, value and source; a secret is told apart from an empty value."""
+    return (entry["name"], "(secret)" if entry["sensitive"] else entry["value"], entry["source"])
 
 
 def alter(client: AdminClient, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.config_requests import alter, changes_of, described
+from pybroker.cli.config_requests import alter, changes_of, described, setting_row
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.options import INT32_MAX, repeated
+from pybroker.cli.options import INT32_MAX, misused, repeated
 from pybroker.cli.output import remark
 from pybroker.config.properties import parse_properties
 from pybroker.config.secret_files import exposure_of_settings
@@ -23,14 +23,22 @@ app = typer.Typer(
     help="Describe and alter settings of topics, brokers, groups and client metrics.", no_args_is_help=True
 )
 
-Topic = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Of this topic.")]
-Broker = Annotated[int | None, typer.Option("--broker", min=0, max=INT32_MAX, metavar="ID", help="Of this broker.")]
-BrokerDefaults = Annotated[bool, typer.Option("--broker-defaults", help="Of all brokers, where they have no own.")]
-BrokerLogger = Annotated[
-    int | None, typer.Option("--broker-logger", min=0, max=INT32_MAX, metavar="ID", help="Of this broker's loggers.")
+Topic = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="The settings of this topic.")]
+Broker = Annotated[
+    int | None, typer.Option("--broker", min=0, max=INT32_MAX, metavar="ID", help="The settings of this broker.")
 ]
-Group = Annotated[str | None, typer.Option("--group", "-g", metavar="NAME", help="Of this group.")]
-ClientMetrics = Annotated[str | None, typer.Option("--client-metrics", metavar="NAME", help="Of this subscription.")]
+BrokerDefaults = Annotated[
+    bool, typer.Option("--broker-defaults", help="The settings of all brokers without their own.")
+]
+BrokerLogger = Annotated[
+    int | None,
+    typer.Option("--broker-logger", min=0, max=INT32_MAX, metavar="ID", help="The levels of this broker's loggers."),
+]
+Group = Annotated[str | None, typer.Option("--group", "-g", metavar="NAME", help="The settings of this group.")]
+ClientMetrics = Annotated[
+    str | None,
+    typer.Option("--client-metrics", metavar="NAME", help="The settings of this subscription to client metrics."),
+]
 
 # What is not worth a line unless --all asks for it.
 _UNSET = {"DEFAULT_CONFIG"}
@@ -47,15 +55,17 @@ def describe_configs(
     broker_logger: BrokerLogger = None,
     group: Group = None,
     client_metrics: ClientMetrics = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is not set for this resource.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Show settings, too, that are not set for this resource.")
+    ] = False,
 ) -> None:
-    """Show the settings of one resource and where each comes from; a secret has no value."""
+    """Show the settings of one resource and where each comes from; (secret) is a value that brokers do not show."""
     kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
     with session.client() as client:
         entries = described(client, kind, name)
     hidden = _UNSET if kind == "broker" else _UNSET | _OF_BROKERS
     shown = [entry for entry in entries if everything or entry["source"] not in hidden]
-    rows = [(entry["name"], entry["value"], entry["source"]) for entry in shown]
+    rows = [setting_row(entry) for entry in shown]
     session.output.result(shown, ("NAME", "VALUE", "SOURCE"), rows)
 
 
@@ -72,18 +82,24 @@ def alter_configs(
     settings: Annotated[list[str], repeated("--set", "-s", metavar="KEY=VALUE", help="Set a setting.")],
     file: Annotated[
         str | None,
-        typer.Option("--set-from", metavar="FILE", help="Set what a properties file says, - is stdin: for secrets."),
+        typer.Option("--set-from", metavar="FILE", help="Set what a properties file says, for secrets; - is stdin."),
     ] = None,
-    unset: Annotated[list[str], repeated("--unset", "-d", metavar="KEY", help="Back to the default.")],
-    append: Annotated[list[str], repeated("--append", metavar="KEY=VALUE", help="Add to a list.")],
-    subtract: Annotated[list[str], repeated("--subtract", metavar="KEY=VALUE", help="Take from a list.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
+    unset: Annotated[list[str], repeated("--unset", "-d", metavar="KEY", help="Reset a setting to its default.")],
+    append: Annotated[
+        list[str], repeated("--append", metavar="KEY=VALUE", help="Add a value to a setting that is a list.")
+    ],
+    subtract: Annotated[
+        list[str], repeated("--subtract", metavar="KEY=VALUE", help="Take a value from a setting that is a list.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the broker check the settings, and change nothing.")
+    ] = False,
 ) -> None:
     """Change the settings of one resource, all of them or none."""
     kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
     changes = changes_of(settings, unset, append, subtract, None if file is None else _read(file))
     if not changes:
-        raise typer.BadParameter("nothing to change: give --set, --set-from, --unset, --append or --subtract")
+        raise misused("nothing to change: give --set, --set-from, --unset, --append or --subtract")
     with session.client() as client:
         alter(client, kind, name, changes, dry_run=dry_run)
     status = "valid" if dry_run else "altered"
@@ -99,7 +115,7 @@ def _resource(
     group: str | None,
     client_metrics: str | None,
 ) -> tuple[str, str]:
-    """Kind and name of what was named; ``typer.BadParameter`` unless that is one thing."""
+    """Kind and name of what was named; a usage error unless that is one thing."""
     named = {
         "topic": topic,
         "broker": "" if broker_defaults else broker,
@@ -109,7 +125,7 @@ def _resource(
     }
     found = [(kind, str(name)) for kind, name in named.items() if name is not None]
     if len(found) != 1 or (broker_defaults and broker is not None):
-        raise typer.BadParameter(
+        raise misused(
             "name one resource: --topic, --broker, --broker-defaults, --broker-logger, --group or --client-metrics"
         )
     return found[0]

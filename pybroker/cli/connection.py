@@ -53,9 +53,9 @@ class AdminClient:
         self._unanswered: list[Request] = []
         self._in_doubt: dict[str, None] = {}
 
-    def open(self, within_s: float = REACHED_WITHIN_S) -> None:
+    def open(self, within_s: float = REACHED_WITHIN_S, *, advises: bool = False) -> None:
         """Have one broker let this client in; ``CommandFailed`` with a sentence for each that does not."""
-        self._any = reached(self._addresses, self.access, within_s)
+        self._any = reached(self._addresses, self.access, within_s, advises=advises)
 
     def close(self) -> None:
         """Idempotent."""
@@ -114,7 +114,7 @@ class AdminClient:
         return response
 
     def controller(self) -> int | None:
-        """Who is asked for changes: brokers before KRaft do not pass them on."""
+        """The broker that is asked for changes: brokers before KRaft do not pass them on."""
         found = self.metadata()
         return found.controller_id if any(each.node_id == found.controller_id for each in found.brokers) else None
 
@@ -148,7 +148,7 @@ def admin_client(options: ClientOptions) -> Iterator[AdminClient]:
     addresses = parse_addresses(options.bootstrap)
     settings, access = heeded_settings(options)
     client = AdminClient(addresses, access, _seconds(settings, "request.timeout.ms", _REQUEST_TIMEOUT_S))
-    client.open(_seconds(settings, "bootstrap.timeout.ms", REACHED_WITHIN_S))
+    client.open(_seconds(settings, "bootstrap.timeout.ms", REACHED_WITHIN_S), advises=True)
     try:
         yield client
     except CommandFailed as error:

@@ -19,7 +19,7 @@ import typer
 from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.data_clients import ConsumedRecord, consumer
 from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
-from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, repeated
+from pybroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientProperties, CommandConfig, misused, repeated
 from pybroker.cli.output import Output
 from pybroker.cli.reader import Reader, start_reading
 from pybroker.cli.record_format import Record, compact_json, compile_format, to_json
@@ -37,31 +37,50 @@ Topics = Annotated[
     list[str], typer.Argument(metavar="[TOPIC…]", help="Topics by name.", default_factory=list, show_default=False)
 ]
 Pattern = Annotated[
-    str | None, typer.Option("--pattern", metavar="REGEX", help="In place of names: topics that match as a whole.")
+    str | None, typer.Option("--pattern", metavar="REGEX", help="Topics whose whole name matches, in place of names.")
+]
+Offsets = Annotated[
+    list[str],
+    repeated(
+        "--offset",
+        "-o",
+        help="Where to begin: beginning, end, stored, N, -N (N before the end) or @TIME; e@TIME is where to stop.",
+        default="stored with --group, otherwise beginning",
+    ),
+]
+Partitions = Annotated[
+    list[str], repeated("--partitions", "-p", help="The partitions to read: N, N,M or N-M; otherwise all.")
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Exit before the first record of this time, or: now.")
+    str | None, typer.Option("--until", metavar="TIME", help="Exit before the first record of this TIME, or of now.")
 ]
 Format = Annotated[
-    str | None, typer.Option("--format", "-f", help="Tokens %s %k %t %p %o %T %h %S %K %R %%, escapes \\n \\t \\xNN.")
+    str | None, typer.Option("--format", "-f", help="How a record is printed, by the tokens above; '%s\\n' without it.")
 ]
 KeyDelimiter = Annotated[
-    str | None, typer.Option("--key-delimiter", "-K", help="Print the key and this before the value.")
+    str | None, typer.Option("--key-delimiter", "-K", help="Print the key and this text before the value.")
 ]
 Isolation = Annotated[
-    str, typer.Option("--isolation", help="committed (read_committed) or uncommitted (read_uncommitted).")
+    str,
+    typer.Option(
+        "--isolation", help="Read committed records alone, or uncommitted ones, too; also read_committed and its like."
+    ),
 ]
 AvroFile = Annotated[
-    Path | None, typer.Option("--avro", metavar="FILE", help="Values are Avro of this schema; print them as JSON.")
+    Path | None,
+    typer.Option("--avro", metavar="FILE", help="A schema of Avro that the values have; they are printed as JSON."),
 ]
 ProtobufFile = Annotated[
-    Path | None, typer.Option("--protobuf", metavar="FILE", help="Values are Protobuf of these descriptors.")
+    Path | None,
+    typer.Option(
+        "--protobuf", metavar="FILE", help="Descriptors of Protobuf that the values have; they are printed as JSON."
+    ),
 ]
 MessageName = Annotated[
-    str | None, typer.Option("--message", metavar="NAME", help="Of --protobuf: the message's full name.")
+    str | None, typer.Option("--message", metavar="NAME", help="The full name of the message of --protobuf.")
 ]
 RegistryHeader = Annotated[
-    bool, typer.Option("--registry-header", help="Values begin as a schema registry's serializers have it.")
+    bool, typer.Option("--registry-header", help="Values begin with the header of a schema registry's serializers.")
 ]
 
 
@@ -91,7 +110,7 @@ def choose_start(wanted: ReadRange, group: str | None) -> Start:
     if wanted.start is None:
         return Start(Origin.STORED if group is not None else Origin.BEGINNING)
     if wanted.start.origin is Origin.STORED and group is None:
-        raise typer.BadParameter("--offset stored needs --group")
+        raise misused("--offset stored needs --group")
     return wanted.start
 
 
@@ -111,12 +130,9 @@ def consume(
     *,
     topics: Topics,
     pattern: Pattern = None,
-    offsets: Annotated[
-        list[str],
-        repeated("--offset", "-o", help="beginning, end, stored, N, -N (before the end), @TIME; e@TIME stops there."),
-    ],
-    partitions: Annotated[list[str], repeated("--partitions", "-p", help="Only these: N, N,M or N-M.")],
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after so many records.")] = None,
+    offsets: Offsets,
+    partitions: Partitions,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after N records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end instead of waiting.")] = False,
     until: Until = None,
     form: Format = None,
@@ -132,15 +148,22 @@ def consume(
     command_config: CommandConfig = None,
     properties: ClientProperties,
 ) -> None:
-    """Print the records of topics."""
+    """Print the records of topics.
+
+    TIME is epoch milliseconds, an ISO 8601 time like 2026-01-31T12:00, or -15m, -24h or -7d before now.
+
+    Tokens of --format: %t topic, %p partition, %o offset, %T timestamp in epoch milliseconds, %k key, %s value, %h
+    headers, %K and %S the length of key and value, %R the value's length in four bytes, %% a percent sign; \\n, \\r,
+    \\t, \\0 and \\xNN are characters. For example: --format '%t:%p %o %k=%s\\n'
+    """
     if isolation not in ISOLATION_LEVELS:
         raise typer.BadParameter(f"--isolation must be committed or uncommitted, not {isolation!r}")
     if (pattern is None) is not bool(topics):
-        raise typer.BadParameter("give either topics or --pattern")
+        raise misused("give either topics or --pattern")
     if (avro is not None and protobuf is not None) or (protobuf is None) is not (message is None):
-        raise typer.BadParameter("give --avro, or --protobuf with --message")
+        raise misused("give --avro, or --protobuf with --message")
     if registry_header and avro is None and protobuf is None:
-        raise typer.BadParameter("--registry-header needs --avro or --protobuf")
+        raise misused("--registry-header needs --avro or --protobuf")
     read_value = value_reader(avro, protobuf, message, registry_header=registry_header)
     now_ms = int(time.time() * 1000)
     try:

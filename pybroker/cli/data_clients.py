@@ -56,6 +56,11 @@ _PASSING: Final = PASSING_ERRORS | {
 _log = logging.getLogger("librdkafka")
 # Without which there is no consumer.
 _LEAST: Final = {"group.id": CLIENT_ID}
+# Settings that have an option of the command's own, by their names in librdkafka.
+_OPTIONS: Final = {
+    **dict.fromkeys(("acks", "request.required.acks", "enable.idempotence"), "--acks"),
+    **dict.fromkeys(("compression.type", "compression.codec"), "--compression"),
+}
 # What is said to librdkafka otherwise, or heeded by the commands' own connections alone.
 _NOT_LIBRDKAFKAS: Final = frozenset({"ssl.check.hostname", "bootstrap.timeout.ms"})
 
@@ -183,7 +188,7 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
         raise _unfit(error, client_class, options, own) from error
     watch.client = client
     try:
-        reach(addresses, access)
+        reach(addresses, access, advises=True)
     except BaseException:
         if client_class is Consumer:
             client.close()
@@ -197,11 +202,11 @@ def _unfit(error: Any, client_class: Any, options: ClientOptions, own: Mapping[s
     for name, text in pairs.items():
         alone = {} if canonical(name) in _NOT_LIBRDKAFKAS else {canonical(name): text}
         if (of_one := _refusal(client_class, {**_LEAST, **alone})) is not None:
-            return typer.BadParameter(f"-X {name}: {_told(of_one)}")
+            return typer.BadParameter(f"-X {name}: {_told(of_one, name, text)}")
     for name in pairs:
         rest = [f"{other}={text}" for other, text in pairs.items() if other != name]
         if _refusal(client_class, library_settings(gathered(options._replace(properties=rest), is_known), own)) is None:
-            return typer.BadParameter(f"-X {name}: {_told(error)}")
+            return typer.BadParameter(f"-X {name}: {_told(error, name, pairs[name])}")
     return CommandFailed(_told(error))
 
 
@@ -218,11 +223,19 @@ def _refusal(client_class: Any, given: Mapping[str, Any]) -> Any:
     return None
 
 
-def _told(error: Any) -> str:
+def _told(error: Any, name: str | None = None, value: str = "") -> str:
+    """What librdkafka says, without what stands in front of it already: the name, of whose ``value`` it speaks."""
     told: str = error.args[0].str().strip()
     for prefix in ("Failed to create producer: ", "Failed to create consumer: "):
         told = told.removeprefix(prefix)
-    return told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
+    told = told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
+    if name is None:
+        return told
+    if told.startswith("unknown client setting"):
+        told = "unknown client setting"
+    elif told.startswith("Invalid value for configuration property"):
+        told = f"invalid value {value!r}"
+    return f"{told}; {_OPTIONS[canonical(name)]} sets it" if canonical(name) in _OPTIONS else told
 
 
 def producer(options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, int]:

@@ -55,10 +55,10 @@ def doctor(
     *,
     address: Annotated[
         str | None,
-        typer.Argument(metavar="[HOST:PORT]", help="The broker to look at; otherwise the first of --bootstrap."),
+        typer.Argument(metavar="[HOST:PORT]", help="The broker to check; otherwise the first of --bootstrap."),
     ] = None,
     data_dirs: Annotated[
-        list[Path], repeated("--data-dir", metavar="DIR", help="Look at this broker's directory and machine instead.")
+        list[Path], repeated("--data-dir", metavar="DIR", help="Check this data directory, and its machine, instead.")
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,

@@ -76,14 +76,16 @@ def dump_file(output: Output, path: Path, *, deep: bool, topic: str | None) -> b
 
 def dump_log(
     *,
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of a log, or a partition's directory.")],
-    deep: Annotated[bool, typer.Option("--deep", "-d", help="Print the records too.")] = False,
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Files of a log, or the directory of a partition.")
+    ],
+    deep: Annotated[bool, typer.Option("--deep", "-d", help="Print the records, too.")] = False,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Decode as this topic's records; from the directory otherwise.")
+        str | None, typer.Option("--topic", help="The topic of the records; otherwise the directory names it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per entry.")] = False,
 ) -> None:
-    """Print and verify segments, indexes, snapshots and checkpoints."""
+    """Print and verify segments, indexes, snapshots and checkpoints; exits with 1 where a file is corrupt."""
     output = Output(as_json=as_json)
     files = list(expand(paths))
     corrupt = [path for path in files if not dump_file(output, path, deep=deep, topic=topic)]

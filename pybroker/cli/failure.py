@@ -1,6 +1,6 @@
 """How a client command fails: one exception, one line on stderr, one exit code.
 
-Owns: ``CommandFailed``, the exit codes, and the translation of librdkafka's errors into sentences.
+Owns: ``CommandFailed``, the exit codes, a broker's included, and the translation of librdkafka's errors into sentences.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+def exit_code_of(error: Exception) -> ExitCode:
+    """Of a broker that does not start: ``--set`` of a name that is no setting's is wrong use."""
+    from pybroker.config.schema import UnknownSetting
+
+    return ExitCode.MISUSED if isinstance(error, UnknownSetting) else ExitCode.FAILED
+
+
 class CommandFailed(Exception):
     """The command could not do what it was asked; the message is for the user, without a trace."""
 
 
 class OutputClosed(Exception):
-    """Whoever read our stdout has had enough (``pybroker consume … | head``): end quietly, as a success."""
+    """The reader of our stdout has had enough (``pybroker consume … | head``): end quietly, as a success."""
 
 
 def is_expected(error: Exception) -> bool:
@@ -48,12 +55,20 @@ def describe_error(error: Exception) -> str:
     if _is_librdkafkas(error):
         return describe_kafka_error(error.args[0])
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return f"{error.filename}: {reason_of(error)}"
     name = type(error).__name__
     detail = str(error).strip()
     if not detail or detail == name:
         return name
     return detail if name in detail else f"{name}: {detail}"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refuses a file, as a part of a sentence."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    reason = error.strerror or str(error)
+    return reason[:1].lower() + reason[1:]
 
 
 def describe_kafka_error(error: Any) -> str:

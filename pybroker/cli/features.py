@@ -25,7 +25,7 @@ _LEVEL_MAX = 2**15 - 1
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 _TYPES_SINCE = 1  # version of UpdateFeatures
 _TIMEOUT_MS = 60_000
-_NEVER_UNSAFE = "Nothing was changed. This command asks for no downgrade that may lose metadata."
+_NEVER_UNSAFE = "Nothing was changed. This command never asks for a downgrade that may lose metadata."
 # What controllers say in front of the reason, whose words name the feature.
 _OF_ALL = "The update failed for all features since the following feature had an error:"
 
@@ -36,7 +36,13 @@ def describe(
     *,
     broker_id: Annotated[
         int | None,
-        typer.Option("--broker", metavar="ID", min=0, max=INT32_MAX, help="Whose support to show; otherwise any's."),
+        typer.Option(
+            "--broker",
+            metavar="ID",
+            min=0,
+            max=INT32_MAX,
+            help="The broker whose supported levels are shown; otherwise any broker's.",
+        ),
     ] = None,
 ) -> None:
     """Show each feature: the level that the cluster has finalized, and the levels that a broker supports."""
@@ -66,11 +72,15 @@ def describe(
 def set_levels(
     session: Session,
     *,
-    levels: Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="For example metadata.version=33.")],
+    levels: Annotated[
+        list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="A feature and its level, like metadata.version=33.")
+    ],
     downgrade: Annotated[
-        bool, typer.Option("--downgrade", help="To lower levels, where nothing that the cluster holds is lost by it.")
+        bool, typer.Option("--downgrade", help="Allow lower levels, where the cluster loses nothing by them.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the controller check it, change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the controller check the levels, and change nothing.")
+    ] = False,
 ) -> None:
     """Raise features to levels, all or none; level 0 switches a feature off."""
     from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -98,12 +108,15 @@ def set_levels(
 
 def _refused(message: str | None, code: int, lowered: Sequence[str], *, downgrade: bool) -> CommandFailed:
     """What the controller says, and what there is to do where a level would be lowered."""
-    told = str(refused("features", code, (message or "").removeprefix(_OF_ALL).strip() or None))
+    reason = (message or "").removeprefix(_OF_ALL).strip() or None
+    if lowered and not downgrade and reason is not None and "upgrade type" in reason:
+        reason = f"The cluster has a higher level of {', '.join(lowered)}."  # a type is a word of Kafka's API
+    told = str(refused("features", code, reason))
     if not lowered:
         return CommandFailed(told)
     if downgrade:
         return CommandFailed(f"{told}\n{_NEVER_UNSAFE}")
-    return CommandFailed(f"{told}\n{', '.join(lowered)} would be lowered: --downgrade asks for that")
+    return CommandFailed(f"{told}\nNothing was changed. To lower {', '.join(lowered)} add --downgrade.")
 
 
 def _parse_level(text: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pybroker.cli import group_requests, log_requests
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.error_names import fail_for, refused, show
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.output import Output, Row, remark, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders
@@ -21,7 +21,7 @@ from pybroker_protocol.errors import ErrorCode
 # Groups whose offsets OffsetFetch does not tell.
 _OTHER_OFFSETS: Final = frozenset({"share"})
 _CLEAR: Final = b"\x1b[H\x1b[2J"
-_COLUMNS: Final = ("GROUP", "TYPE", "STATE", "PARTITIONS", "LAG", "MAX-LAG", "MOST-BEHIND")
+_COLUMNS: Final = ("GROUP", "TYPE", "STATE", "COMMITTED", "LAG", "MAX-LAG", "MOST-BEHIND")
 
 
 def lags(client: AdminClient, names: Sequence[str]) -> tuple[list[dict[str, Any]], list[CommandFailed]]:
@@ -52,12 +52,14 @@ def _ends(client: AdminClient, partitions: Iterable[Partition]) -> dict[Partitio
 
 def _lag_of(offsets: dict[Partition, int] | None, ends: dict[Partition, int]) -> dict[str, Any]:
     if offsets is None:
-        return {"partitions": None, "lag": None, "max_lag": None, "most_behind": None}
+        return {"committed_partitions": None, "lag": None, "max_lag": None, "most_behind": None}
     behind = {each: max(0, ends[each] - offset) for each, offset in offsets.items() if each in ends}
     worst = max(behind, key=lambda each: behind[each], default=None)
     return {
-        "partitions": len(offsets),
-        "lag": sum(behind.values()) if behind else None,  # who has committed nothing may have read all, or nothing
+        "committed_partitions": len(offsets),
+        "lag": sum(behind.values())
+        if behind
+        else None,  # a group that has committed nothing may have read all, or nothing
         "max_lag": None if worst is None else behind[worst],
         "most_behind": str(worst) if worst is not None and behind[worst] else None,
     }
@@ -66,8 +68,7 @@ def _lag_of(offsets: dict[Partition, int] | None, ends: dict[Partition, int]) ->
 def show_once(client: AdminClient, output: Output, names: Sequence[str]) -> None:
     """One table, or document."""
     documents, failures = lags(client, names)
-    output.result(documents, _COLUMNS, [list(each.values()) for each in documents])
-    fail_for(failures, output)
+    show(output, documents, _COLUMNS, [list(each.values()) for each in documents], failures)
 
 
 def watch(client: AdminClient, output: Output, names: Sequence[str], interval_s: float) -> None:

@@ -15,9 +15,10 @@ from pybroker.cli import group_requests, log_requests, topic_requests
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
 from pybroker.cli.failure import CommandFailed
-from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
+from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset
 from pybroker.cli.offsets import parse_timestamp_ms
-from pybroker.cli.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
+from pybroker.cli.options import misused
+from pybroker.cli.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders, named_partitions
 from pybroker.cli.retries import retried
 from pybroker_protocol.errors import ErrorCode
 
@@ -63,10 +64,7 @@ def chosen_partitions(client: AdminClient, group: str, topics: list[str], all_to
     """The partitions that ``--topic`` and ``--all-topics`` name; raises ``CommandFailed`` for one that is missing."""
     if all_topics:
         return sorted(committed_offsets(client, group))
-    try:
-        wanted = [parse_topic_partitions(text) for text in topics]
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    wanted = named_partitions(client, topics)
     existing = existing_partitions(client, (topic for topic, _ in wanted))
     chosen: set[Partition] = set()
     for topic, numbers in wanted:
@@ -81,13 +79,13 @@ def choose_target(options: dict[Target, Any]) -> tuple[Target, int]:
     given = [(target, value) for target, value in options.items() if value is not None and value is not False]
     if len(given) != 1:
         names = ", ".join(f"--{target.value}" for target in options)
-        raise typer.BadParameter(f"give exactly one of {names}")
+        raise misused(f"give exactly one of {names}")
     target, value = given[0]
     if target is Target.DATETIME:
         try:
             return target, parse_timestamp_ms(value, now_ms=int(time.time() * 1000))
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise typer.BadParameter(f"--{target.value}: {error}") from error
     return target, 0 if value is True else value
 
 

@@ -24,7 +24,7 @@ from pybroker.cli.group_offsets import (
 )
 from pybroker.cli.group_requests import UNKNOWN_MEMBER, Leaving
 from pybroker.cli.offset_reset import Target
-from pybroker.cli.options import repeated
+from pybroker.cli.options import misused, repeated
 from pybroker.cli.output import Row, remark
 from pybroker.cli.retries import retried
 
@@ -36,9 +36,12 @@ Topics = Annotated[
     list[str],
     repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="A topic, or some of its partitions."),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this only show what would be done.")]
+TopicsNeeded = Annotated[
+    list[str], typer.Option("--topic", "-t", metavar="TOPIC[:N,M]", help="A topic, or some of its partitions.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Commit the offsets; without this they are only shown.")]
 
-# States of a group in which nobody would overwrite a reset offset.
+# States of a group in which no member would overwrite a reset offset.
 INACTIVE_STATES = {"Empty", "Dead"}
 # What ListGroups tells apart.
 TYPES = ("classic", "consumer", "share", "streams")
@@ -59,8 +62,10 @@ STATES = (
 def list_groups(
     session: Session,
     *,
-    states: Annotated[list[str], repeated("--state", "-s", help="Only groups in this state, e.g. Stable.")],
-    types: Annotated[list[str], repeated("--type", metavar="TYPE", help=f"Only these: {', '.join(TYPES)}.")],
+    states: Annotated[list[str], repeated("--state", "-s", help="Only groups in this state, like Stable.")],
+    types: Annotated[
+        list[str], repeated("--type", metavar="TYPE", help=f"Only groups of this type: {', '.join(TYPES)}.")
+    ],
 ) -> None:
     """List the groups of the cluster."""
     wanted_states, wanted_types = ({text.lower() for text in texts} for texts in (states, types))
@@ -94,7 +99,7 @@ def describe(
     session: Session,
     *,
     groups: GroupNames,
-    members: Annotated[bool, typer.Option("--members", "-m", help="The members instead of the offsets.")] = False,
+    members: Annotated[bool, typer.Option("--members", "-m", help="Show the members instead of the offsets.")] = False,
 ) -> None:
     """Describe groups: state, and per partition the committed offset, the end of the log, the lag and the owner."""
     output = session.output
@@ -126,7 +131,7 @@ def member_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:
     columns = ["MEMBER-ID", "INSTANCE-ID", "CLIENT-ID", "HOST", "PARTITIONS"]
     names = ["member_id", "instance_id", "client_id", "host", "partitions"]
     if document["type"] == "consumer":
-        columns[4:] = ["PROTOCOL", "EPOCH", "PARTITIONS", "TARGET"]
+        columns[4:] = ["MEMBER-TYPE", "EPOCH", "PARTITIONS", "TARGET"]
         names[4:] = ["protocol", "epoch", "partitions", "target_partitions"]
     return tuple(columns), [[member[name] for name in names] for member in document["members"]]
 
@@ -145,12 +150,15 @@ def show_lag(
         list[str],
         typer.Argument(metavar="[GROUP…]", help="Groups by name.", default_factory=list, show_default=False),
     ],
-    watched: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    watched: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     interval_s: Annotated[
         float, typer.Option("--interval", metavar="S", min=0.1, max=3600, help="Seconds from one look to the next.")
     ] = 2.0,
 ) -> None:
-    """Show how far groups are behind, all or those named, the one with most lag first."""
+    """Show how far groups are behind, all or those named, the one with most lag first.
+
+    COMMITTED is the number of partitions with a committed offset.
+    """
     with session.client() as client:
         if watched:
             watch(client, session.output, groups, interval_s)
@@ -170,12 +178,14 @@ def remove_member(
     instances: Annotated[
         list[str], repeated("--instance", "-i", metavar="ID", help="A static member by its group.instance.id.")
     ],
-    everything: Annotated[bool, typer.Option("--all", help="All members that the group has.")] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For the broker's log.")] = "removed by hand",
+    everything: Annotated[bool, typer.Option("--all", help="Remove all members of the group.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, for the broker's log.")
+    ] = "removed by hand",
 ) -> None:
     """Have members leave a group, so that others get their partitions; one that still runs joins again."""
     if bool(members or instances) == everything:
-        raise typer.BadParameter("name members, by ids or --instance, or say --all")
+        raise misused("name members, by ids or --instance, or say --all")
     with session.client() as client:
         leaving = [Leaving(member_id, None) for member_id in dict.fromkeys(members)]
         leaving += [Leaving(UNKNOWN_MEMBER, instance_id) for instance_id in dict.fromkeys(instances)]
@@ -229,25 +239,37 @@ def reset_offsets(
     *,
     group: GroupName,
     topics: Topics,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="Everything the group has committed.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Where the log begins.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Where the log ends.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="Where it is, clamped to the log.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")] = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions with a committed offset.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Move to the beginning of the log.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Move to the end of the log.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Stay, or move to the nearest offset that the log has.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Move to this offset.")
+    ] = None,
     to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="ISO 8601, epoch ms, or -15m, -24h, -7d.")
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="Move to the first record of this time: ISO 8601, epoch milliseconds, or -15m, -24h, -7d before now.",
+        ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="Forward, or back if negative.")
+        int | None, typer.Option("--shift-by", metavar="N", help="Move N records forward, or back where N is negative.")
     ] = None,
     execute: Execute = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (the default).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the offsets; this is the default.")] = False,
 ) -> None:
-    """Move the committed offsets of a group that has no members."""
+    """Move the committed offsets of a group that has no members.
+
+    --topic or --all-topics, and one of the options that say where to, are required.
+    """
     if bool(topics) == all_topics:
-        raise typer.BadParameter("give either --topic or --all-topics")
+        raise misused("give either --topic or --all-topics")
     if execute and dry_run:
-        raise typer.BadParameter("give either --execute or --dry-run")
+        raise misused("give either --execute or --dry-run")
     target, value = choose_target(
         {
             Target.EARLIEST: to_earliest,
@@ -264,8 +286,9 @@ def reset_offsets(
         plan = plan_reset(client, group, partitions, target, value) if partitions else []
         if execute and plan:
             commit_plan(client, group, plan)
-    rows = [list(entry.values()) for entry in plan]
-    session.output.result(plan, ("TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
+    document = [{**entry, "status": "committed" if execute else "planned"} for entry in plan]
+    columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET", "STATUS")
+    session.output.result(document, columns, [list(entry.values()) for entry in document])
     if not execute:
         remark("Nothing was changed; add --execute to commit these offsets.")
 
@@ -285,11 +308,9 @@ def delete_offsets(
     session: Session,
     *,
     group: GroupName,
-    topics: Topics,
+    topics: TopicsNeeded,
 ) -> None:
-    """Delete what a group has committed for topics that none of its members subscribes to."""
-    if not topics:
-        raise typer.BadParameter("give --topic")
+    """Delete committed offsets of a group, of topics to which no member is subscribed."""
     with session.client() as client:
         partitions = chosen_partitions(client, group, topics, all_topics=False)
         answer = retried(lambda: group_requests.delete_offsets(client, group, partitions))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.cli.admin_command import Session, admin_command
-from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.error_names import refused, show
 from pybroker.cli.failure import describe_error_code
 from pybroker.cli.log_requests import LogDirectory, log_directories
 from pybroker.cli.options import INT32_MAX, repeated
@@ -18,16 +18,20 @@ from pybroker.cli.output import Row, show_size
 from pybroker.cli.retries import is_passing, is_passing_with_brokers, retried
 from pybroker.cli.wire_requests import brokers
 
-app = typer.Typer(help="How much lies in the log dirs of brokers, and how much room there is.", no_args_is_help=True)
+app = typer.Typer(help="Show the log dirs of brokers: their size, and the room in them.", no_args_is_help=True)
 
 
 @admin_command(app, "describe")
 def describe(
     session: Session,
     *,
-    broker_ids: Annotated[list[str], repeated("--broker", metavar="ID", help="Only of this broker.")],
-    topics: Annotated[list[str], repeated("--topic", "-t", metavar="TOPIC", help="Only replicas of this topic.")],
-    replicas: Annotated[bool, typer.Option("--replicas", help="Each replica, the largest first.")] = False,
+    broker_ids: Annotated[
+        list[str], repeated("--broker", metavar="ID", help="Show the log dirs of this broker alone.")
+    ],
+    topics: Annotated[
+        list[str], repeated("--topic", "-t", metavar="TOPIC", help="Count the replicas of this topic alone.")
+    ],
+    replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica, the largest first.")] = False,
 ) -> None:
     """Show the log dirs of all brokers that run: state, size, free room, and the bytes of the replicas in them."""
     if strange := [text for text in broker_ids if not text.isdecimal() or int(text) > INT32_MAX]:
@@ -40,17 +44,13 @@ def describe(
             passes=is_passing if wanted else is_passing_with_brokers,
         )
     document = [_document(directory, set(topics)) for directory in found]
-    if session.output.as_json:
-        session.output.json(document)
-    elif replicas:
-        session.output.table(
-            ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "MOVING-IN"), _replicas(document)
-        )
+    failures = [refused(f"log dirs of broker {broker_id}", code) for broker_id, code in codes.items()]
+    if replicas:
+        columns: tuple[str, ...] = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "MOVING-IN")
+        show(session.output, document, columns, _replicas(document), failures)
     else:
-        session.output.table(
-            ("BROKER", "DIRECTORY", "STATE", "REPLICAS", "IN-REPLICAS", "FREE", "TOTAL"), map(_row, document)
-        )
-    fail_for([refused(f"log dirs of broker {broker_id}", code) for broker_id, code in codes.items()], session.output)
+        columns = ("BROKER", "DIRECTORY", "STATE", "REPLICAS", "SIZE", "FREE", "TOTAL")
+        show(session.output, document, columns, map(_row, document), failures)
 
 
 def _document(directory: LogDirectory, topics: set[str]) -> dict[str, Any]:

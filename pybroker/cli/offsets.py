@@ -85,12 +85,18 @@ def _int64(digits: str) -> int:
     return number
 
 
-def parse_duration_ms(text: str, bare_unit: str) -> int:
-    """``text`` (``90s``, ``15m``, or a number of ``bare_unit``) in milliseconds; ``ValueError`` with a sentence."""
+def parse_duration_ms(text: str, bare_unit: str | None) -> int:
+    """``text`` (``90s``, ``15m``, or a number of ``bare_unit``) in milliseconds; ``ValueError`` with a sentence.
+
+    With no ``bare_unit`` a number without a unit is refused: 12 that is meant as hours would be milliseconds.
+    """
     duration = _DURATION.fullmatch(text)
     if duration is None:
         raise ValueError(f"{text!r} is no duration: give 500ms, 90s, 15m, 2h or 7d")
-    return int(duration[1]) * UNIT_MS[duration[2] or bare_unit]
+    unit = duration[2] or bare_unit
+    if unit is None:
+        raise ValueError(f"{text!r} has no unit: give 90s, 15m, 12h or 7d")
+    return int(duration[1]) * UNIT_MS[unit]
 
 
 def parse_start(text: str, now_ms: int) -> Start:

@@ -90,6 +90,11 @@ def show_size(size: int | None) -> str | None:
     return f"{amount:.1f} {unit}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: ``1 record``, ``12,345 records``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def is_numeric(cells: Iterable[object]) -> bool:
     """Whether a column is one of numbers, as far as its cells are known."""
     known = [cell for cell in cells if cell is not None]
@@ -197,13 +202,16 @@ def remark(text: str) -> None:
 
 
 @contextmanager
-def progress(description: str, total: int | None, *, prints: bool = True) -> Iterator[Progress | None]:
+def progress(
+    description: str, total: int | None, *, prints: bool = True, is_typed: bool = False
+) -> Iterator[Progress | None]:
     """A progress bar with one task (id 0) on stderr, or ``None`` where it would not be seen.
 
-    That is so where stderr is no terminal, and where results (``prints``) scroll over the same terminal.  Its spinner
-    turns as long as the command runs, also while nothing comes.
+    That is so where stderr is no terminal, where results (``prints``) scroll over the same terminal, and where it would
+    be drawn over input that ``is_typed`` there.  Its spinner turns as long as the command runs, also while nothing
+    comes.  Without a total it is a number and the description.
     """
-    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()) or is_typed:
         yield None
         return
     from rich.console import Console
@@ -211,12 +219,15 @@ def progress(description: str, total: int | None, *, prints: bool = True) -> Ite
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         SpinnerColumn,
         TextColumn,
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns: tuple[ProgressColumn, ...] = (TextColumn("{task.completed:,.0f} {task.description}"),)
+    if total is not None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(SpinnerColumn(), *columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task(description, total=total)
         yield bar

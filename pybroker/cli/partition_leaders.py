@@ -1,11 +1,12 @@
-"""Partitions by name, and who leads them.
+"""Partitions by name, and their leaders.
 
-Owns: how partitions are named on the command line (``TOPIC``, ``TOPIC:N,M``), and the look at the metadata that tells
-their leaders, at each attempt to ask them.
+Owns: how partitions are named on the command line (``TOPIC``, ``TOPIC:N,M``, and ``TOPIC-N`` as they are printed), and
+the look at the metadata that tells their leaders, at each attempt to ask them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ from pybroker_protocol.errors import ErrorCode
 T = TypeVar("T")
 
 NO_LEADER: Final = -1
+_PRINTED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 
 
 class Partition(NamedTuple):
@@ -62,12 +64,34 @@ def asked_of_leaders(
     return retried(attempt, passes=is_passing_with_brokers)
 
 
-def choose_partitions(client: AdminClient, texts: Sequence[str]) -> list[Partition]:
-    """The partitions that texts name, in their order; raises ``CommandFailed`` for one that does not exist."""
+def named_partitions(client: AdminClient, texts: Iterable[str]) -> list[tuple[str, list[int] | None]]:
+    """Topics, and which of their partitions (None: all), that texts name; a usage error for a text that names none.
+
+    ``orders-0``, as partitions are printed, is one of ``orders`` where that has it and no topic has the whole name.
+    """
     try:
         wanted = [parse_topic_partitions(text) for text in texts]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    printed = {topic: match for topic, numbers in wanted if numbers is None and (match := _PRINTED.fullmatch(topic))}
+    if not printed:
+        return wanted
+    asked = {*printed, *(match[1] for match in printed.values())}
+    existing = retried(lambda: find_leaders(client, asked))
+    topics = {each.topic for each in existing}
+    found: list[tuple[str, list[int] | None]] = []
+    for topic, numbers in wanted:
+        match = printed.get(topic)
+        if match is not None and topic not in topics and Partition(match[1], int(match[2])) in existing:
+            found.append((match[1], [int(match[2])]))
+        else:
+            found.append((topic, numbers))
+    return found
+
+
+def choose_partitions(client: AdminClient, texts: Sequence[str]) -> list[Partition]:
+    """The partitions that texts name, in their order; raises ``CommandFailed`` for one that does not exist."""
+    wanted = named_partitions(client, texts)
     leaders = retried(lambda: find_leaders(client, [topic for topic, _ in wanted]))
     chosen: dict[Partition, None] = {}
     for topic, indexes in wanted:

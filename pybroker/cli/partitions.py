@@ -22,10 +22,9 @@ from pybroker.cli.changes import may_be_done, remark_on_repeat, settled
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import part_of, refused, report
 from pybroker.cli.failure import CommandFailed, named_error
-from pybroker.cli.offset_reset import parse_topic_partitions
-from pybroker.cli.options import INT32_MAX
+from pybroker.cli.options import INT32_MAX, misused
 from pybroker.cli.output import progress, remark
-from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.partition_leaders import Partition, named_partitions
 from pybroker.cli.retries import retried
 from pybroker.cli.spreading import spread
 from pybroker.cli.throttles import Move, Throttle, find_throttles, remove_throttles, set_throttle
@@ -47,7 +46,22 @@ Chosen = Annotated[
         metavar="[TOPIC[:N,M]…]", help="Topics, or some of their partitions.", default_factory=list, show_default=False
     ),
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="All topics, internal ones as well.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="Choose all topics, internal ones as well.")]
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas", "-r", min=1, max=2**15 - 1, help="Replicas of each partition; otherwise as many as now."
+    ),
+]
+BytesPerSecond = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        metavar="BYTES_PER_S",
+        min=1,
+        help="Bytes per second of moves that a broker sends or fetches, at most.",
+    ),
+]
 Answer = tuple[int, str | None]  # error code, message
 
 
@@ -62,15 +76,13 @@ class Reassignment(NamedTuple):
 def choose(client: AdminClient, texts: list[str], everything: bool) -> dict[Partition, dict[str, Any]]:
     """The metadata of the partitions that were named; raises for one that does not exist."""
     if bool(texts) == everything:
-        raise typer.BadParameter("name topics, or say --all")
-    try:
-        wanted = dict(parse_topic_partitions(text) for text in texts)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise misused("name topics, or say --all")
+    wanted = named_partitions(client, texts)
     found: dict[Partition, dict[str, Any]] = {}
-    for topic in describe_existing(client, list(wanted) or None):
-        numbers = wanted.get(topic["name"])
+    for topic in describe_existing(client, list(dict.fromkeys(name for name, _ in wanted)) or None):
         by_number = {each["partition_index"]: each for each in topic["partitions"]}
+        of_this = [numbers for name, numbers in wanted if name == topic["name"]]
+        numbers = None if None in of_this or not of_this else [each for some in of_this for each in some or ()]
         for number in sorted(by_number) if numbers is None else numbers:
             if number not in by_number:
                 raise refused(f"{topic['name']}-{number}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -93,29 +105,26 @@ def reassign(
     partitions: Chosen,
     everything: All = False,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="ID,…", help="The replicas of each, the preferred leader first.")
+        str | None,
+        typer.Option(
+            "--to", metavar="ID,…", help="The brokers of each partition's replicas, the preferred leader first."
+        ),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="ID,…", help="Spread them over these; else over all that run.")
+        str | None,
+        typer.Option("--brokers", metavar="ID,…", help="The brokers to spread replicas over; otherwise all that run."),
     ] = None,
-    replicas: Annotated[
-        int | None, typer.Option("--replicas", "-r", min=1, max=2**15 - 1, help="So many of each; else as many as now.")
-    ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take back the moves that are under way.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when all have moved.")] = False,
+    replicas: Replicas = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the moves that are under way.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when all partitions have moved.")] = False,
     stalled_after: Annotated[
         int,
         typer.Option(
-            "--stalled-after", metavar="S", min=1, help="Fail --wait when nothing was copied for so many seconds."
+            "--stalled-after", metavar="S", min=1, help="Seconds without anything copied, after which --wait fails."
         ),
     ] = 60,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle", metavar="BYTES_PER_S", min=1, help="No broker sends or fetches more of what moves per second."
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, move nothing.")] = False,
+    throttle: BytesPerSecond = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")] = False,
 ) -> None:
     """Move the replicas of partitions to other brokers, while they are in use.
 
@@ -124,9 +133,9 @@ def reassign(
     and by "reassignments --remove-throttle", once nothing moves any more.
     """
     if (to is not None) + (brokers is not None or replicas is not None) + cancel > 1 or (cancel and (wait or dry_run)):
-        raise typer.BadParameter("--to, --cancel, and --brokers with --replicas exclude each other")
+        raise misused("--to, --cancel, and --brokers with --replicas exclude each other")
     if throttle is not None and (cancel or dry_run):
-        raise typer.BadParameter("--throttle goes with moves, not with --cancel or --dry-run")
+        raise misused("--throttle goes with moves, not with --cancel or --dry-run")
     exact = None if to is None else parse_brokers(to, "--to")
     allowed = None if brokers is None else parse_brokers(brokers, "--brokers")
     with session.client() as client:
@@ -170,7 +179,7 @@ def at_rest(
 def planned(
     client: AdminClient, now: Mapping[Partition, list[int]], allowed: list[int] | None, replicas: int | None
 ) -> dict[Partition, list[int]]:
-    """Where the replicas go when nobody says it: those of each topic are spread by themselves."""
+    """Where the replicas go unless --to says it: those of each topic are spread by themselves."""
     racks = wire_requests.racks(client)
     if unknown := sorted(set(allowed or ()) - set(racks)):
         raise CommandFailed(f"no broker with the id {unknown[0]} runs: {', '.join(map(str, sorted(racks)))}")
@@ -389,7 +398,7 @@ def reassignments(
     session: Session,
     *,
     remove: Annotated[
-        bool, typer.Option("--remove-throttle", help="Remove the throttles of moves, which have ended, and list those.")
+        bool, typer.Option("--remove-throttle", help="Remove throttles of moves that have ended, and list them.")
     ] = False,
 ) -> None:
     """List the moves that are under way."""
@@ -413,10 +422,10 @@ def elect(
     partitions: Chosen,
     everything: All = False,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Where no replica is in sync, one that is not; records may be lost.")
+        bool, typer.Option("--unclean", help="Elect a replica that is not in sync where none is; records may be lost.")
     ] = False,
 ) -> None:
-    """Have preferred replicas lead, or others where nobody can lead.
+    """Elect the preferred replicas as leaders, or with --unclean any replica.
 
     The preferred replica is the first one of a partition. A partition that needs no election is not listed.
     """

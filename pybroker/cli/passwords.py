@@ -1,4 +1,4 @@
-"""A password from whoever runs a command: asked for at a terminal, else the first line of standard input.
+"""The password of a user: asked for at a terminal, else the first line of standard input.
 
 Owns: asking.  A password is never an argument, because every user of the machine may read those.
 """

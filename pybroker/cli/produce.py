@@ -23,9 +23,16 @@ import typer
 
 from pybroker.cli.client_settings import ClientOptions, parse_pairs
 from pybroker.cli.data_clients import ABORTED_FLUSH_S, producer
-from pybroker.cli.failure import CommandFailed, OutputClosed, describe_error, describe_kafka_error, is_expected
+from pybroker.cli.failure import (
+    CommandFailed,
+    OutputClosed,
+    describe_error,
+    describe_kafka_error,
+    is_expected,
+    reason_of,
+)
 from pybroker.cli.options import DEFAULT_BOOTSTRAP, INT32_MAX, Bootstrap, ClientProperties, CommandConfig, repeated
-from pybroker.cli.output import Output, progress, remark, visible
+from pybroker.cli.output import Output, counted, progress, remark, visible
 from pybroker.cli.record_format import Header, NewRecord, from_json, unescape
 
 # Kafka's; librdkafka's own is five minutes.
@@ -48,6 +55,8 @@ LOST_TOLD_MAX = 5
 BEGINNING_BYTES = 60
 
 READ_CHUNK_BYTES = 64 * 1024
+
+_STDIN = Path("-")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = {"0": "0", "1": "1", "all": "all", "-1": "all"}
@@ -138,6 +147,10 @@ class Unacknowledged:
     error: Any
 
 
+class LineRefused(CommandFailed):
+    """A line is no record; those before it are sent."""
+
+
 class RecordsLost(CommandFailed):
     """A record was not acknowledged; ``Sender.settle`` says which."""
 
@@ -148,7 +161,7 @@ class Sender:
     def __init__(self, client: Any, topic: str, report: Output | None, *, offsets_known: bool = True) -> None:
         """``report``: where to print partition and offset of each record, if anywhere.
 
-        Without acknowledgements nobody tells an offset (``offsets_known``).
+        Without acknowledgements no offset is known (``offsets_known``).
         """
         self._offsets_known = offsets_known
         self.acknowledged = 0
@@ -306,12 +319,16 @@ class PolledInput:
 
 def open_inputs(files: list[Path]) -> Iterator[BinaryIO]:
     """The files one after another, or stdin when there are none; ``-`` is stdin too."""
-    for path in files or [Path("-")]:
-        if str(path) == "-":
+    for path in files or [_STDIN]:
+        if path == _STDIN:
             yield sys.stdin.buffer
-        else:
-            with path.open("rb") as stream:
-                yield stream
+            continue
+        try:
+            stream = path.open("rb")
+        except OSError as error:
+            raise CommandFailed(f"--file {path}: {reason_of(error)}") from error
+        with stream:
+            yield stream
 
 
 class Pace:
@@ -343,7 +360,8 @@ def produce_lines(
     sender: Sender, pace: Pace, files: list[Path], delimiter: bytes, form: LineFormat, size_max: int
 ) -> None:
     """Send every line of the inputs and wait until all are acknowledged."""
-    with progress("records", total=None, prints=sender.reports) as bar:
+    is_typed = sys.stdin.isatty() and _STDIN in (files or [_STDIN])
+    with progress("records sent", total=None, prints=sender.reports, is_typed=is_typed) as bar:
         number = 0
         for stream in open_inputs(files):
             for line in split_lines(PolledInput(stream, sender), delimiter, size_max):
@@ -353,7 +371,7 @@ def produce_lines(
                 try:
                     record = parse_line(line, form)
                 except ValueError as error:
-                    raise CommandFailed(f"line {number}: {error}") from error
+                    raise LineRefused(f"line {number}: {error}") from error
                 pace.wait()
                 sender.send(record)
                 if bar is not None:
@@ -370,6 +388,8 @@ def settled(sender: Sender) -> Iterator[None]:
         raise CommandFailed(sender.settle()) from None
     except Exception as error:
         told = sender.settle()
+        if told is None and isinstance(error, LineRefused):
+            told = f"sent before it: {counted(sender.acknowledged, 'record')}"
         if told is None or not is_expected(error):
             raise
         raise CommandFailed(f"{describe_error(error)}\n{told}") from error
@@ -400,32 +420,43 @@ def produce(
     files: Annotated[
         list[Path],
         typer.Option(
-            "--file", "-l", metavar="FILE", help="Read this instead of stdin.", default_factory=list, show_default=False
+            "--file",
+            "-l",
+            metavar="FILE",
+            help="A file to read instead of stdin.",
+            default_factory=list,
+            show_default=False,
         ),
     ],
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One key for every record.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="What comes before it in a line is the key.")
+        str | None, typer.Option("--key-delimiter", "-K", help="Text between key and value of a line.")
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = "\\n",
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="Text at the end of each record.")] = "\\n",
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Send to this one.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="The partition; otherwise the key chooses it."),
     ] = None,
     headers: Annotated[
         list[str],
         repeated("--header", "-H", metavar="NAME=VALUE", help="A header for every record."),
     ],
     empty_as_null: Annotated[
-        bool, typer.Option("--null", "-Z", "-t", help="An empty key or value is null (a tombstone).")
+        bool, typer.Option("--null", "-Z", help="Send null for an empty key or value: a tombstone.")
     ] = False,
-    compression: Annotated[str, typer.Option("--compression", "-z", help="|".join(CODECS))] = "none",
-    acks: Annotated[str, typer.Option("--acks", "-a", help="0, 1 or all.")] = "all",
+    compression: Annotated[
+        str, typer.Option("--compression", "-z", help=f"{', '.join(CODECS[:-1])} or {CODECS[-1]}.")
+    ] = "none",
+    acks: Annotated[str, typer.Option("--acks", "-a", help="Replicas that acknowledge a record: 0, 1 or all.")] = "all",
     throughput: Annotated[
-        int | None, typer.Option("--throughput", metavar="N", min=1, help="So many records a second at most.")
+        int | None, typer.Option("--throughput", metavar="N", min=1, help="Records per second, at most.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print topic, partition, offset of each.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "--print-offsets", "-v", help="Print topic, partition and offset of each record."),
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Each line is a record as `consume --json` prints it.")
+        bool, typer.Option("--json", help="Read each line as a record that `consume --json` has printed.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
@@ -452,4 +483,4 @@ def produce(
     with settled(sender):
         produce_lines(sender, Pace(throughput, sender), files, boundary, form, line_size_max(record_max, form))
     if sys.stderr.isatty():
-        remark(f"{sender.acknowledged} {'record' if sender.acknowledged == 1 else 'records'} to {topic}")
+        remark(f"{counted(sender.acknowledged, 'record')} to {topic}")

@@ -14,32 +14,36 @@ import typer
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import refused
+from pybroker.cli.options import misused
 from pybroker.cli.retries import retried
 
 if TYPE_CHECKING:
     from pybroker_protocol.messages.alter_client_quotas import OpData
 
-app = typer.Typer(help="What clients may use: describe, set and remove quotas.", no_args_is_help=True)
+app = typer.Typer(help="Quotas of clients: describe, set and remove them.", no_args_is_help=True)
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
-ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Of clients with this id.")]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of connections from this address.")]
-UserDefault = Annotated[bool, typer.Option("--user-defaults", help="Of each user that has none of its own.")]
-ClientDefault = Annotated[bool, typer.Option("--client-defaults", help="Of each client id that has none of its own.")]
-IpDefault = Annotated[bool, typer.Option("--ip-defaults", help="Of each address that has none of its own.")]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The quotas of this user.")]
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="The quotas of clients with this client id.")
+]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="The quotas of connections from this address.")]
+UserDefault = Annotated[bool, typer.Option("--user-defaults", help="The quotas of each user without its own.")]
+ClientDefault = Annotated[bool, typer.Option("--client-defaults", help="The quotas of each client id without its own.")]
+IpDefault = Annotated[bool, typer.Option("--ip-defaults", help="The quotas of each address without its own.")]
 
 _EXACT, _DEFAULT = 0, 1  # how a component of DescribeClientQuotas names what it asks for
 _DEFAULT_NAME = "<default>"
+_COLUMNS = ("OF", "QUOTA", "VALUE")
 
 Entity = dict[str, str | None]
 
 
 def _entity(named: dict[str, str | None], defaults: dict[str, bool]) -> Entity:
-    """By type; raises ``typer.BadParameter`` where a name and the default are both given."""
+    """By type; a usage error where a name and the default are both given."""
     entity: Entity = {kind: name for kind, name in named.items() if name is not None}
     for kind, is_default in defaults.items():
         if is_default and kind in entity:
-            raise typer.BadParameter(f"either a name or the default of a {kind}")
+            raise misused(f"give either a name or the default of a {kind}")
         if is_default:
             entity[kind] = None
     return entity
@@ -63,7 +67,11 @@ def describe_quotas(
     )
     with session.client() as client:
         shown = described(client, entity)
-    _show(session, shown)
+    session.output.result(
+        shown,
+        _COLUMNS,
+        [(entity_text(row["entity"]), key, f"{value:.15g}") for row in shown for key, value in row["quotas"].items()],
+    )
 
 
 def described(client: AdminClient, entity: Entity) -> list[dict[str, Any]]:
@@ -91,7 +99,10 @@ def described(client: AdminClient, entity: Entity) -> list[dict[str, Any]]:
 def set_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=VALUE…", help="Like producer_byte_rate=1048576.")],
+    quotas: Annotated[
+        list[str],
+        typer.Argument(metavar="QUOTA=VALUE…", help="A quota with its value, like producer_byte_rate=1048576."),
+    ],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -99,7 +110,12 @@ def set_quotas(
     client_defaults: ClientDefault = False,
     ip_defaults: IpDefault = False,
 ) -> None:
-    """Set quotas of a user, a client id, both, an address, or of all that have none of their own."""
+    """Set quotas of a user, a client id, both, an address, or of all that have none of their own.
+
+    Of users and client ids: producer_byte_rate and consumer_byte_rate in bytes per second and broker,
+    request_percentage in percent of a thread's time, controller_mutation_rate in partitions created and deleted per
+    second. Of addresses: connection_creation_rate in connections per second.
+    """
     from pybroker_protocol.messages.alter_client_quotas import OpData
 
     operations = []
@@ -122,7 +138,9 @@ def set_quotas(
 def remove_quotas(
     session: Session,
     *,
-    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA…", help="Like producer_byte_rate.")],
+    quotas: Annotated[
+        list[str], typer.Argument(metavar="QUOTA…", help="A quota by its name, like producer_byte_rate.")
+    ],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -142,11 +160,15 @@ def remove_quotas(
 
 def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:
     if not entity:
-        raise typer.BadParameter("whose quotas: --user, --client-id, both, --ip, or their defaults")
+        raise misused("name whose quotas they are: --user, --client-id, both, --ip, or their defaults")
     changes = {operation.key: None if operation.remove else operation.value for operation in operations}
     with session.client() as client:
         alter(client, [entity], changes)
-    _show(session, [{"entity": entity, "quotas": changes}])
+    rows = [
+        (entity_text(entity), key, None if value is None else f"{value:.15g}", "removed" if value is None else "set")
+        for key, value in changes.items()
+    ]
+    session.output.result([{"entity": entity, "quotas": changes}], (*_COLUMNS, "STATUS"), rows)
 
 
 def alter(client: AdminClient, entities: Sequence[Entity], changes: Mapping[str, float | None]) -> None:
@@ -177,15 +199,3 @@ def alter(client: AdminClient, entities: Sequence[Entity], changes: Mapping[str,
 def entity_text(entity: Entity) -> str:
     """An entity as people read it: ``client-id=etl user=<default>``."""
     return " ".join(f"{kind}={_DEFAULT_NAME if name is None else name}" for kind, name in sorted(entity.items()))
-
-
-def _show(session: Session, shown: list[dict[str, Any]]) -> None:
-    session.output.result(
-        shown,
-        ("OF", "QUOTA", "VALUE"),
-        [
-            (entity_text(row["entity"]), key, "removed" if value is None else f"{value:.15g}")
-            for row in shown
-            for key, value in row["quotas"].items()
-        ],
-    )

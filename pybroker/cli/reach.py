@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pybroker.cli.broker_connection import BrokerConnection, NotReached
+from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
 from pybroker.cli.client_settings import Access, Address
 from pybroker.cli.failure import CommandFailed
 
@@ -20,10 +20,16 @@ REACHED_WITHIN_S: Final = 5.0
 CONNECTED_WITHIN_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 _WAIT_S: Final = 3.0
+_ADVICE: Final = "Is --bootstrap right? `pybroker doctor` checks each step of the way."
 
 
-def reached(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> BrokerConnection:
-    """A connection to one of the brokers, which has let this client in; ``CommandFailed``, a sentence for each."""
+def reached(
+    addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S, *, advises: bool = False
+) -> BrokerConnection:
+    """A connection to one of the brokers, which has let this client in; ``CommandFailed``, a sentence for each.
+
+    ``advises`` what to do where no broker is there at all, as a command does at its start.
+    """
     deadline_s = time.monotonic() + within_s
     while True:
         failed: list[NotReached] = []
@@ -37,11 +43,14 @@ def reached(addresses: Sequence[Address], access: Access, within_s: float = REAC
             else:
                 return connection
         if not any(error.passes for error in failed) or time.monotonic() >= deadline_s:
-            raise CommandFailed("\n".join(str(error) for error in failed))
+            is_away = advises and all(error.step in (Step.NAME, Step.TCP) for error in failed)
+            raise CommandFailed("\n".join([*map(str, failed), *([_ADVICE] if is_away else [])]))
         time.sleep(_PAUSE_S)
 
 
-def reach(addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S) -> None:
-    """Return once one of the brokers has let this client in; ``CommandFailed`` with a sentence for each."""
+def reach(
+    addresses: Sequence[Address], access: Access, within_s: float = REACHED_WITHIN_S, *, advises: bool = False
+) -> None:
+    """Return once one of the brokers has let this client in; as ``reached``."""
     if access.is_known:
-        reached(addresses, access, within_s).close()
+        reached(addresses, access, within_s, advises=advises).close()

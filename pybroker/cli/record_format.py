@@ -190,6 +190,8 @@ def from_json(line: bytes) -> NewRecord:
         document = json.loads(line)
     except RecursionError:
         raise ValueError("no JSON that can be read: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(document, dict):

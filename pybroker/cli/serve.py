@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pybroker.cli.unseen_arguments import take_from_environment
 
@@ -25,70 +25,95 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_count(text: str) -> int:
-    """How many workers."""
+    """The number of workers."""
     if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
         raise argparse.ArgumentTypeError(f"expected a number from 1 to {WORKERS_MAX}, got {text!r}")
     return int(text)
 
 
+class _WholeWords(argparse.HelpFormatter):
+    """A help that reads like the other commands': it breaks no name at a hyphen, and begins with a capital letter."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        import textwrap
+
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None = None,
+    ) -> None:
+        super().add_usage(usage, actions, groups, "Usage: " if prefix is None else prefix)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of everything that may follow ``pybroker serve``."""
-    parser = argparse.ArgumentParser(prog="pybroker serve", description=DESCRIPTION, allow_abbrev=False)
-    parser.add_argument(
+    parser = argparse.ArgumentParser(
+        "pybroker serve", description=DESCRIPTION, allow_abbrev=False, add_help=False, formatter_class=_WholeWords
+    )
+    options = parser.add_argument_group("Options")
+    options.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+    options.add_argument(
         "--listen",
         metavar="HOST:PORT",
         action="append",
         default=[],
-        help="to listen on and advertise (default: port 9092 of all); repeatable, IPv6 as [::1]:9092, 0 picks a port",
+        help="The address to listen on and to advertise (default: port 9092 of all); repeatable. IPv6 is written as "
+        "[::1]:9092, and port 0 picks a free one.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="of the log, several with commas (default: /tmp/kafka-logs); made if missing, locked while in use",
+        help="The directory of the log, or several with commas (default: /tmp/kafka-logs). It is made where it is "
+        "missing, and locked while in use.",
     )
-    parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's own settings")
-    parser.add_argument(
+    options.add_argument("--config", metavar="FILE", help="A server.properties file with Kafka's own settings.")
+    options.add_argument(
         "--set",
         metavar="KEY=VALUE",
         dest="settings",
         type=parse_setting,
         action="append",
         default=[],
-        help="one of Kafka's broker settings; repeatable, wins over --config",
+        help="One of Kafka's broker settings, which wins over --config; repeatable.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--dev",
         action="store_true",
-        help="for a laptop or a test: no join delay, five partitions per internal topic, no fsync",
+        help="Settings for a laptop or a test: no join delay, five partitions per internal topic, no fsync.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--metadata",
         metavar="URL",
         dest="settings",
         type=lambda url: ("pybroker.metadata", url),
         action="append",
-        help="where the brokers of a cluster share their metadata: sqlite:///PATH or zookeeper://HOST:PORT,.../CHROOT",
+        help="The store in which the brokers of a cluster share their metadata: sqlite:///PATH or "
+        "zookeeper://HOST:PORT,.../CHROOT.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--accept-lost-metadata",
         action="append_const",
         dest="settings",
         const=("pybroker.accept.lost.metadata", "true"),
-        help="start though the metadata's store has lost acknowledged changes; unknown partitions are put aside",
+        help="Start though the metadata's store has lost acknowledged changes; unknown partitions are put aside.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--add-scram",
         metavar="USER",
         action="append",
         default=[],
-        help="a user that a new cluster begins with, as SCRAM-SHA-512=[name=alice,password=...], repeatable; "
-        "better @FILE with a user a line, since everybody on this machine sees a command's arguments",
+        help="A user that a new cluster begins with, as SCRAM-SHA-512=[name=alice,password=...]; repeatable. Better is "
+        "@FILE with a user a line, since everybody on this machine sees a command's arguments.",
     )
-    parser.add_argument(
+    options.add_argument(
         "--workers",
         metavar="N",
         type=parse_count,
-        help="run N brokers as one cluster: worker i has the port + i, node.id + i and DIR/worker-i",
+        help="Run N brokers as one cluster (1 to 256): worker i has the port + i, node.id + i and DIR/worker-i.",
     )
     return parser
 

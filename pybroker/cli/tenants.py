@@ -1,4 +1,4 @@
-"""``pybroker tenants``: who shares a cluster, made, listed and deleted by one command each.
+"""``pybroker tenants``: those that share a cluster, made, listed and deleted by one command each.
 
 Owns: what a tenant is, in Kafka's terms, and the passwords that are made.  A tenant ``acme`` is a prefix of names,
 ``acme.``, and the users to whom all topics, groups and transactional ids with such names belong, and nothing else does.
@@ -27,12 +27,12 @@ from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
-from pybroker.cli.output import remark
+from pybroker.cli.output import counted, remark
 from pybroker.cli.retries import RETRY_BACKOFF_S, retried
 from pybroker.cli.tenant_traces import RESOURCES, Names, find, take_away
 from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
-app = typer.Typer(help="Who shares a cluster: create, list and delete tenants.", no_args_is_help=True)
+app = typer.Typer(help="Tenants that share a cluster: create, list and delete them.", no_args_is_help=True)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9-]{1,60}")
 _PASSWORD_BYTES: Final = 24
@@ -41,8 +41,19 @@ _OF_TOPICS: Final = AclFilter(Resource.TOPIC, None, PatternType.PREFIXED, None, 
 # How long brokers may take to learn what is gone.
 _PATIENCE_S: Final = 5.0
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and hyphens.")]
-Rate = Annotated[float | None, typer.Option(min=0, metavar="NUMBER", help="A quota of each of its users.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant, by a name of letters, digits and hyphens.")]
+ProducerByteRate = Annotated[
+    float | None, typer.Option(min=0, metavar="NUMBER", help="Bytes per second that each user may produce to a broker.")
+]
+ConsumerByteRate = Annotated[
+    float | None, typer.Option(min=0, metavar="NUMBER", help="Bytes per second that each user may fetch from a broker.")
+]
+RequestPercentage = Annotated[
+    float | None, typer.Option(min=0, metavar="NUMBER", help="Percent of a thread's time that each user may take.")
+]
+ControllerMutationRate = Annotated[
+    float | None, typer.Option(min=0, metavar="NUMBER", help="Partitions per second that each user may make or delete.")
+]
 
 
 @admin_command(app, "create")
@@ -50,19 +61,24 @@ def create_tenant(
     session: Session,
     *,
     name: Name,
-    users: Annotated[list[str], repeated("--user", "-u", metavar="NAME", help="A user NAME of it, as TENANT.NAME.")],
-    principals: Annotated[
-        list[str], repeated("--principal", metavar="TYPE:NAME", help="Who logs in otherwise, as by a certificate.")
+    users: Annotated[
+        list[str], repeated("--user", "-u", metavar="NAME", help="A user of the tenant, which logs in as TENANT.NAME.")
     ],
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="By which its users log in.")] = "SCRAM-SHA-512",
-    producer_byte_rate: Rate = None,
-    consumer_byte_rate: Rate = None,
-    request_percentage: Rate = None,
-    controller_mutation_rate: Rate = None,
+    principals: Annotated[
+        list[str],
+        repeated("--principal", metavar="TYPE:NAME", help="A principal that logs in otherwise, as by a certificate."),
+    ],
+    mechanism: Annotated[
+        str, typer.Option(metavar="NAME", help="The mechanism of its users' logins.")
+    ] = "SCRAM-SHA-512",
+    producer_byte_rate: ProducerByteRate = None,
+    consumer_byte_rate: ConsumerByteRate = None,
+    request_percentage: RequestPercentage = None,
+    controller_mutation_rate: ControllerMutationRate = None,
 ) -> None:
-    """Make users who may do everything with names that begin with NAME and a dot; their passwords are shown once.
+    """Create a tenant: users with all rights on topics, groups and transactional ids named NAME.*, and on nothing else.
 
-    Without --user and --principal there is one user, of the tenant's own name.
+    Their passwords are shown once. Without --user and --principal there is one user, of the tenant's own name.
     """
     from pybroker.security.scram import MECHANISMS
 
@@ -74,7 +90,7 @@ def create_tenant(
     if strange := next((each for each in principals if not each.partition(":")[2]), None):
         raise typer.BadParameter(f"a principal is TYPE:NAME, not {strange!r}")
     if anybody := next((each for each in (f"User:{name}", *principals) if _user(each) in _ANYBODY), None):
-        raise typer.BadParameter(f"{anybody} is no user, but whoever comes")
+        raise typer.BadParameter(f"{anybody} is no user, but stands for all clients")
     passwords = {
         user: token_urlsafe(_PASSWORD_BYTES)
         for user in ([f"{name}.{user}" for user in users] if users or principals else [name])
@@ -142,15 +158,18 @@ def delete_tenant(
     name: Name,
     with_topics: Annotated[
         bool,
-        typer.Option("--with-topics", help="And its topics, with all their records, whoever reads or writes them now."),
+        typer.Option(
+            "--with-topics", help="Delete its topics, too, with all their records, also while they are read or written."
+        ),
     ] = False,
     remains: Annotated[
-        bool, typer.Option("--remains", help="What a former tenant of that name has left, where there is none.")
+        bool, typer.Option("--remains", help="Remove what a former tenant of that name has left.")
     ] = False,
 ) -> None:
-    """Remove a tenant's users, and whatever else is theirs; one that has topics stays, unless they are to go, too.
+    """Delete a tenant with its users, and their ACLs, quotas, delegation tokens and groups.
 
-    ACLs, quotas, delegation tokens, groups and topics go.  Who was taken in by --principal keeps login and quotas.
+    A tenant that has topics stays, unless --with-topics deletes them as well. Principals that were taken in by
+    --principal keep their logins and quotas.
     """
     _check(name)
     names = Names(name)
@@ -160,16 +179,19 @@ def delete_tenant(
             raise CommandFailed(f"there is no tenant {name}")
         traces = find(client, names)
         if traces.topics and not with_topics:
-            raise CommandFailed(f"tenant {name} has {len(traces.topics)} topics: --with-topics deletes them, too")
+            raise CommandFailed(
+                f"tenant {name} has {counted(len(traces.topics), 'topic')}: --with-topics deletes them, too"
+            )
         if traces.busy_groups and not with_topics:
             raise CommandFailed(f"group {traces.busy_groups[0]} has members: stop them, or delete --with-topics")
         failures = take_away(session, client, names, traces)
         left = _what_is_left(client, names)
+    warning = ""
     if members or traces.users:
         # No request ends a session, nor tells of any.
-        remark(
-            "Connections of its users that are open last until they end or have to log in again "
-            f"(connections.max.reauth.ms), and have what a next tenant {name} has."
+        warning = (
+            "Open connections of its users stay until they end, or have to log in again (connections.max.reauth.ms). "
+            f"Until then they may do what a next tenant {name} may do."
         )
     shown = {
         "tenant": name,
@@ -178,11 +200,17 @@ def delete_tenant(
         "tokens": len(traces.tokens),
         "groups": len(traces.groups),
         "topics": len(traces.topics),
+        "status": "deleted",
     }
     if left is None:
-        columns = ("TENANT", "PRINCIPALS", "ACLS", "TOKENS", "GROUPS", "TOPICS")
+        columns = ("TENANT", "PRINCIPALS", "ACLS", "TOKENS", "GROUPS", "TOPICS", "STATUS")
         session.output.result(shown, columns, [tuple(shown.values())])
+        session.output.flush()
+        if warning:
+            remark(warning)
         return
+    if warning:
+        remark(warning)
     why = f" ({failures[0]})" if failures else ""
     raise CommandFailed(f"of the tenant {name} is left: {left}{why}; again with --remains")
 
@@ -196,9 +224,9 @@ def _what_is_left(client: AdminClient, names: Names) -> str | None:
 
 
 def _refuse_who_is_more(session: Session, client: AdminClient, name: str, members: list[str], users: list[str]) -> None:
-    """CommandFailed where a tenant is there, would inherit something, or has a member who may do more than it.
+    """CommandFailed where a tenant is there, would inherit something, or has a member with more rights than it.
 
-    ``users`` are those of its members who are new.
+    ``users`` are those of its members that are new.
     """
     if name in (tenants := _tenants(client)):
         raise CommandFailed(f"tenant {name} exists, with {', '.join(tenants[name])}")
@@ -208,7 +236,7 @@ def _refuse_who_is_more(session: Session, client: AdminClient, name: str, member
     if taken := next((member for member in members if member in others), None):
         raise CommandFailed(f"{taken} belongs to the tenant {others[taken]}")
     if (own := client.access.user) in map(_user, members):
-        raise CommandFailed(f"user {own} is who runs this command")
+        raise CommandFailed(f"user {own} runs this command, and cannot be a tenant's")
     if there := find(client, Names(name)).told():
         raise CommandFailed(f"{there}: there already, and it would be the tenant's; delete {name} --remains")
     if privileged := next((user for user in users if _is_administrator(session, client, user)), None):
@@ -247,7 +275,7 @@ def _acls(name: str, principal: str) -> list[Acl]:
 
 
 def _tenants(client: AdminClient) -> dict[str, list[str]]:
-    """The principals of each tenant: who may do everything with topics of its prefix."""
+    """The principals of each tenant: those with all rights on topics of its prefix."""
     found: dict[str, list[str]] = {}
     for acl in sorted(acl_requests.described(client, _OF_TOPICS)):
         name = acl.resource_name.removesuffix(".")

@@ -1,8 +1,8 @@
 """``pybroker tokens``: delegation tokens (KIP-48): create, describe, renew and expire.
 
-Owns: how tokens are named on the command line, and the shapes that are printed.  Who may do what the broker says.  A
-token's HMAC, which whoever has it logs in by, is printed where it is asked for and is no argument of a command, since
-arguments are seen by everybody on the machine: a token is named by its id.
+Owns: how tokens are named on the command line, and the shapes that are printed.  Rights are the broker's.  A token's
+HMAC, the secret of a login by it, is printed where it is asked for and is no argument of a command, since arguments are
+seen by everybody on the machine: a token is named by its id.
 Counterpart: kafka-delegation-tokens.sh.
 """
 
@@ -28,9 +28,11 @@ app = typer.Typer(help="Delegation tokens: create, describe, renew and expire.",
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token, by its id.")]
 
 _USER = "User"
-_COLUMNS = ("ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "LATEST")
+_COLUMNS = ("ID", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAX-EXPIRES")
 _BROKERS_PERIOD, _AT_ONCE = -1, -1
 _GONE_MS = -1
+# Kafka's rule, which its error does not say.
+_ALLOWED = "only a connection that has logged in by SASL (not by a token), or by a certificate, may ask."
 _INT64_MAX = 2**63 - 1
 
 
@@ -46,20 +48,27 @@ def _user(text: str) -> str:
 
 def _period(text: str | None, option: str) -> int:
     """Milliseconds; without a text the brokers decide."""
-    return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, "ms"), _INT64_MAX)
+    return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, None), _INT64_MAX)
 
 
 @admin_command(app, "create")
 def create_token(
     session: Session,
     *,
-    owner: Annotated[str, typer.Option(metavar="USER", help="Of this user, if it is not you.")] = "",
-    renewers: Annotated[list[str], repeated("--renewer", metavar="USER", help="Who may renew and end it as well.")],
+    owner: Annotated[str, typer.Option(metavar="USER", help="The user that the token is for; otherwise you.")] = "",
+    renewers: Annotated[
+        list[str], repeated("--renewer", metavar="USER", help="A user that may renew and end the token as well.")
+    ],
     lifetime: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Its last moment, like 12h; the brokers' own bound at most.")
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long renewals may keep it, like 12h or 7d; otherwise, and at most, as long as "
+            "delegation.token.max.lifetime.ms of the brokers.",
+        ),
     ] = None,
 ) -> None:
-    """Create a token of yours, and print it with the HMAC that its holder logs in by."""
+    """Create a token of yours, and print it with its HMAC, the secret of a login by the token."""
     from pybroker_protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 
     request = CreateDelegationTokenRequest(
@@ -76,17 +85,19 @@ def create_token(
         "hmac": b64encode(bytes(created.hmac)).decode(),
         "owner": f"{created.principal_type}:{created.principal_name}",
         "expires": show_time(created.expiry_timestamp_ms),
-        "latest": show_time(created.max_timestamp_ms),
+        "max_expires": show_time(created.max_timestamp_ms),
     }
-    session.output.result(shown, ("ID", "HMAC", "OWNER", "EXPIRES", "LATEST"), [tuple(shown.values())])
+    session.output.result(shown, ("ID", "HMAC", "OWNER", "EXPIRES", "MAX-EXPIRES"), [tuple(shown.values())])
 
 
 @admin_command(app, "describe")
 def describe_tokens(
     session: Session,
     *,
-    owners: Annotated[list[str], repeated("--owner", metavar="USER", help="Those of this user; repeatable.")],
-    hmacs: Annotated[bool, typer.Option("--hmacs", help="With what their holders log in by.")] = False,
+    owners: Annotated[list[str], repeated("--owner", metavar="USER", help="A user whose tokens are shown.")],
+    hmacs: Annotated[
+        bool, typer.Option("--hmacs", help="Show the HMACs, too: the secrets of logins by the tokens.")
+    ] = False,
 ) -> None:
     """Show the tokens that you may see, all of them or those of some owners."""
     with session.client() as client:
@@ -103,7 +114,11 @@ def renew_token(
     *,
     token_id: TokenId,
     period: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long from now on, like 1d; the brokers' own otherwise.")
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long the token lasts from now, like 1d; otherwise the brokers' delegation.token.expiry.time.ms.",
+        ),
     ] = None,
 ) -> None:
     """Have a token last longer."""
@@ -123,10 +138,13 @@ def expire_token(
     *,
     token_id: TokenId,
     period: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="In so long from now on, like 10m; at once otherwise.")
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long the token lasts from now on, like 10m; otherwise it ends at once."
+        ),
     ] = None,
 ) -> None:
-    """Say when a token expires.  Whoever is connected by it stays so until the session ends."""
+    """Set when a token expires. A connection that was made with it stays until its session ends."""
     period_ms = _AT_ONCE if period is None else _period(period, "--period")
     with session.client() as client:
         expiry_ms = _expire(client, token_id, _hmac_of(client, token_id), period_ms)
@@ -134,14 +152,14 @@ def expire_token(
 
 
 def all_tokens(client: AdminClient) -> list[Any]:
-    """The tokens that may be seen, none where the cluster has no tokens; whoever may not ask is told so."""
+    """The tokens that may be seen, none where the cluster has no tokens; a remark where they may not be asked for."""
     from pybroker_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 
     if not client.serves(DescribeDelegationTokenRequest):
         return []
     described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=None), min_version=1))
     if described.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
-        remark("Delegation tokens were not looked at: who asks about them has to log in.")
+        remark(f"Delegation tokens were not looked at: {_ALLOWED}")
         return []
     if described.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
         return []
@@ -196,7 +214,7 @@ def _shown(token: Any, with_hmac: bool) -> dict[str, Any]:
         "renewers": [f"{each.principal_type}:{each.principal_name}" for each in token.renewers],
         "issued": show_time(token.issue_timestamp),
         "expires": show_time(token.expiry_timestamp),
-        "latest": show_time(token.max_timestamp),
+        "max_expires": show_time(token.max_timestamp),
         **({"hmac": b64encode(bytes(token.hmac)).decode()} if with_hmac else {}),
     }
 
@@ -207,5 +225,7 @@ def _report(session: Session, token_id: str, expiry_ms: int) -> None:
 
 
 def _raise(error_code: int, what: str = "tokens") -> None:
+    if error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+        raise refused(what, error_code, _ALLOWED[0].upper() + _ALLOWED[1:])
     if error_code:
         raise refused(what, error_code)

@@ -19,7 +19,7 @@ from pybroker.cli.connection import AdminClient
 from pybroker.cli.error_names import fail_for, part_of, refused, report
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_timestamp_ms
-from pybroker.cli.options import INT32_MAX, repeated
+from pybroker.cli.options import INT32_MAX, misused, repeated
 from pybroker.cli.output import Output, remark, show_size
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
 from pybroker.cli.retries import is_passing_with_brokers, retried
@@ -60,10 +60,15 @@ def list_topics(
     *,
     patterns: Annotated[
         list[str],
-        typer.Argument(metavar="[PATTERN…]", help="Shell patterns of names.", default_factory=list, show_default=False),
+        typer.Argument(
+            metavar="[PATTERN…]",
+            help="Topics by shell patterns of their names.",
+            default_factory=list,
+            show_default=False,
+        ),
     ],
-    internal: Annotated[bool, typer.Option("--internal", "-i", help="Internal topics as well.")] = False,
-    names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", "-i", help="List internal topics as well.")] = False,
+    names_only: Annotated[bool, typer.Option("--names", "-q", help="Print the names alone, one a line.")] = False,
 ) -> None:
     """List the topics of the cluster."""
     with session.client() as client:
@@ -72,7 +77,7 @@ def list_topics(
         {
             "name": topic["name"],
             "id": kafka_uuid(topic.get("topic_id")),
-            "partitions": len(topic["partitions"]),
+            "partition_count": len(topic["partitions"]),
             "replication_factor": max((len(p["replica_nodes"]) for p in topic["partitions"]), default=0),
             "internal": topic["is_internal"],
         }
@@ -87,7 +92,7 @@ def list_topics(
     session.output.result(
         shown,
         ("NAME", "PARTITIONS", "REPLICAS"),
-        [(topic["name"], topic["partitions"], topic["replication_factor"]) for topic in shown],
+        [(topic["name"], topic["partition_count"], topic["replication_factor"]) for topic in shown],
     )
 
 
@@ -97,25 +102,31 @@ def create_topics(
     *,
     names: Names,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=-1, max=INT32_MAX, help="Partitions of each; -1: broker's.")
+        int,
+        typer.Option(
+            "--partitions", "-p", min=-1, max=INT32_MAX, help="Partitions of each topic; -1 leaves it to the broker."
+        ),
     ] = -1,
     replicas: Annotated[
-        int, typer.Option("--replicas", "-r", min=-1, max=2**15 - 1, help="Replicas of each partition; -1: broker's.")
+        int,
+        typer.Option(
+            "--replicas", "-r", min=-1, max=2**15 - 1, help="Replicas of each partition; -1 leaves it to the broker."
+        ),
     ] = -1,
     configs: Annotated[
         list[str],
-        repeated("--config", "-c", metavar="KEY=VALUE", help="Topic setting."),
+        repeated("--config", "--set", "-c", "-s", metavar="KEY=VALUE", help="Set a setting."),
     ],
     compact: Annotated[
-        bool, typer.Option("--compact", help="Keep the last record of each key: -c cleanup.policy=compact.")
+        bool, typer.Option("--compact", help="Keep the last record of each key, by cleanup.policy=compact.")
     ] = False,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, create nothing.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed where a topic exists.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker check it, and create nothing.")] = False,
 ) -> None:
     """Create topics."""
     settings = parse_pairs(configs, "--config")
     if compact and settings.setdefault(CLEANUP_POLICY, "compact") != "compact":
-        raise typer.BadParameter(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
+        raise misused(f"--compact contradicts --config {CLEANUP_POLICY}={settings[CLEANUP_POLICY]}")
     with session.client() as client:
         answers = topic_requests.create(client, names, partitions, replicas, settings, dry_run=dry_run)
     known = {TOPIC_ALREADY_EXISTS: topic_requests.EXISTS} if if_not_exists else {}
@@ -127,7 +138,7 @@ def delete_topics(
     session: Session,
     *,
     names: Names,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing topic is no failure.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed where a topic is missing.")] = False,
 ) -> None:
     """Delete topics and all their records."""
     with session.client() as client:
@@ -156,18 +167,19 @@ def describe_topics(
         typer.Argument(metavar="[TOPIC…]", help="Topics by name.", default_factory=list, show_default=False),
     ],
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions of which a replica is not in sync.")
+        bool, typer.Option("--under-replicated", help="Show only partitions with a replica that is not in sync.")
     ] = False,
-    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
-    sizes: Annotated[bool, typer.Option("--sizes", help="The bytes on the disks of all replicas.")] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Show only partitions without a leader.")] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Show how much all replicas have on disk.")] = False,
 ) -> None:
     """Describe topics: id, clean-up policy, settings of its own, and each partition with its offsets.
 
-    With --under-replicated or --unavailable only what needs care, of all topics where none is named.
+    With --under-replicated or --unavailable only what needs care, of all topics where none is named. All settings,
+    defaults included, are shown by `pybroker topics configs`.
     """
     only_some = under_replicated or unavailable
     if not names and not only_some:
-        raise typer.BadParameter("name a topic, or choose partitions by --under-replicated or --unavailable")
+        raise misused("name a topic, or choose partitions by --under-replicated or --unavailable")
 
     def is_shown(partition: dict[str, Any]) -> bool:
         return not only_some or needs_care(partition, under_replicated, unavailable)
@@ -262,20 +274,24 @@ def delete_records(
         list[str], typer.Argument(metavar="TOPIC[:N,M]…", help="Topics, or some of their partitions.")
     ],
     before_offset: Annotated[
-        int | None, typer.Option("--before-offset", metavar="N", min=0, help="Records before this offset.")
+        int | None, typer.Option("--before-offset", metavar="N", min=0, help="Delete the records before this offset.")
     ] = None,
     before_time: Annotated[
         str | None,
-        typer.Option("--before-time", metavar="TIME", help="Those before the first from a time on: -7d, ISO 8601, ms."),
+        typer.Option(
+            "--before-time",
+            metavar="TIME",
+            help="Delete records before the first one of this time: ISO 8601, epoch milliseconds, or -7d before now.",
+        ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that are committed now.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all records that are committed now.")] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="How long all replicas may take, in s.")
+        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="Seconds that all replicas may take.")
     ] = 30.0,
 ) -> None:
     """Delete the oldest records of partitions; consumers begin behind them."""
     if sum((before_offset is not None, before_time is not None, everything)) != 1:
-        raise typer.BadParameter("give exactly one of --before-offset, --before-time, --all")
+        raise misused("give exactly one of --before-offset, --before-time, --all")
     try:
         time_ms = None if before_time is None else parse_timestamp_ms(before_time, now_ms=int(time.time() * 1000))
     except ValueError as error:
@@ -404,14 +420,16 @@ def show_configs(
     session: Session,
     *,
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults as well.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Show settings, too, that are not set for this topic.")
+    ] = False,
 ) -> None:
     """Show the settings of a topic and where each comes from."""
     with session.client() as client:
         describe_existing(client, [name])
         configs = topic_configs(client, name)
     document = [config for config in configs.values() if everything or is_own(config)]
-    rows = [(entry["name"], entry["value"], entry["source"]) for entry in document]
+    rows = [config_requests.setting_row(entry) for entry in document]
     session.output.result(document, ("NAME", "VALUE", "SOURCE"), rows)
 
 
@@ -421,7 +439,10 @@ def alter_topic(
     *,
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, by name.")],
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="New count; it can only grow.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, max=INT32_MAX, help="The new number of partitions, which can only grow."
+        ),
     ] = None,
     settings: Annotated[
         list[str],
@@ -429,22 +450,22 @@ def alter_topic(
     ],
     unset: Annotated[
         list[str],
-        repeated("--unset", "-d", metavar="KEY", help="Back to the default."),
+        repeated("--unset", "-d", metavar="KEY", help="Reset a setting to its default."),
     ],
     append: Annotated[
         list[str],
-        repeated("--append", metavar="KEY=VALUE", help="Add to a list."),
+        repeated("--append", metavar="KEY=VALUE", help="Add a value to a setting that is a list."),
     ],
     subtract: Annotated[
         list[str],
-        repeated("--subtract", metavar="KEY=VALUE", help="Take from a list."),
+        repeated("--subtract", metavar="KEY=VALUE", help="Take a value from a setting that is a list."),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker validate, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker check it, and change nothing.")] = False,
 ) -> None:
     """Change a topic's settings or add partitions to it."""
     changes = config_requests.changes_of(settings, unset, append, subtract)
     if not changes and partitions is None:
-        raise typer.BadParameter("nothing to change: give --partitions, --set, --unset, --append or --subtract")
+        raise misused("nothing to change: give --partitions, --set, --unset, --append or --subtract")
     with session.client() as client:
         describe_existing(client, [name])
         if changes:

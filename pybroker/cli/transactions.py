@@ -5,6 +5,7 @@ Owns: the shapes that these commands print.  Counterparts: kafka-transactions.sh
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Annotated, Any
 
@@ -14,11 +15,11 @@ from pybroker.cli import hanging_transactions
 from pybroker.cli import transaction_requests as requests
 from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.error_names import fail_for, refused, show
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.offsets import parse_duration_ms
 from pybroker.cli.options import repeated
-from pybroker.cli.output import remark, show_duration, show_time
+from pybroker.cli.output import Row, remark, show_duration, show_time
 from pybroker.cli.partition_leaders import Partition, asked_of_leaders, choose_partitions
 from pybroker.cli.retries import retried
 from pybroker.cli.transaction_requests import Producer, Transaction
@@ -48,7 +49,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def duration_ms(text: str, option: str, bare_unit: str) -> int:
+def duration_ms(text: str, option: str, bare_unit: str | None) -> int:
     """A duration of the command line in milliseconds; a usage error for anything else."""
     try:
         return parse_duration_ms(text, bare_unit)
@@ -60,11 +61,15 @@ def duration_ms(text: str, option: str, bare_unit: str) -> int:
 def list_transactions(
     session: Session,
     *,
-    states: Annotated[list[str], repeated("--state", "-s", help="Only in this state, e.g. Ongoing.")],
-    producer_ids: Annotated[list[str], repeated("--producer-id", metavar="N", help="Only of this producer.")],
+    states: Annotated[list[str], repeated("--state", "-s", help="Only ids in this state, like Ongoing.")],
+    producer_ids: Annotated[list[str], repeated("--producer-id", metavar="N", help="Only ids of this producer id.")],
     longer_than: Annotated[
         str | None,
-        typer.Option("--running-longer-than", metavar="TIME", help="Only open for longer: 90s, 15m, 2h; bare: ms."),
+        typer.Option(
+            "--running-longer-than",
+            metavar="DURATION",
+            help="Only transactions open for longer: 90s, 15m, 2h; a number without a unit is milliseconds.",
+        ),
     ] = None,
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="REGEX", help="Only ids that match, by RE2's rules.")
@@ -72,7 +77,9 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of the cluster."""
     known = {state.lower(): state for state in STATES}
-    wanted = [known.get(state.lower(), state) for state in states]
+    if strange := sorted({state.lower() for state in states} - known.keys()):
+        raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
+    wanted = [known[state.lower()] for state in states]
     if any(not text.lstrip("-").isdigit() for text in producer_ids):
         raise typer.BadParameter("--producer-id must be a number")
     longer_than_ms = None if longer_than is None else duration_ms(longer_than, "--running-longer-than", "ms")
@@ -87,7 +94,7 @@ def list_transactions(
             )
         )
     if unknown:
-        raise CommandFailed(f"no broker knows the state {min(unknown)!r}; states are {', '.join(STATES)}")
+        raise CommandFailed(f"no broker knows the state {min(unknown)!r}")
     document = [listing._asdict() for listing in listings]
     session.output.result(document, ("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), listings)
 
@@ -113,7 +120,7 @@ def describe_transactions(
     document = [
         {
             **transaction._asdict(),
-            "duration_ms": open_for_ms(transaction, now),
+            "open_for_ms": open_for_ms(transaction, now),
             "partitions": [str(partition) for partition in transaction.partitions],
         }
         for transaction in found
@@ -123,19 +130,26 @@ def describe_transactions(
         (
             *list(entry.values())[:5],
             show_duration(entry["timeout_ms"]),
-            show_duration(entry["duration_ms"]),
+            show_duration(entry["open_for_ms"]),
             entry["partitions"],
         )
         for entry in document
     ]
-    session.output.result(document, columns, rows)
     codes = {name: code for name in transactional_ids if not isinstance(code := answers[name], Transaction)}
-    fail_for([refused(f"transaction {name}", code) for name, code in codes.items()], session.output)
+    failures = [refused(f"transaction {name}", code) for name, code in codes.items()]
+    show(session.output, document, columns, rows, failures)
 
 
 def producer_entry(partition: Partition, producer: Producer) -> dict[str, Any]:
     """A producer of a partition as a document."""
     return {"topic": partition.topic, "partition": partition.number, **producer._asdict()}
+
+
+def producer_cells(entry: dict[str, Any]) -> Row:
+    """The first cells of a producer's row: where it writes, and who it is; -1 stands for no epoch."""
+    epochs = (entry[name] for name in ("producer_epoch", "coordinator_epoch"))
+    identity = (None if epoch < 0 else epoch for epoch in epochs)
+    return (entry["topic"], entry["partition"], entry["producer_id"], *identity)
 
 
 @admin_command(app, "describe-producers")
@@ -163,29 +177,36 @@ def describe_producers(
         *("LAST-SEQUENCE", "LAST-TIMESTAMP", "TXN-START-OFFSET"),
     )
     rows = [
-        (*list(entry.values())[:6], show_time(entry["last_timestamp"]), entry["txn_start_offset"]) for entry in document
+        (
+            *producer_cells(entry),
+            entry["last_sequence"],
+            show_time(entry["last_timestamp"]),
+            entry["txn_start_offset"],
+        )
+        for entry in document
     ]
-    session.output.result(document, columns, rows)
-    for partition, code in failed.items():
-        session.output.flush()
-        raise refused(partition, code)
+    show(session.output, document, columns, rows, [refused(each, code) for each, code in failed.items()])
 
 
 @admin_command(app, "find-hanging")
 def find_hanging(
     session: Session,
     *,
-    topics: Annotated[list[str], repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="Only these; otherwise all.")],
+    topics: Annotated[
+        list[str],
+        repeated("--topic", "-t", metavar="TOPIC[:N,M]", help="Topics, or some of their partitions; otherwise all."),
+    ],
     max_timeout: Annotated[
         str,
         typer.Option(
             "--max-transaction-timeout",
-            metavar="TIME",
-            help="What is open for longer may hang: the brokers' transaction.max.timeout.ms; bare: minutes.",
+            metavar="DURATION",
+            help="Transactions open for longer may hang: the brokers' transaction.max.timeout.ms, like 15m or 2h; "
+            "a number without a unit is minutes.",
         ),
     ] = "15m",
 ) -> None:
-    """Find transactions that no coordinator will end: they hold back every read_committed consumer."""
+    """Find transactions that hang: no coordinator will end them, and they hold back every read_committed consumer."""
     max_timeout_ms = duration_ms(max_timeout, "--max-transaction-timeout", "m")
     now = now_ms()
     with session.client() as client:
@@ -201,33 +222,35 @@ def find_hanging(
     )
     rows = [
         (
-            *list(entry.values())[:5],
+            *producer_cells(entry),
             entry["txn_start_offset"],
             show_time(entry["last_timestamp"]),
             show_duration(entry["open_for_ms"]),
         )
         for entry in document
     ]
-    session.output.result(document, columns, rows)
-    session.output.flush()
+    failures = [refused(f"{len(failed)} partitions not looked at: {at}", code) for at, code in list(failed.items())[:1]]
+    if session.output.as_json or rows or not failures:
+        session.output.result(document, columns, rows)
+        session.output.flush()
     for partition, producer in found[:1]:
         where = f"--topic {partition.topic} --partition {partition.number} --start-offset {producer.txn_start_offset}"
-        remark(f"To end the first of them: pybroker transactions abort {where}")
-    for partition, code in failed.items():
-        raise refused(f"{len(failed)} partitions not looked at: {partition}", code)
+        which = "it" if len(found) == 1 else "the first of them"
+        remark(f"To end {which}: {shlex.join(['pybroker', 'transactions', 'abort', *session.same_cluster()])} {where}")
+    fail_for(failures, session.output)
 
 
 @admin_command(app, "abort")
 def abort(
     session: Session,
     *,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Of the partition.")],
-    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="Its number.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic of the partition.")],
+    index: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="The number of the partition.")],
     start_offset: Annotated[
-        int, typer.Option("--start-offset", metavar="N", min=0, help="Where the transaction begins in the partition.")
+        int, typer.Option("--start-offset", metavar="N", min=0, help="The offset at which the transaction begins.")
     ],
 ) -> None:
-    """End a transaction that hangs in one partition as aborted; its producer is not asked."""
+    """Abort a transaction that hangs in one partition, without its producer."""
     partition = Partition(topic, index)
     with session.client() as client:
         chosen = choose_partitions(client, [f"{topic}:{index}"])
@@ -268,7 +291,7 @@ def end_open(
 
 @admin_command(app, "terminate")
 def terminate(session: Session, *, transactional_id: TransactionalId) -> None:
-    """Abort whatever a transactional id has open, and fence its producer."""
+    """Abort the open transaction of a transactional id, and fence its producer."""
     with session.client() as client:
         before = retried(lambda: requests.describe_transactions(client, [transactional_id]))[transactional_id]
         if not isinstance(before, Transaction):

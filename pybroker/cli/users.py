@@ -1,4 +1,4 @@
-"""``pybroker users``: who may log in by SCRAM: list, create, alter and delete.
+"""``pybroker users``: users that log in by SCRAM: list, create, alter and delete them.
 
 Owns: what is asked of a person, the salt, and the shapes that are printed.  The password does not leave this process:
 brokers are sent what follows from it (RFC 5802), and keep less.  Which users may be the broker says.
@@ -19,7 +19,7 @@ from pybroker.cli.admin_command import Session, admin_command
 from pybroker.cli.changes import settled
 from pybroker.cli.client_settings import ClientOptions
 from pybroker.cli.connection import AdminClient, admin_client
-from pybroker.cli.error_names import fail_for, refused
+from pybroker.cli.error_names import refused, show
 from pybroker.cli.failure import CommandFailed
 from pybroker.cli.options import repeated
 from pybroker.cli.passwords import read_password
@@ -35,7 +35,7 @@ from pybroker.security.scram import (
 )
 from pybroker_protocol.errors import ErrorCode
 
-app = typer.Typer(help="Who may log in by SCRAM: list, create, alter and delete users.", no_args_is_help=True)
+app = typer.Typer(help="Users that log in by SCRAM: list, create, alter and delete them.", no_args_is_help=True)
 
 # How long a broker may take to learn of a new password.
 _LOGIN_PATIENCE_S = 3.0
@@ -43,11 +43,9 @@ _LOGIN_PATIENCE_S = 3.0
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
 ]
-Mechanisms = Annotated[
-    list[str], repeated("--mechanism", "-m", metavar="NAME", help=f"{' or '.join(MECHANISMS)}; repeatable.")
-]
+Mechanisms = Annotated[list[str], repeated("--mechanism", "-m", metavar="NAME", help=f"{' or '.join(MECHANISMS)}.")]
 Iterations = Annotated[
-    int, typer.Option(min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="How often the password is hashed, by clients.")
+    int, typer.Option(min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="How often clients hash the password.")
 ]
 
 
@@ -68,16 +66,17 @@ def list_users(
         for user, credentials in sorted(users.items())
         for number, iterations in sorted(credentials.items())
     ]
-    session.output.result(shown, ("USER", "MECHANISM", "ITERATIONS"), [tuple(each.values()) for each in shown])
     missing = [name for name in dict.fromkeys(names) if name not in users]
-    fail_for([refused(f"user {name}", ErrorCode.RESOURCE_NOT_FOUND) for name in missing], session.output)
+    failures = [refused(f"user {name}", ErrorCode.RESOURCE_NOT_FOUND) for name in missing]
+    rows = [tuple(each.values()) for each in shown]
+    show(session.output, shown, ("USER", "MECHANISM", "ITERATIONS"), rows, failures)
 
 
 @admin_command(app, "create")
 def create_user(
     session: Session, *, name: Name, mechanisms: Mechanisms, iterations: Iterations = ITERATIONS_MIN
 ) -> None:
-    """Create a user, who logs in by SCRAM-SHA-512 unless --mechanism says otherwise.
+    """Create a user that logs in by SCRAM-SHA-512, or by --mechanism.
 
     The password is asked for, or is the first line of standard input.
     """
@@ -95,7 +94,7 @@ def alter_user(
 ) -> None:
     """Set another password: of all mechanisms that the user has, or of those that are named.
 
-    The password is asked for, or is the first line of standard input.  Whoever is connected stays so.
+    The password is asked for, or is the first line of standard input. Connections of the user stay.
     """
     with session.client() as client:
         numbers = _numbers(mechanisms) or _existing(client, name)
@@ -106,7 +105,7 @@ def alter_user(
 
 @admin_command(app, "delete")
 def delete_user(session: Session, *, name: Name, mechanisms: Mechanisms) -> None:
-    """Delete a user, or the mechanisms that are named.  Whoever is connected stays so."""
+    """Delete a user, or the mechanisms that are named. Connections of the user stay."""
     with session.client() as client:
         numbers = _numbers(mechanisms) or _existing(client, name)
         remove(client, name, numbers)
@@ -174,10 +173,10 @@ def remove(client: AdminClient, name: str, numbers: Iterable[int]) -> None:
 def acting_as(session: Session, client: AdminClient, name: str) -> Iterator[AdminClient]:
     """An admin client that has logged in as a user of SCRAM; CommandFailed where the session's address takes no such.
 
-    For what nobody but the user itself may ask.  It gets a password that nobody learns, and has none afterwards.
+    For what the user alone may ask.  It gets a password that is shown nowhere, and has none afterwards.
     """
     if not client.access.protocol.startswith("SASL_"):
-        raise CommandFailed(f"nobody logs in at {session.options.bootstrap}")
+        raise CommandFailed(f"{session.options.bootstrap} takes no login")
     known = MECHANISMS.get(client.access.mechanism or "")
     mechanisms = [SHA_512, SHA_256] if known is None else [known]
     password = secrets.token_urlsafe(USER_SALT_BYTES)

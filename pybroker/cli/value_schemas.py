@@ -18,7 +18,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final
 
-from pybroker.cli.failure import CommandFailed
+from pybroker.cli.failure import CommandFailed, reason_of
 from pybroker.extras import how_to_install
 
 ValueReader = Callable[[bytes], Any]
@@ -57,7 +57,7 @@ def _avro_reader(path: Path, registry_header: bool) -> ValueReader:
     try:
         schema = parse_schema(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise CommandFailed(f"{path}: {error.strerror}") from error
+        raise CommandFailed(f"--avro {path}: {reason_of(error)}") from error
     except Exception as error:
         # The library has no common base for what a schema may lack.
         raise CommandFailed(f"{path} is no Avro schema: {error}") from error
@@ -106,7 +106,7 @@ def _protobuf_reader(path: Path, message: str, registry_header: bool) -> ValueRe
             pool.Add(file)
         kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except OSError as error:
-        raise CommandFailed(f"{path}: {error.strerror}") from error
+        raise CommandFailed(f"--protobuf {path}: {reason_of(error)}") from error
     except (DecodeError, TypeError) as error:
         raise CommandFailed(f"{path} is no file of Protobuf descriptors; {advice}") from error
     except KeyError as error:

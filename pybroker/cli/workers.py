@@ -19,6 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from pybroker.cli.failure import exit_code_of
 from pybroker.cli.standard_streams import log_to_stderr, say
 from pybroker.cli.supervisor import Member, Supervisor
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
@@ -48,7 +49,7 @@ def run_workers(
     dev: bool,
     add_scram: Sequence[str] = (),
 ) -> int:
-    """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start."""
+    """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start, 2 for wrong use."""
     log_to_stderr()
     try:
         config = BrokerConfig.load(
@@ -88,7 +89,7 @@ def run_workers(
 
 def _refuse(error: Exception) -> int:
     print(f"pybroker: {error}", file=sys.stderr)
-    return 1
+    return exit_code_of(error)
 
 
 def _shared_metadata(config: BrokerConfig) -> str:

@@ -33,7 +33,7 @@ from pybroker.config.names import (
 )
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import absolute_paths, broken_rule, check_together
-from pybroker.config.schema import BuiltIn, ConfigError, Setting
+from pybroker.config.schema import BuiltIn, ConfigError, Setting, UnknownSetting
 from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
 from pybroker.config.without_effect import suggestion, tell_without_effect
@@ -389,4 +389,4 @@ def _require_known(name: str) -> None:
         return
     if name in DYNAMIC_ONLY_SETTINGS:
         raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
-    raise ConfigError(f"unknown setting '{name}'{suggestion(name)}")
+    raise UnknownSetting(f"unknown setting '{name}'{suggestion(name)}")

@@ -60,6 +60,10 @@ class ConfigError(ValueError):
     """A name or a value that cannot be accepted; the text is what the client or the operator reads."""
 
 
+class UnknownSetting(ConfigError):
+    """A name that is no setting's: where it was typed, that is wrong use."""
+
+
 def invalid_value(name: str, value: object, reason: str) -> ConfigError:
     """The error for one value, in Kafka's words."""
     return ConfigError(f"Invalid value {value} for configuration {name}: {reason}")

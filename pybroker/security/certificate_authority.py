@@ -4,7 +4,7 @@ Owns: keys, certificates and the files of a directory: ``ca.pem`` and ``ca.key``
 ``<name>.pem`` (key and certificate, as Kafka's PEM stores have them) and, for Java, ``<name>.p12``, ``truststore.p12``
 and ``store.password``.  Owns no listener (``tls_stores``).  It needs the extra ``tls``.
 
-Invariants: whoever may not read a secret cannot: files with one are made with mode 0600 before anything is in them;
+Invariants: a secret is read by its owner alone: files with one are made with mode 0600 before anything is in them;
 nothing that is there is replaced unless that is asked for, and nothing is written where anything would be refused.
 
 Counterpart in Kafka: none; its documentation tells the commands of ``openssl`` and ``keytool``.
@@ -135,9 +135,14 @@ def _authority(directory: Path, days: int) -> tuple[_Identity, list[_NewFile]]:
     authority = _new_authority(days)
     return authority, [
         _NewFile(
-            CA_FILE, authority.certificate.public_bytes(_PEM), "the authority's certificate: whom to trust", False
+            CA_FILE,
+            authority.certificate.public_bytes(_PEM),
+            "the authority's certificate, for those that trust it",
+            False,
         ),
-        _NewFile(CA_KEY_FILE, authority.key_pem(), "its key: needed for more certificates, by nobody else"),
+        _NewFile(
+            CA_KEY_FILE, authority.key_pem(), "the authority's key: signs more certificates, and is to stay secret"
+        ),
     ]
 
 

@@ -95,10 +95,6 @@ def test_second_process_on_the_same_directory_is_refused_with_a_clear_error(tmp_
     assert str(tmp_path / "data") in message
 
 
-def test_unknown_setting_is_refused_and_names_the_nearest(tmp_path: Path) -> None:
-    assert "log.retention.ms" in refusal(tmp_path / "data", "--set", "log.retenton.ms=1")
-
-
 def test_unknown_setting_in_a_file_is_a_warning(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("log.retenton.ms=1\nnum.partitions=3\n")
@@ -148,6 +144,14 @@ def test_address_that_is_not_ours_or_unknown_is_named(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(f"pybroker: cannot listen on {address}: ")
         assert done.stderr.count("\n") == 1
+
+
+def test_unknown_setting_is_wrong_use_and_names_the_nearest(tmp_path: Path) -> None:
+    for more in ((), ("--workers", "2")):
+        command = [str(COMMAND), "serve", "--data-dir", str(tmp_path / "data"), "--set", "log.retenton.ms=1", *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.startswith("pybroker: unknown setting 'log.retenton.ms'; did you mean 'log.retention.ms'?")
 
 
 def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_what_cannot_begin_with_the_brokers_that_are_left_is_said() -> None:
     )
     with Cluster(3, {"offsets.topic.replication.factor": "2"}) as cluster:
         cli = CommandLine(",".join(cluster.bootstrap.split(",")[:2]))
-        assert doctor_says(cli) == ("ok", "those of groups and transactions are there, or can be made")
+        assert doctor_says(cli) == ("ok", "the topics of groups and transactions exist, or can be created")
         cluster.stop_broker(3)
         gone: list[CompletedProcess[bytes]] = []
 

@@ -117,7 +117,7 @@ def test_a_reader_of_a_count_ends_where_its_broker_dies(broker: PybrokerProcess)
         exit_code, (told,) = end_of(process)
     assert exit_code == 1
     assert told.startswith("pybroker: for 1")
-    assert told.endswith(f"{broker.bootstrap} refuses the connection; no process listens there")
+    assert told.endswith(f"{broker.bootstrap} refuses the connection; probably no broker listens there")
 
 
 def test_a_reader_that_follows_says_that_it_waits_and_goes_on(broker: PybrokerProcess) -> None:

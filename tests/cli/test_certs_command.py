@@ -139,7 +139,7 @@ def test_what_ends_with_its_authority_and_earlier_than_asked_for_is_told_so(tmp_
     later = certs("--dir", tmp_path, "--only-clients", "--client", "alice", "--no-java", "--days", "30")
     assert later.returncode == 0
     end = authority.not_valid_after_utc
-    assert later.stderr == f"they end with their authority, on {end:%Y-%m-%d}, and not in 30 days\n"
+    assert later.stderr == f"the certificates expire with their authority, on {end:%Y-%m-%d}, and not in 30 days\n"
     assert x509.load_pem_x509_certificate((tmp_path / "alice.pem").read_bytes()).not_valid_after_utc == end
     within = certs("--dir", tmp_path, "--only-clients", "--client", "bob", "--no-java", "--days", "10")
     assert (within.returncode, within.stderr) == (0, "")

@@ -170,7 +170,7 @@ def test_a_file_of_settings_with_a_secret_that_everybody_may_read_is_told(
 
 
 def test_a_missing_file_of_settings_is_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match="No such file"):
+    with pytest.raises(CommandFailed, match="no such file"):
         file_settings(str(tmp_path / "missing"), lambda name: True)
 
 

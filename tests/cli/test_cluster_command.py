@@ -163,7 +163,7 @@ def test_broker_that_cannot_start_ends_all_and_the_reason_is_the_last_line(tmp_p
     mistake = ("--set", "log.retenton.ms=1")
     refused = CLI.run("cluster", "up", "--brokers", "1", "--port", "0", *mistake, "--data-dir", str(tmp_path))
     assert refused.returncode == 1
-    assert b"cluster | broker-1 ended with exit code 1 before it served" in refused.stdout
+    assert b"cluster | broker-1 ended with exit code 2 before it served" in refused.stdout
     assert refused.stderr.decode() == (
         "pybroker: broker-1 did not start: unknown setting 'log.retenton.ms'; did you mean 'log.retention.ms'?\n"
     )

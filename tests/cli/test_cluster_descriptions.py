@@ -30,7 +30,7 @@ def test_cluster_is_described_by_id_controller_epochs_and_brokers(cluster: Comma
     assert described["metadata_version"] == INITIAL_LEVELS["metadata.version"]
     assert len(described["cluster"]) == 22
     lines = [line.split("\t") for line in cluster.lines("cluster", "describe")]
-    assert lines[0] == ["CLUSTER", "CONTROLLER", "EPOCH", "METADATA-OFFSET", "VERSION"]
+    assert lines[0] == ["CLUSTER", "CONTROLLER", "CONTROLLER-EPOCH", "METADATA-OFFSET", "METADATA-VERSION"]
     assert lines[1][:2] == [described["cluster"], str(described["controller"])]
     assert lines[2] == ["BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"]
     assert len(lines) == 5
@@ -76,12 +76,13 @@ def test_level_of_a_feature_is_lowered_and_raised_again() -> None:
         assert before > 0
         refused = cli.run("features", "set", f"{name}=0")
         assert refused.returncode == 1
-        assert refused.stderr.startswith(b"pybroker: features: INVALID_UPDATE_VERSION: Invalid update version 0")
-        assert refused.stderr.endswith(f"\n{name} would be lowered: --downgrade asks for that\n".encode())
+        told = f"pybroker: features: INVALID_UPDATE_VERSION: The cluster has a higher level of {name}.\n"
+        assert refused.stderr.startswith(told.encode())
+        assert refused.stderr.endswith(f"\nNothing was changed. To lower {name} add --downgrade.\n".encode())
         lossy = cli.run("features", "set", "metadata.version=20", "--downgrade")
         assert lossy.returncode == 1
-        assert lossy.stderr.endswith(b"This command asks for no downgrade that may lose metadata.\n")
-        assert b"would be lowered" not in cli.run("features", "set", f"{name}=99").stderr
+        assert lossy.stderr.endswith(b"This command never asks for a downgrade that may lose metadata.\n")
+        assert b"To lower" not in cli.run("features", "set", f"{name}=99").stderr
         cli.ok("features", "set", f"{name}=0", "--downgrade", "--dry-run")
         assert level() == before
         assert cli.json("features", "set", f"{name}=0", "--downgrade") == [
@@ -108,7 +109,7 @@ def test_log_dirs_are_shown_with_their_room_and_what_lies_in_them(cluster: Comma
     (only,) = cluster.json("logdirs", "describe", "--broker", "2")
     assert only["broker"] == 2
     heading, *rows = (line.split("\t") for line in cluster.lines("logdirs", "describe", "-t", name))
-    assert heading == ["BROKER", "DIRECTORY", "STATE", "REPLICAS", "IN-REPLICAS", "FREE", "TOTAL"]
+    assert heading == ["BROKER", "DIRECTORY", "STATE", "REPLICAS", "SIZE", "FREE", "TOTAL"]
     assert [row[2:5] for row in rows] == [["online", "1", "3.1 kB"]] * 2
     heading, *rows = (line.split("\t") for line in cluster.lines("logdirs", "describe", "-t", name, "--replicas"))
     assert heading == ["BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "MOVING-IN"]

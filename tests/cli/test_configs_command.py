@@ -43,7 +43,9 @@ def test_a_secret_is_set_from_a_file_and_shown_to_nobody(cli: CommandLine, tmp_p
     assert done.returncode == 0, done.stderr
     assert b"chmod 600" in done.stderr
     shown = {each["name"]: each for each in cli.json("configs", "describe", "--broker", "1")}
-    assert shown[setting]["value"] is None
+    assert (shown[setting]["value"], shown[setting]["sensitive"]) == (None, True)
+    rows = [line.split("\t") for line in cli.lines("configs", "describe", "--broker", "1")]
+    assert [row[1] for row in rows if row[0] == setting] == ["(secret)"]
     cli.ok("configs", "alter", "--broker", "1", "--unset", setting)
     stdin = cli.ok("configs", "alter", "--broker", "1", "--set-from", "-", "--dry-run", stdin=f"{setting}=x\n".encode())
     assert b"valid" in stdin

@@ -86,7 +86,7 @@ def test_groups_of_both_kinds_are_listed_and_described(cli: CommandLine, bootstr
         assert classic.keys() == joined.keys()
 
         heading, row = cli.lines("groups", "describe", new, "--members")[2:]
-        assert heading.split("\t")[-4:] == ["PROTOCOL", "EPOCH", "PARTITIONS", "TARGET"]
+        assert heading.split("\t")[-4:] == ["MEMBER-TYPE", "EPOCH", "PARTITIONS", "TARGET"]
         assert row.split("\t")[-2:] == [f"{topic}-0,{topic}-1"] * 2
         reset = ("groups", "reset-offsets", new, "-t", topic, "--to-latest", "--execute")
         refused = cli.run(*reset)

@@ -37,18 +37,18 @@ BEHIND = {
     "group": "behind",
     "type": "classic",
     "state": "Empty",
-    "partitions": 2,
+    "committed_partitions": 2,
     "lag": 4,
     "max_lag": 3,
     "most_behind": "orders-0",
 }
-ABREAST = {**BEHIND, "group": "abreast", "partitions": 1, "lag": 0, "max_lag": 0, "most_behind": None}
+ABREAST = {**BEHIND, "group": "abreast", "committed_partitions": 1, "lag": 0, "max_lag": 0, "most_behind": None}
 
 
 def test_lag_of_all_groups_is_shown_the_largest_first(cli: CommandLine) -> None:
     assert cli.json("groups", "lag") == [BEHIND, ABREAST]
     assert cli.lines("groups", "lag") == [
-        "GROUP\tTYPE\tSTATE\tPARTITIONS\tLAG\tMAX-LAG\tMOST-BEHIND",
+        "GROUP\tTYPE\tSTATE\tCOMMITTED\tLAG\tMAX-LAG\tMOST-BEHIND",
         "behind\tclassic\tEmpty\t2\t4\t3\torders-0",
         "abreast\tclassic\tEmpty\t1\t0\t0\t-",
     ]
@@ -76,7 +76,7 @@ def test_lag_of_a_group_that_has_committed_nothing_is_unknown(cli: CommandLine, 
     (silent,) = cli.json("groups", "lag", "silent")
     consumer.close()
     cli.ok("groups", "delete", "silent")
-    assert (silent["partitions"], silent["lag"], silent["most_behind"]) == (0, None, None)
+    assert (silent["committed_partitions"], silent["lag"], silent["most_behind"]) == (0, None, None)
 
 
 def test_watch_ends_where_there_is_no_group_of_those_named(cli: CommandLine) -> None:

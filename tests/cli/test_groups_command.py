@@ -60,7 +60,9 @@ def test_a_reset_changes_nothing_until_it_is_executed(cli: CommandLine, name: st
         (1, None, 4),
     ]
     assert offsets(cli, name) == {0: 3}
-    assert cli.json("groups", "reset-offsets", name, "-t", name, "--to-latest", "--execute") == plan
+    assert {entry["status"] for entry in plan} == {"planned"}
+    done = cli.json("groups", "reset-offsets", name, "-t", name, "--to-latest", "--execute")
+    assert done == [{**entry, "status": "committed"} for entry in plan]
     assert offsets(cli, name) == {0: 4, 1: 4}
 
 
@@ -82,7 +84,7 @@ def test_every_target_moves_the_offsets(cli: CommandLine, name: str) -> None:
 def test_offsets_and_groups_are_deleted(cli: CommandLine, name: str) -> None:
     prepare(cli, name)
     cli.ok("groups", "reset-offsets", name, "-t", name, "--to-latest", "--execute")
-    cli.ok("groups", "delete-offsets", name, "-t", f"{name}:1")
+    cli.ok("groups", "delete-offsets", name, "-t", f"{name}-1")
     assert offsets(cli, name) == {0: 4}
     cli.ok("groups", "delete", name)
     described = cli.run("groups", "describe", name)
@@ -99,10 +101,7 @@ def test_what_there_is_of_several_is_shown_and_each_of_the_others_is_told(cli: C
         (groups, [f"group {name}-{each}: GROUP_ID_NOT_FOUND: The group does not exist." for each in "xy"]),
         (
             topics,
-            [
-                f"topic {name}-{each}: UNKNOWN_TOPIC_OR_PARTITION: This broker does not have that topic or partition."
-                for each in "xy"
-            ],
+            [f"topic {name}-{each}: UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic." for each in "xy"],
         ),
     ):
         assert described.returncode == 1

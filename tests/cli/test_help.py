@@ -11,7 +11,8 @@ import typer
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.app import command_of
-from pybroker.cli.command_names import COMMANDS
+from pybroker.cli.command_names import COMMANDS, EXIT_STATUS, base_help
+from pybroker.cli.serve import build_parser
 from tests.cli.command import COMMAND
 
 
@@ -42,6 +43,41 @@ def test_flag_has_no_value_and_an_option_with_a_value_names_it(helps: dict[str, 
     assert options["--json"][0] == "Print"
     assert options["--type"][0] == "TYPE"
     assert options["--state"][:2] == ["-s", "STATE"]
+
+
+def test_an_option_that_may_be_given_again_says_so_once(helps: dict[str, str]) -> None:
+    one_line = {name: " ".join(text.replace("│", " ").split()) for name, text in helps.items()}
+    assert "A header for every record; repeatable." in one_line["pybroker produce"]
+    assert "repeatable; repeatable" not in " ".join(one_line.values())
+
+
+def test_limits_of_a_number_are_said_in_words_where_they_are_a_persons(helps: dict[str, str]) -> None:
+    assert [name for name, text in helps.items() if "<=" in text or ">=" in text] == []
+    assert "The number of brokers; 1 to 64." in helps["pybroker cluster up"]
+    assert "2147483647" not in "".join(helps.values())
+
+
+def test_what_is_required_is_marked(helps: dict[str, str]) -> None:
+    marked = [line.strip("│ ").split()[1] for line in helps["pybroker acls add"].splitlines() if "│ *" in line]
+    assert marked == ["--principal", "--operation"]
+
+
+def test_exit_statuses_are_in_the_help(helps: dict[str, str]) -> None:
+    assert EXIT_STATUS in " ".join(helps["pybroker"].split())
+    assert EXIT_STATUS in " ".join(base_help().split())
+
+
+def test_no_help_speaks_of_persons_without_a_noun(helps: dict[str, str]) -> None:
+    vague = re.compile(r"\b(nobody|whoever|who)\b", re.IGNORECASE)
+    assert {name: found for name, text in helps.items() if (found := vague.findall(text))} == {}
+
+
+def test_help_of_serve_breaks_no_name_at_a_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = build_parser().format_help()
+    assert text.startswith("Usage: pybroker serve ")
+    assert "/tmp/kafka-logs" in text
+    assert "SCRAM-SHA-512=[name=alice,password=...]" in text
 
 
 def test_argument_is_shown_as_it_is_to_be_given(helps: dict[str, str]) -> None:

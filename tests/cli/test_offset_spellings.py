@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cli.offsets import Origin, ReadRange, Start, parse_partitions, parse_range, parse_timestamp_ms
+from pybroker.cli.offsets import (
+    Origin,
+    ReadRange,
+    Start,
+    parse_duration_ms,
+    parse_partitions,
+    parse_range,
+    parse_timestamp_ms,
+)
 
 NOW_MS = 1_800_000_000_000
 
@@ -66,6 +74,13 @@ def test_relative_times_count_back_from_now(text: str, back_ms: int) -> None:
 @pytest.mark.parametrize("text", ["-99999999999d", "1969-12-31T23:59:59.999", "0001-01-01"])
 def test_times_before_the_epoch_are_the_epoch(text: str) -> None:
     assert parse_timestamp_ms(text, NOW_MS) == 0
+
+
+def test_a_bare_number_is_a_duration_where_its_unit_is_known() -> None:
+    assert [parse_duration_ms(text, "m") for text in ("15", "90s")] == [900_000, 90_000]
+    assert parse_duration_ms("12h", None) == 43_200_000
+    with pytest.raises(ValueError, match="'12' has no unit"):
+        parse_duration_ms("12", None)
 
 
 def test_partitions_are_numbers_lists_and_ranges() -> None:

@@ -133,9 +133,8 @@ def test_remark_gives_no_commands_to_a_terminal(capsys: pytest.CaptureFixture[st
 def test_errors_are_one_line_with_kafkas_name() -> None:
     assert describe_error(CommandFailed("no such thing")) == "no such thing"
     exists, timed_out = (KafkaException(KafkaError(code)) for code in (36, KafkaError._TIMED_OUT))
-    assert (
-        describe_error(FileNotFoundError(2, "No such file or directory", "a.txt")) == "a.txt: No such file or directory"
-    )
+    assert describe_error(FileNotFoundError(2, "No such file or directory", "a.txt")) == "a.txt: no such file"
+    assert describe_error(PermissionError(13, "Permission denied", "a.txt")) == "a.txt: permission denied"
     assert describe_error(OSError("no more")) == "OSError: no more"
     assert describe_error(exists) == "TOPIC_ALREADY_EXISTS: A topic of that name exists already."
     assert describe_error(timed_out) == "Timed out"

@@ -37,6 +37,21 @@ def replicas(cluster: Cluster) -> list[list[int]]:
     return [list(partition(cluster, index).replicas) for index in range(3)]
 
 
+def test_a_partition_is_named_as_it_is_printed_unless_a_topic_has_the_name(
+    cli: CommandLine, pybroker_cluster: Cluster
+) -> None:
+    def planned(*named: str) -> list[tuple[str, int]]:
+        found = cli.json("partitions", "reassign", *named, "--replicas", "3", "--dry-run")
+        return [(each["topic"], each["partition"]) for each in found]
+
+    assert planned("orders-1") == planned("orders:1") == [("orders", 1)]
+    assert planned("orders-0", "orders:2") == planned("orders:0,2") == [("orders", 0), ("orders", 2)]
+    pybroker_cluster.create_topic("orders-1", partitions=1, replication_factor=2)
+    assert planned("orders-1") == [("orders-1", 0)]
+    refused = cli.run("partitions", "reassign", "orders-7", "--replicas", "3", "--dry-run")
+    assert refused.stderr == b"pybroker: topic orders-7: UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic.\n"
+
+
 def test_partitions_move_where_they_are_told_to(cli: CommandLine, pybroker_cluster: Cluster) -> None:
     before = replicas(pybroker_cluster)
     (third,) = {1, 2, 3} - set(before[0])

@@ -7,7 +7,8 @@ from tests.cli.command import CommandLine
 
 def test_quotas_are_set_described_and_removed(cli: CommandLine, name: str) -> None:
     of_client = ("--client-id", name)
-    cli.ok("quotas", "set", *of_client, "producer_byte_rate=1048576", "request_percentage=12.5")
+    made = cli.lines("quotas", "set", *of_client, "producer_byte_rate=1048576", "request_percentage=12.5")
+    assert made[1].split("\t") == [f"client-id={name}", "producer_byte_rate", "1048576", "set"]
     cli.ok("quotas", "set", "--user", name, "--client-defaults", "consumer_byte_rate=2e6")
     assert cli.json("quotas", "describe", *of_client) == [
         {"entity": {"client-id": name}, "quotas": {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}}
@@ -16,7 +17,8 @@ def test_quotas_are_set_described_and_removed(cli: CommandLine, name: str) -> No
     assert heading == ["OF", "QUOTA", "VALUE"]
     assert rows == [[f"client-id=<default> user={name}", "consumer_byte_rate", "2000000"]]
     removed = cli.lines("quotas", "remove", *of_client, "producer_byte_rate", "request_percentage")
-    assert removed[1].split("\t") == [f"client-id={name}", "producer_byte_rate", "removed"]
+    assert removed[0].split("\t") == ["OF", "QUOTA", "VALUE", "STATUS"]
+    assert removed[1].split("\t") == [f"client-id={name}", "producer_byte_rate", "-", "removed"]
     assert cli.json("quotas", "describe", *of_client) == []
 
 

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from pybroker.cli import retries, topic_requests
-from pybroker.cli.client_settings import Access
+from pybroker.cli.admin_command import Session
+from pybroker.cli.client_settings import Access, ClientOptions
 from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import Part, part_of, report
+from pybroker.cli.error_names import Part, part_of, refused, report
 from pybroker.cli.failure import CommandFailed
+from pybroker.cli.options import DEFAULT_BOOTSTRAP
 from pybroker.cli.output import Output
+from pybroker.cli.partition_leaders import Partition
 from pybroker.cli.retries import Passing
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -111,6 +114,25 @@ def printed(parts: Sequence[Part], *, as_json: bool = False) -> str:
     else:
         report(output, ("NAME", "STATUS"), parts)
     return stream.getvalue().decode()
+
+
+@pytest.mark.parametrize("told", [None, "This server does not host this topic-partition."])
+def test_what_one_broker_says_of_itself_is_said_of_the_cluster(told: str | None) -> None:
+    missing = "UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic"
+    assert str(refused("topic t", 3, told)) == f"topic t: {missing}."
+    assert str(refused(Partition("t", 1), 3, told)) == f"t-1: {missing} or partition."
+    assert str(refused("user ada", 91)) == "user ada: RESOURCE_NOT_FOUND: The user does not exist."
+    assert str(refused("user ada", 91, "No credential.")) == "user ada: RESOURCE_NOT_FOUND: No credential."
+
+
+def test_options_of_a_further_command_name_the_cluster_and_no_password() -> None:
+    options = ClientOptions("a:1,b:2", ["sasl.username=ada", "sasl.password=hunter2"], "my file")
+    words = Session(options, Output(stream=BytesIO())).same_cluster()
+    assert words == [
+        *("--bootstrap", "a:1,b:2", "--command-config", "my file"),
+        *("-X", "sasl.username=...", "-X", "sasl.password=..."),
+    ]
+    assert Session(ClientOptions(DEFAULT_BOOTSTRAP), Output(stream=BytesIO())).same_cluster() == []
 
 
 def test_a_failure_is_in_json_and_on_stderr_and_not_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,19 +47,19 @@ def test_a_token_is_created_described_renewed_and_ended(broker: Broker, admin: C
         return [each for each in admin.json("tokens", "describe", *options) if each["id"] == created["id"]]
 
     (shown,) = described("--owner", "admin")
-    assert {name: shown[name] for name in ("id", "owner", "requester", "renewers", "latest")} == {
+    assert {name: shown[name] for name in ("id", "owner", "requester", "renewers", "max_expires")} == {
         "id": created["id"],
         "owner": "User:admin",
         "requester": "User:admin",
         "renewers": ["User:bob"],
-        "latest": created["latest"],
+        "max_expires": created["max_expires"],
     }
     assert "hmac" not in shown, "unless it is asked for"
     assert described("--hmacs")[0]["hmac"] == created["hmac"]
     assert admin.json("tokens", "describe", "--owner", "nobody") == []
-    assert admin.lines("tokens", "describe")[0] == "ID\tOWNER\tREQUESTER\tRENEWERS\tISSUED\tEXPIRES\tLATEST"
-    assert admin.json("tokens", "renew", created["id"], "--period", "10m")["expires"] < created["latest"]
-    assert admin.json("tokens", "renew", created["id"])["expires"] == created["latest"]
+    assert admin.lines("tokens", "describe")[0] == "ID\tOWNER\tREQUESTER\tRENEWERS\tISSUED\tEXPIRES\tMAX-EXPIRES"
+    assert admin.json("tokens", "renew", created["id"], "--period", "10m")["expires"] < created["max_expires"]
+    assert admin.json("tokens", "renew", created["id"])["expires"] == created["max_expires"]
     admin.ok("tokens", "expire", created["id"])
     wait_until(lambda: not logs_in(broker, created["id"], created["hmac"]), "the end of the token")
     assert described() == []
@@ -79,6 +79,7 @@ def test_what_cannot_be_is_told_in_a_line(admin: CommandLine) -> None:
         (("renew", "no-such-token"), 1),
         (("expire", "no-such-token"), 1),
         (("create", "--lifetime", "soon"), 2),
+        (("create", "--lifetime", "12"), 2),
         (("create", "--owner", "Group:bob"), 2),
         (("create", "--renewer", "User:"), 2),
         (("renew", "x", "--period", "-5"), 2),

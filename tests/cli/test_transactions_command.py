@@ -100,7 +100,7 @@ def test_transactional_ids_are_listed_by_state_producer_age_and_pattern(
 
 def test_filters_that_nobody_understands_fail(cli: CommandLine) -> None:
     for arguments, exit_code, reason in (
-        (("--state", "Sleeping"), 1, b"Sleeping"),
+        (("--state", "Sleeping"), 2, b"--state must be one of"),
         (("--pattern", "["), 1, b"INVALID_REGULAR_EXPRESSION"),
         (("--producer-id", "x"), 2, b"number"),
         (("--running-longer-than", "soon"), 2, b"soon"),
@@ -120,11 +120,11 @@ def test_a_transaction_is_described_with_its_partitions_and_one_that_is_missing_
     [described] = json.loads(finished.stdout)
     assert (described["state"], described["partitions"]) == ("Ongoing", [f"{topic}-1"])
     assert described["timeout_ms"] == 60_000
-    assert 0 <= described["duration_ms"] < HOUR_MS
+    assert 0 <= described["open_for_ms"] < HOUR_MS
     producer.abort_transaction(WAIT_S)
     wait_until(lambda: cli.json("transactions", "describe", topic)[0]["state"] == "CompleteAbort", "the abort is done")
     [described] = cli.json("transactions", "describe", topic)
-    assert (described["partitions"], described["duration_ms"]) == ([], None)
+    assert (described["partitions"], described["open_for_ms"]) == ([], None)
 
 
 def test_producers_are_described_by_partition(cli: CommandLine, bootstrap: str, topic: str, producer: Producer) -> None:
@@ -137,7 +137,7 @@ def test_producers_are_described_by_partition(cli: CommandLine, bootstrap: str, 
     assert cli.json("transactions", "describe-producers", f"{topic}:1", "--open") == []
     missing = cli.run("transactions", "describe-producers", f"{topic}:0,7")
     assert missing.returncode == 1
-    told = "UNKNOWN_TOPIC_OR_PARTITION: This broker does not have that topic or partition."
+    told = "UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic or partition."
     assert missing.stderr.decode() == f"pybroker: {topic}-7: {told}\n"
 
 
@@ -167,6 +167,7 @@ def test_a_hanging_transaction_is_found_and_aborted_and_read_committed_consumers
     everywhere = cli.run("transactions", "find-hanging")
     assert everywhere.returncode == 0
     assert f"{topic}\t0\t4242\t3\t" in everywhere.stdout.decode()
+    assert f"pybroker transactions abort --bootstrap {bootstrap} --topic " in everywhere.stderr.decode()
     # Other tests of this broker may have left hanging transactions that come before this one.
     assert re.search(r" --topic \S+ --partition \d+ --start-offset \d+$", everywhere.stderr.decode().strip())
     assert cli.json("transactions", "find-hanging", "-t", topic, "--max-transaction-timeout", "2h") == []

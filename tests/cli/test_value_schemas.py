@@ -197,7 +197,7 @@ def test_a_file_that_is_no_schema_is_told(tmp_path: Path, kind: str) -> None:
         is_avro = kind == "avro"
         value_reader(file if is_avro else None, None if is_avro else file, "shop.Order", registry_header=False)
 
-    with pytest.raises(CommandFailed, match="No such file"):
+    with pytest.raises(CommandFailed, match="no such file"):
         read(tmp_path / "missing")
     (tmp_path / "other").write_bytes(b"\xff\xfe{")
     with pytest.raises(CommandFailed, match="is no"):

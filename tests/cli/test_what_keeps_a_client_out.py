@@ -126,7 +126,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 AS_ALICE = ("sasl.mechanism=PLAIN", "sasl.username=alice")
 CASES = [
     ("unnamed", "PLAINTEXT", (), "the name no-such-name.invalid does not resolve"),
-    ("refused", "PLAINTEXT", (), "ADDRESS refuses the connection; no process listens there"),
+    ("refused", "PLAINTEXT", (), "ADDRESS refuses the connection; probably no broker listens there"),
     ("http", "PLAINTEXT", (), "what answers at ADDRESS does not speak Kafka's protocol"),
     ("silent", "PLAINTEXT", (), "ADDRESS takes the connection and closes it without an answer"),
     ("tls", "PLAINTEXT", (), "ADDRESS speaks TLS; set security.protocol=SSL, or SASL_SSL where users log in"),
@@ -168,6 +168,7 @@ CASES = [
     ),
     ("tls", "SSL", ("ssl.ca.location=/no/such.pem",), "ssl.ca.location: /no/such.pem cannot be read: No such file"),
 ]
+ADVICE = "Is --bootstrap right? `pybroker doctor` checks each step of the way."
 COMMANDS = (("topics", "list"), ("produce", "t"), ("consume", "t", "-e"))
 
 
@@ -179,7 +180,8 @@ def test_each_cause_has_its_sentence(
     address = cluster.addresses[where]
     given = cluster.settings(protocol, *(each.replace("KEYS", str(cluster.keys)) for each in settings))
     finished = CommandLine(address).run(*command, *given)
-    (line,) = finished.stderr.decode().splitlines()
+    line, *advice = finished.stderr.decode().splitlines()
+    assert advice == ([ADVICE] if where in ("refused", "unnamed") else [])
     assert sentence.replace("ADDRESS", address) in line
     assert finished.returncode == 1
     assert finished.stdout == b""
@@ -220,7 +222,8 @@ def test_one_broker_of_several_is_enough(cluster: Cluster) -> None:
     assert [line.partition(" ")[0] for line in none.stderr.decode().splitlines()] == [
         "pybroker:",
         "the",
-    ], "a line for each address"
+        "Is",
+    ], "a line for each address, and one with what to do"
 
 
 def test_who_answers_nothing_is_told_after_the_wait() -> None:
