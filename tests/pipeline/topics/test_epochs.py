@@ -238,12 +238,13 @@ def test_a_producer_that_cannot_commit_ends_with_its_task(
     from confluent_kafka import KafkaError, KafkaException
 
     from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics.client_calls import NoAnswer
 
     def refuse(*_: Any) -> None:
-        raise KafkaException(KafkaError(KafkaError._FENCED)) if has_answer else transactions.NoAnswer("no answer")
+        raise KafkaException(KafkaError(KafkaError._FENCED)) if has_answer else NoAnswer("no answer")
 
     def attempt() -> None:
-        with pytest.raises((KafkaException, transactions.NoAnswer)):
+        with pytest.raises((KafkaException, NoAnswer)):
             sink.write(0, ["a"])
 
     monkeypatch.setattr(transactions, "answered", refuse)
