@@ -136,7 +136,7 @@ QUERIES: Mapping[str, Query] = {READ_BATCH: read_batch, READ_STREAM: read_stream
 def run(job: Job) -> SparkOutcome:
     """Run a job in a new Spark."""
     started_s = time.monotonic()
-    spark = session("bench", master=MASTER, settings={"spark.driver.memory": MEMORY})
+    spark = session("bench", master=MASTER, settings={"spark.driver.memory": MEMORY}, connector=True)
     try:
         session_s = time.monotonic() - started_s
         if job.kind == RESTART:

@@ -105,7 +105,7 @@ def tell(line: dict[str, Any]) -> None:
 
 def main() -> None:
     """Until stdin ends."""
-    spark = pipeline.session("exactly-once", master=sys.argv[1], settings=SETTINGS)
+    spark = pipeline.session("exactly-once", master=sys.argv[1], settings=SETTINGS, connector=True)
     tell({"up": True})
     for line in sys.stdin:
         error = None

@@ -38,7 +38,7 @@ def counts(topics: pipeline.Topics) -> dict[str, pipeline.Output]:
 def main() -> None:
     """Raises AssertionError where rows are missing, or there twice."""
     begun_s = time.monotonic()
-    spark = pipeline.session(master="local[2]", settings=pipeline.SHORT_LIVED, connector=False)
+    spark = pipeline.session(master="local[2]", settings=pipeline.SHORT_LIVED)
     try:
         with Broker() as broker, TemporaryDirectory() as directory:
             for topic in ("rows", "copies", "counts"):

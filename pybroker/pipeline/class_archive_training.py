@@ -82,7 +82,7 @@ def main(path: str) -> None:
         create_topics(bootstrap, (INPUT, SUMS), ())
         produce(bootstrap, INPUT, events())
         settings = {"spark.driver.defaultJavaOptions": f"-XX:ArchiveClassesAtExit={path}"}
-        spark = session("classes", master="local[2]", settings=settings, connector=False)
+        spark = session("classes", master="local[2]", settings=settings)
         try:
             run(spark, bootstrap, Path(directory))
         finally:

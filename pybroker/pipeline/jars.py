@@ -147,8 +147,7 @@ def _with_dependencies() -> str:
 def _message(coordinates: str, why: str) -> str:
     return (
         f"{coordinates} could not be fetched from Maven Central ({why}): put {_file_name(coordinates)} into "
-        f'{jars_dir()} or let {JARS_DIR_VARIABLE} name a folder that has it; format("pybroker") needs no jar '
-        "(session(connector=False))"
+        f'{jars_dir()} or let {JARS_DIR_VARIABLE} name a folder that has it; format("pybroker") needs no jar'
     )
 
 

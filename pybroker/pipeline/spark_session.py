@@ -78,13 +78,14 @@ def session(
     master: str = "local[*,4]",
     settings: Mapping[str, Any] = MappingProxyType({}),
     packages: Iterable[str] = (),
-    connector: bool = True,
+    connector: bool = False,
 ) -> SparkSession:
-    """A Spark session with Spark's own Kafka connector; a session that this process has already is taken as it is.
+    """A Spark session; a session that this process has already is taken as it is.
 
     By default Spark runs in this process, on all cores, and tries tasks that fail again, as a cluster does.
     ``settings`` are Spark's, by name.  ``packages`` are the Maven coordinates of further jars, which are fetched once,
-    with what they depend on, and kept.  Raises `JarsMissing`, unless without ``connector`` and ``packages``.
+    with what they depend on, and kept.  ``connector`` adds Spark's own connector, for ``format("kafka")``, in the same
+    way.  Raises `JarsMissing` where jars that were asked for cannot be had.
     """
     refuse_remote()
     found = [*(jars.connector_jars(pyspark.__version__) if connector else ()), *jars.packages(packages)]

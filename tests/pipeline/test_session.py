@@ -62,12 +62,27 @@ def test_a_short_lived_session_meets_its_processes_where_no_stranger_comes_by(sp
 
 
 @pytest.mark.jvm(needs="spark")
+def test_a_session_fetches_nothing_that_was_not_asked_for(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybroker import pipeline
+    from pybroker.pipeline import jars
+
+    def refused(coordinates: list[str], *_: Any) -> None:
+        raise jars.JarsMissing(", ".join(coordinates))
+
+    monkeypatch.setattr(jars, "_fetch", refused)
+    monkeypatch.setattr(jars, "jars_dir", lambda: Path("/nonexistent"))
+    assert pipeline.session(master="local[2]") is spark
+    with pytest.raises(jars.JarsMissing, match="spark-sql-kafka"):
+        pipeline.session(master="local[2]", connector=True)
+
+
+@pytest.mark.jvm(needs="spark")
 def test_settings_are_passed_through_and_win(spark: Any) -> None:
     from pybroker import pipeline
     from pybroker.pipeline.spark_session import CHECKPOINT_SETTING, LOCAL_CHECKPOINTS
 
     settings = {"spark.sql.session.timeZone": "Europe/Vienna", "spark.sql.shuffle.partitions": 3}
-    again = pipeline.session("again", master="local[2]", settings=settings, connector=False)
+    again = pipeline.session("again", master="local[2]", settings=settings)
     assert again is spark
     assert again.conf.get("spark.ui.enabled") == "false"
     assert again.conf.get(CHECKPOINT_SETTING) == LOCAL_CHECKPOINTS

@@ -326,15 +326,17 @@ class ClusterObserver:
             if high > model.end_offset:
                 raise Violation(FOLLOWERS_WATERMARK, f"{where}: it is {high}, and {model.end_offset} is committed")
         self._verify(where, replica, model, min(high, model.end_offset), SAME_PREFIX)
+        # By the process' death, or by a device that fails after the log's end has moved and before its files have.
+        is_cut_short = self._is_cut_short or process.disk.fails_at(log.path)
         if end < end_before:
             REACHED["a log is cut"] += 1
             REACHED["a log is cut inside of an open transaction"] += bool(model.open_transactions)
             replica.was_read = True
-            if not self._is_cut_short:  # else the next start finishes what was begun
+            if not is_cut_short:  # else the next start finishes what was begun
                 check_snapshots(where, log.path, end)
         # The cleaner keeps a producer's last batch: where that is cut away, what came before it may be gone already.
         is_whole = log.topic not in self._model.compacted_topics and end == log.next_offset
-        if is_whole and not self._is_cut_short and (is_new or end < end_before or epoch > epoch_before):
+        if is_whole and not is_cut_short and (is_new or end < end_before or epoch > epoch_before):
             self._check_producers(where, log, model, replica.was_read)
 
     def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:

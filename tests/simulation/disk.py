@@ -145,9 +145,12 @@ class Disk:
                 self._dead = True
                 raise ProcessDied(9)
 
+    def fails_at(self, path: Any) -> bool:
+        """Whether this lies on a device that fails: calls of it raise EIO."""
+        return bool(self.broken) and os.fspath(path).startswith(self.broken)
+
     def _works(self, path: Any) -> None:
-        """Raise EIO for what lies on a device that fails."""
-        if self.broken and os.fspath(path).startswith(self.broken):
+        if self.fails_at(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _works_for(self, fd: int) -> None:

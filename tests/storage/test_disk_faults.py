@@ -14,7 +14,8 @@ from harness.virtual_world import VirtualWorld
 from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.time_index import TimeIndex
-from pybroker.storage.log import log_loader
+from pybroker.storage.log import log_loader, truncation
+from pybroker.storage.log.producer_snapshot import snapshot_offsets
 from pybroker.storage.results import KAFKA_STORAGE_ERROR
 from tests.storage.batches import batch, end_marker
 from tests.storage.logs import TOPIC_ID, TRANSACTIONAL_FLAG, Client, Storage, read_all, read_now, small_config
@@ -290,6 +291,32 @@ def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Stor
     assert third.directory is second.directory
     assert storage.manager.open("t", third.topic_id or b"", 1, small_config()) is None
     assert len(storage.manager.directory_ids()) == 1
+
+
+def test_cut_that_the_device_stops_half_way_is_finished_by_the_next_start(
+    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.log()
+    client = Client(log)
+    for sequence in range(20):
+        client.send_now(values=[bytes(500)], producer_id=1, producer_epoch=0, sequence=sequence)
+    last = snapshot_offsets(log.path)[-1]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(truncation, "delete_snapshots", fail)
+        log.truncate_to(last - 3)
+    assert storage.all_failed == 1
+    assert snapshot_offsets(log.path)[-1] == last
+    storage.kill()
+    again = Storage(storage.path, world)
+    log = again.log()
+    assert log.log_end_offset == last - 3
+    assert [offset for offset in snapshot_offsets(log.path) if offset > last - 3] == []
+    assert Client(log).send_now(producer_id=1, producer_epoch=0, sequence=last - 3).base_offset == last - 3
+    again.kill()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])

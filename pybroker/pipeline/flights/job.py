@@ -179,7 +179,7 @@ def main(
 ) -> None:
     """Delays per carrier and origin and day, from a topic of flights."""
     options = JobOptions(bootstrap, flights_topic, delays_topic, parquet_dir, checkpoint_dir, batch_records_max)
-    spark = session("flight-delays", master=master, settings=short_lived(master))
+    spark = session("flight-delays", master=master, settings=short_lived(master), connector=True)
     try:
         for progress in progress_of(start(spark, options)):
             _tell({"progress": progress})

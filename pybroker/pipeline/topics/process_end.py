@@ -1,18 +1,20 @@
-"""The end of Spark's Python processes: a task's waits for threads that have something to finish, a source's is quiet.
+"""The end of Spark's Python processes: a task's waits for threads that have something to finish, and all are quiet.
 
 Spark lets all its idle Python processes go when none has become idle for a minute, which no setting changes
 (``PythonWorkerFactory``), and such a process ends by ``os._exit``, with its threads.  That is put off here, and nothing
 else: the process is killed as before, and ends at once where Spark has ended.
 
-Spark ends a stream's source by closing the socket to its process, which then writes its last words there and fails: the
-traceback of that `BrokenPipeError` would be all that a person sees of a query that has ended well.
+Spark ends a stream's source, and a task whose rows it has enough of, by closing the socket to its process.  That writes
+its last words there and fails: the traceback of that `BrokenPipeError` would be all that a person sees of a query that
+has ended well.
 """
 
 import os
 import sys
+import traceback
 from threading import Thread
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _LOOK_EVERY_S = 0.05
 
@@ -41,11 +43,17 @@ def is_hung_up() -> bool:
 
 
 def end_quietly() -> None:
-    """Have no traceback of a closed socket be shown from now on."""
-    shown = sys.excepthook
+    """Have neither Python nor ``pyspark.daemon`` show the traceback of a closed socket from now on."""
+    if getattr(sys.excepthook, "__module__", None) == __name__:
+        return
+    shown, printed = sys.excepthook, traceback.print_exc
 
-    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not isinstance(error, ConnectionError):
-            shown(kind, error, traceback)
+            shown(kind, error, trace)
 
-    sys.excepthook = show
+    def print_exc(limit: int | None = None, file: Any = None, chain: bool = True) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            printed(limit, file, chain)
+
+    sys.excepthook, traceback.print_exc = show, print_exc

@@ -78,6 +78,7 @@ class _Tasks:
         from pybroker.pipeline.topics.range_reader import read_range
 
         assert isinstance(partition, RangePartition)
+        end_quietly()
         return read_range(self.reading(), partition.found)
 
     def divided(self, ranges: Iterator[OffsetRange]) -> list[InputPartition]:

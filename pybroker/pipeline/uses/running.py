@@ -60,7 +60,7 @@ def run(
     ):
         fed = feed(use, broker, records, end)
         console.print(f"{fed:,} records are in {use.input_topic} on {broker}.")
-        spark = session(use.input_topic, master=master, settings=short_lived(master), connector=False)
+        spark = session(use.input_topic, master=master, settings=short_lived(master))
         try:
             process(use, spark, broker, Path(directory) / "checkpoints")
             show(use, spark, broker, console)

@@ -68,3 +68,33 @@ def test_a_source_whose_query_has_ended_leaves_no_traceback(before: tuple[str, .
 
 def test_a_source_that_fails_by_itself_shows_its_traceback() -> None:
     assert "no_such_call" in run("other").stderr
+
+
+# As ``pyspark.daemon`` ends a task's process, behind the reading of a task.
+TASK = """
+import sys
+import traceback
+
+from pyspark.sql.types import StructType
+
+from pybroker.pipeline.topics.ranges import OffsetRange
+from pybroker.pipeline.topics.readers import BatchReader, RangePartition
+from pybroker.pipeline.topics.source_options import read_source_options
+from pybroker.pipeline.topics.topic_partitions import TopicPartition
+
+given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+reader = BatchReader(read_source_options(given, streaming=False), StructType())
+for _ in range(2):
+    list(reader.read(RangePartition(OffsetRange(TopicPartition("", 0), 0, 0))))
+try:
+    raise {"hung up": BrokenPipeError, "other": ValueError}[sys.argv[1]]
+except BaseException:
+    traceback.print_exc()
+"""
+
+
+@pytest.mark.parametrize(("end", "is_shown"), [("hung up", False), ("other", True)])
+def test_a_task_leaves_no_traceback_of_a_socket_that_spark_has_closed(end: str, is_shown: bool) -> None:
+    command = [sys.executable, "-c", TASK, end]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ("Traceback" in done.stderr) is is_shown
