@@ -294,7 +294,7 @@ def test_other_directories_go_on_when_one_fails(make_storage: Callable[..., Stor
 
 
 def test_cut_that_the_device_stops_half_way_is_finished_by_the_next_start(
-    storage: Storage, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = storage.log()
     client = Client(log)
