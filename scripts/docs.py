@@ -96,22 +96,25 @@ def testing_fixtures() -> str:
     return "\n".join(rows)
 
 
-def file_map(folder: Path, *, files: bool = True) -> str:
-    """A row per module of a folder and of the folders below it that have no README, or per folder alone."""
-    rows = [f"| {name} | {_in_a_cell(words)} |" for name, words in _entries(folder, folder, files)]
+def file_map(folder: Path, page: Path, *, files: bool = True) -> str:
+    """A row per module of a folder and of the folders below it that have no README, or per folder alone.
+
+    Paths are as the page has them, which lies in that folder or above.
+    """
+    rows = [f"| {name} | {_in_a_cell(words)} |" for name, words in _entries(folder, page.parent, files)]
     return "\n".join([f"| {'file' if files else 'folder'} | subject |", "|---|---|", *rows])
 
 
-def _entries(folder: Path, top: Path, files: bool) -> Iterator[tuple[str, str]]:
+def _entries(folder: Path, base: Path, files: bool) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.glob("*.py")) if files else ():
         if path.name != "__init__.py":
-            yield f"`{path.relative_to(top).as_posix()}`", _subject(path)
+            yield f"`{path.relative_to(base).as_posix()}`", _subject(path)
     for path in sorted(each.parent for each in folder.glob("*/__init__.py")):
-        name, readme = f"`{path.relative_to(top).as_posix()}/`", path / "README.md"
+        name, readme = f"`{path.relative_to(base).as_posix()}/`", path / "README.md"
         has_own = readme.exists()
-        yield f"[{name}]({readme.relative_to(top).as_posix()})" if has_own else name, _subject(path / "__init__.py")
+        yield f"[{name}]({readme.relative_to(base).as_posix()})" if has_own else name, _subject(path / "__init__.py")
         if files and not has_own and path.name not in MANY_ALIKE:
-            yield from _entries(path, top, files)
+            yield from _entries(path, base, files)
 
 
 def _subject(module: Path) -> str:
@@ -164,7 +167,10 @@ def maps() -> dict[str, dict[str, Callable[[], str]]]:
     found: dict[str, dict[str, Callable[[], str]]] = {}
     for path in (path for folder in MAPPED for path in sorted((ROOT / folder).rglob("README.md"))):
         text = path.read_text()
-        parts = {"files": partial(file_map, path.parent), "folders": partial(file_map, path.parent, files=False)}
+        parts = {
+            "files": partial(file_map, path.parent, path),
+            "folders": partial(file_map, path.parent, path, files=False),
+        }
         wanted = {name: part for name, part in parts.items() if f"<!-- {name}:begin -->" in text}
         if wanted:
             found[path.relative_to(ROOT).as_posix()] = wanted
@@ -174,7 +180,7 @@ def maps() -> dict[str, dict[str, Callable[[], str]]]:
 # Which page has which generated parts.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"bench": bench_table},
-    "DESIGN.md": {"folders": partial(file_map, ROOT / "pybroker", files=False)},
+    "DESIGN.md": {"folders": partial(file_map, ROOT / "pybroker", ROOT / "DESIGN.md", files=False)},
     "docs/reference.md": {"apis": api_table, "defaults": defaults_table, "own-settings": own_settings_table},
     "docs/testing-api.md": {"fixtures": testing_fixtures, "classes": testing_classes},
     **maps(),

@@ -19,7 +19,17 @@ from tests.source_tree import BROKER, ROOT, parsed, relative
 DESIGN = ROOT / "DESIGN.md"
 DESIGN_BYTES_MAX = 30_000
 PAGES = (*DEVELOPER_PAGES, ROOT / "docs" / "differences.md", ROOT / "docs" / "limits.md")
-FOLDERS = ("protocol", "pybroker", "pyspark_pybroker", "compat-tests", "bench", "scripts", "tests", "docs", "requirements")
+FOLDERS = (
+    "protocol",
+    "pybroker",
+    "pyspark_pybroker",
+    "compat-tests",
+    "bench",
+    "scripts",
+    "tests",
+    "docs",
+    "requirements",
+)
 
 _PATH = r"[A-Za-z_][\w-]*(?:/[\w-]+)*(?:/|\.(?:py|md|toml|c))"
 _NAMES = r"`\w+`(?:(?:, | and )`\w+`)*"
