@@ -167,7 +167,7 @@ def maps() -> dict[str, dict[str, Callable[[], str]]]:
     found: dict[str, dict[str, Callable[[], str]]] = {}
     for path in (path for folder in MAPPED for path in sorted((ROOT / folder).rglob("README.md"))):
         text = path.read_text()
-        parts = {
+        parts: dict[str, Callable[[], str]] = {
             "files": partial(file_map, path.parent, path),
             "folders": partial(file_map, path.parent, path, files=False),
         }

@@ -72,5 +72,5 @@ def _constant(argument: ast.expr) -> str:
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument.value
     if isinstance(argument, ast.JoinedStr):
-        return "".join(each.value if isinstance(each, ast.Constant) else "x" for each in argument.values)
+        return "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in argument.values)
     return ""
