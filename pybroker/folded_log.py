@@ -32,8 +32,6 @@ _OTHERS = ("others", _OTHER_REASONS)
 
 
 class FoldedLog:
-    """See the module's docstring."""
-
     __slots__ = ("_counts", "_kinds", "_level", "_levels", "_log", "_timer", "_timers")
 
     def __init__(self, log: logging.Logger, timers: Timers, level: int = logging.WARNING) -> None:

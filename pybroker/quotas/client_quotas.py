@@ -172,8 +172,6 @@ class MutationQuota:
 
 
 class ClientQuotas:
-    """See the module's docstring."""
-
     def __init__(self, env: Env, config: BrokerConfig) -> None:
         self.now_ms = env.clock.monotonic_ms
         self.window = Window(config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds"))

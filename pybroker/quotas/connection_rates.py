@@ -32,7 +32,7 @@ _UNBOUNDED: Final = (1 << 31) - 1  # Kafka's default of all three
 
 
 class ConnectionRates:
-    """See the module's docstring.  Bounds are connections per second."""
+    """Bounds are connections per second."""
 
     def __init__(self, now_ms: Callable[[], int], window: Window) -> None:
         self._now_ms = now_ms

@@ -83,7 +83,7 @@ class AuthorizerSettings(NamedTuple):
 
 
 class StandardAuthorizer:
-    """See the module's docstring; implements ``handlers.authorizer.Authorizer``."""
+    """Implements ``handlers.authorizer.Authorizer``."""
 
     __slots__ = ("_acls", "_allow_if_no_acl", "_decisions", "_folded_log", "_index", "_super_users")
 

@@ -12,7 +12,7 @@ from tests.source_tree import parsed
 
 SENTENCE_WORDS_MAX = 30
 # An idiom that makes a reader look for the subject.
-IDIOM = re.compile(r"\b(nobody|whoever|is told)\b|See the module's docstring\.", re.IGNORECASE)
+IDIOM = re.compile(r"\b(nobody|whoever|is told)\b|See the module's docstring", re.IGNORECASE)
 
 _LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 _BLOCK = re.compile(r"^```.*?^```$|^<!-- ([\w-]+):begin -->.*?^<!-- \1:end -->$", re.MULTILINE | re.DOTALL)

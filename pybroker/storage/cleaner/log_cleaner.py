@@ -77,7 +77,7 @@ class _RunningRound:
 
 
 class LogCleaner:
-    """See the module's docstring; one per broker."""
+    """One per broker."""
 
     def __init__(
         self,

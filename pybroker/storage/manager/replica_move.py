@@ -83,7 +83,7 @@ class Mover(Protocol):
 
 
 class ReplicaMove:
-    """See the module's docstring.  Everything but jobs runs on the broker's loop."""
+    """Everything but jobs runs on the broker's loop."""
 
     def __init__(
         self, env: Env, mover: Mover, log: PartitionLog, source: LogDirState, target: LogDirState, path: Path

@@ -52,7 +52,7 @@ logger = logging.getLogger("pybroker.storage")
 
 
 class ReplicaMoves:
-    """See the module's docstring.  One per broker, on the broker's loop."""
+    """One per broker, on the broker's loop."""
 
     def __init__(
         self,
