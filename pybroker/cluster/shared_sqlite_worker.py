@@ -100,7 +100,7 @@ class ToldNews(Protocol):
 
 
 class SharedSqliteWorker:
-    """``run`` is the thread's; ``submit``, ``stop`` and the attributes are the loop's."""
+    """See the module's docstring.  ``run`` is the thread's; ``submit``, ``stop`` and the attributes are the loop's."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class FetchSource(Protocol):
 
 
 class FetchOperation:
-    """``done(partitions)`` is called when every partition of it is answered."""
+    """See the module's docstring.  ``done(partitions)`` is called when every partition of it is answered."""
 
     __slots__ = (
         "_abandoned",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 class FollowerFetchOperation(FetchOperation):
+    """See the module's docstring."""
+
     __slots__ = ("_broker_epoch", "_broker_id", "_counts", "_news", "_quota", "_watch")
 
     def __init__(

@@ -23,6 +23,7 @@ FOLDERS = (
     "protocol",
     "pybroker",
     "pyspark_pybroker",
+    "examples",
     "compat-tests",
     "bench",
     "scripts",
