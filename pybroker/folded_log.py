@@ -8,7 +8,7 @@ Invariants: of one kind from one source there is a line at the most, and a count
 source no more than ``limits.FOLDED_LOG_KINDS_OF_ONE``, so that none hides what others do, of all together no more than
 ``limits.FOLDED_LOG_KINDS``, and one count each for what is beyond; nothing is lost without a count.
 
-Whoever makes a ``FoldedLog`` closes it.
+The owner of a ``FoldedLog`` closes it.
 
 Kafka counterpart: none; its listeners log each refused connection.
 """

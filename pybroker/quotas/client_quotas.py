@@ -188,7 +188,7 @@ class ClientQuotas:
         self._allowances: WeakValueDictionary[tuple[str, Holder], Allowance] = WeakValueDictionary()
 
     def close(self) -> None:
-        """Forget nobody any more."""
+        """Stop to forget clients."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -17,8 +17,8 @@ Invariants: only the loop looks at the log, the thread knows descriptors and pat
 active segment compared from its beginning; nothing is removed of the source before the target's name is synced; a log
 is not cleaned while it is copied, as in Kafka.
 
-The log stays the same object: readers, the partition and whoever waits notice nothing.  Views of the former files stay
-good until they are let go.
+The log stays the same object: readers, the partition and waiting callers notice nothing.  Views of the former files
+stay good until they are let go.
 
 Kafka: ReplicaAlterLogDirsThread, and ``LogManager.replaceCurrentWithFutureLog``.
 """
