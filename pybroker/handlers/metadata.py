@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations

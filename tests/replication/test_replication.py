@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_coordinator_goes_on_while_its_marker_waits_for_the_replicas_in_sync(c
     cluster.cut.add((3, 1))
     leader.partition().log.producers.update(7, 0, 0, 0, 0, 0, False)
     written: list[tuple[int, int]] = []
-    partitions = CoordinatorPartitions(leader.replicas, leader.metadata, 1, NAME)
+    partitions = CoordinatorPartitions(leader.replicas, leader.metadata, 1, NAME, Mock())
     partitions.append_end_transaction(
         NAME,
         0,
