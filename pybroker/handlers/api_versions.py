@@ -27,6 +27,7 @@ from pybroker_protocol.messages.api_versions import (
 _KEY = 18
 _TELEMETRY_KEYS = (71, 72)
 _FEATURES_FROM_ZERO = 4
+_SOFTWARE_SINCE = ApiVersionsRequest.since("client_software_name")
 _NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -35,7 +36,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
     """Everything that is served, and the features that it implies."""
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    if ctx.api_version >= 3:
+    if ctx.api_version >= _SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])

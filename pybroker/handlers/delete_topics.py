@@ -26,7 +26,7 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 REPEATABLE = False  # somebody may have made a topic of that name anew meanwhile
 _DISABLED_SINCE = 3
-_STATES_SINCE = 6
+_STATES_SINCE = DeleteTopicsRequest.since("topics")
 _STRICT_QUOTA_SINCE = 5  # KIP-599
 
 

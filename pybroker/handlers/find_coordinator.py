@@ -21,10 +21,9 @@ from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-BATCHED_VERSION = 4
+_KEYS_SINCE: Final = FindCoordinatorRequest.since("coordinator_keys")
 
-SHARE = 2
-
+SHARE = 2  # a type of keys that nothing here coordinates
 NO_NODE_ID = -1
 NO_PORT = -1
 
@@ -38,7 +37,7 @@ _ERRORS_WITHOUT_MESSAGE = frozenset(
 
 def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
     """Answer now if the topic is there, else as soon as it is."""
-    keys = request.coordinator_keys if ctx.api_version >= BATCHED_VERSION else [request.key]
+    keys = request.coordinator_keys if ctx.api_version >= _KEYS_SINCE else [request.key]
     kind = _KINDS.get(request.key_type)
     if (
         kind is not None
@@ -62,7 +61,7 @@ def _may_see(ctx: RequestContext, kind: CoordinatorType, key: str) -> bool:
 
 
 def _response(ctx: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
-    if ctx.api_version >= BATCHED_VERSION:
+    if ctx.api_version >= _KEYS_SINCE:
         for coordinator in coordinators:
             if coordinator.error_code in _ERRORS_WITHOUT_MESSAGE:
                 coordinator.error_message = ""

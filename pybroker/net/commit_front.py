@@ -26,7 +26,7 @@ from pybroker.handlers.context import Parked
 from pybroker.handlers.offset_commit import commit_run
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker_protocol import codec
-from pybroker_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pybroker_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitResponse
 
 if TYPE_CHECKING:
     from pybroker.coordinators.group.repeated_commit import CommittedPositions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pybroker.net.outbox import Outbox
     from pybroker.net.reply_order import Replier
 
-_LEADER_EPOCH_SINCE = 6
+_LEADER_EPOCH_SINCE = OffsetCommitRequestPartition.since("committed_leader_epoch")
 _NO_LEADER_EPOCH = -1
 # Numbers that no request holds by chance, to find out where its offsets and leader epochs stand.
 _MARK_OFFSET, _MARK_EPOCH = 0x51A7E5C0FFEE1234, 0x51A7E5C0

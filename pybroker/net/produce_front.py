@@ -31,7 +31,7 @@ from pybroker.handlers.produce_appends import fill, name_leaders
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker.net.outbox import EncodedReplies, whole_reply
 from pybroker.replication.partition import ACKS_ALL
-from pybroker_protocol.messages.produce import ProduceRequest
+from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceRequest, TopicProduceData
 from pybroker_protocol.records import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
 
-_LOG_START_OFFSET_SINCE = 5
-_BY_ID_SINCE = 13
+_LOG_START_OFFSET_SINCE = PartitionProduceResponse.since("log_start_offset")
+_TOPIC_ID_SINCE = TopicProduceData.since("topic_id")
 _UVARINT_BYTES_MAX = 5
 _INT32 = Struct(">i").unpack_from
 _TAGS_BYTES = 3  # empty tagged fields: of the partition, of the topic and of the request
@@ -224,7 +224,7 @@ def front_of_produce(
     """
     (topic,) = request.topic_data
     (data,) = topic.partition_data
-    key = topic.topic_id if api.api_version >= _BY_ID_SINCE else topic.name
+    key = topic.topic_id if api.api_version >= _TOPIC_ID_SINCE else topic.name
     partition = ctx.services.replicas.partition(key, data.index)
     if partition is None or not request.acks or not data.records or request.transactional_id is not None:
         return None

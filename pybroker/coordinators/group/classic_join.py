@@ -25,15 +25,16 @@ from pybroker.coordinators.group.responses import join_error, join_response, syn
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.join_group import JoinGroupRequest
+from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 # A new member that cannot send heartbeats yet is given up after this, as in Kafka (its join may wait that long).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 
 # JoinGroup versions that make a client join twice, the second time with the id it was given.
 KNOWN_MEMBER_ID_VERSION = 4
+REBALANCE_TIMEOUT_SINCE = JoinGroupRequest.since("rebalance_timeout_ms")
 # JoinGroup versions whose leader can be told to skip the assignment (KIP-814).
-SKIP_ASSIGNMENT_VERSION = 9
+SKIP_ASSIGNMENT_SINCE = JoinGroupResponse.since("skip_assignment")
 
 
 class Join(NamedTuple):
@@ -52,8 +53,9 @@ class Join(NamedTuple):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 has no rebalance timeout; there it is the session's."""
-        return self.request.rebalance_timeout_ms if self.api_version > 0 else self.request.session_timeout_ms
+        """Before there is one it is the session's."""
+        told = self.api_version >= REBALANCE_TIMEOUT_SINCE
+        return self.request.rebalance_timeout_ms if told else self.request.session_timeout_ms
 
 
 def join(group: ClassicGroup, joining: Join, settings: GroupSettings, now_ms: int) -> Result:
@@ -222,7 +224,7 @@ def _replace_in_stable_group(
         done = Result()
         done.cancel(session_timer(group, old_member_id))
         renew_session(group, member, done)
-        if joining.api_version >= SKIP_ASSIGNMENT_VERSION:
+        if joining.api_version >= SKIP_ASSIGNMENT_SINCE:
             is_leader = group.is_leader(new_member_id)
             done.response = join_response(group, new_member_id, skip_assignment=is_leader)
         else:
