@@ -89,7 +89,11 @@ def remove_members(
 
 def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
     """OffsetFetch: what each group has committed, by partition, or the error code in its place."""
-    from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+    from pybroker_protocol.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopics,
+    )
 
     found: dict[str, dict[Partition, int] | int] = {}
     for node_id, names in find_coordinators(client, groups, CoordinatorType.GROUP).items():

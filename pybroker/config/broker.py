@@ -96,9 +96,7 @@ OVERRIDDEN_DEFAULTS: Final = (
     ),
     OverriddenDefault("socket.listen.backlog.size", "1024", "always", "a thousand clients may come at once"),
     OverriddenDefault("group.initial.rebalance.delay.ms", "0", "--dev", "a test does not wait for further members"),
-    OverriddenDefault(
-        ", ".join(_of_internal_topics("num.partitions")), "5", "--dev", "fewer files and buffers"
-    ),
+    OverriddenDefault(", ".join(_of_internal_topics("num.partitions")), "5", "--dev", "fewer files and buffers"),
     OverriddenDefault("pybroker.fsync.enable", "false", "--dev", "the data of a test need not survive power loss"),
 )
 

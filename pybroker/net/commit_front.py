@@ -26,7 +26,11 @@ from pybroker.handlers.context import Parked
 from pybroker.handlers.offset_commit import commit_run
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker_protocol import codec
-from pybroker_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitResponse
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+)
 
 if TYPE_CHECKING:
     from pybroker.coordinators.group.repeated_commit import CommittedPositions

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.cluster.coordinator_table import GROUPS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import end_transaction_batch
 
@@ -127,7 +127,7 @@ class TransactionMarkers:
         if partition is None:
             written(key, self._replicas.error_of(topic, index))
             return
-        if topic == GROUP_METADATA_TOPIC:
+        if topic == GROUPS.topic:
             self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
             return
         result = partition.end_transaction(batch, marker, lambda later: written(key, later.error_code))

@@ -163,7 +163,8 @@ class StandardAuthorizer:
         return allowed, "DefaultAllow" if allowed else "DefaultDeny"
 
     def _remember(self, question: _Question, allowed: bool) -> bool:
-        if len(question[0]) + len(question[4] or "") <= limits.AUTHORIZER_NAME_CHARS:  # the client's to choose
+        principal, _, _, _, name = question
+        if len(principal) + len(name or "") <= limits.AUTHORIZER_NAME_CHARS:  # the client's to choose
             if len(self._decisions) >= limits.AUTHORIZER_DECISIONS:
                 self._decisions.clear()
             self._decisions[question] = allowed

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.coordinator_table import TRANSACTIONS
+from pybroker.cluster.features import TRANSACTION_VERSION
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig

@@ -238,7 +238,7 @@ class GroupCoordinator:
                 self._runtime.submit(partition, commit, waiter)
 
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
-        self._writer.verify_transaction(GROUP_METADATA_TOPIC, partition, producer, api_version, verified)
+        self._writer.verify_transaction(GROUPS.topic, partition, producer, api_version, verified)
 
     def end_transaction(self, partition: int, marker: TransactionMarker, done: Callable[[int], None]) -> None:
         """Write the marker into a partition of ``__consumer_offsets``, and make the pending offsets current or forget

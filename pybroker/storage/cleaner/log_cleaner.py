@@ -243,7 +243,7 @@ class LogCleaner:
                 if aborted.first_offset < bound
             ],
             producers={
-                producer_id: (tuple(batch[3] for batch in entry.batches), entry.producer_epoch)
+                producer_id: (entry.last_offsets, entry.producer_epoch)
                 for producer_id, entry in log.producers.producers.items()
             },
             first_dirty_offset=chosen.first_dirty_offset,

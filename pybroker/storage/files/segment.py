@@ -332,7 +332,7 @@ class Segment(SegmentFile):
         self.load_max_timestamp()
         indexed = self.offset_index.last()[0]
         for at, header in stored_headers(self, indexed):
-            self.note_stored(at, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP], at - indexed)
+            self.note_stored(at, header.last_offset, header.max_timestamp, at - indexed)
         if position == 0:
             self._begin_at(-1)
 
