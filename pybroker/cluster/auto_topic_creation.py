@@ -28,6 +28,12 @@ from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
+# Names whose refusal the log has told and does not tell again; beyond, it begins anew.
+REFUSED_CREATIONS_REMEMBERED = 1_000
+
+# Topics whose creation is begun per turn of the loop.
+AUTO_CREATIONS_PER_TURN = 250
+
 TopicDone = Callable[[int], None]
 
 log = logging.getLogger(__name__)
@@ -91,7 +97,7 @@ class AutoTopicCreation:
         return NewTopic(name) if coordinator is None else coordinator.new_topic(self._config)
 
     def _begin_some(self) -> None:
-        for _ in range(min(len(self._not_begun), limits.AUTO_CREATIONS_PER_TURN)):
+        for _ in range(min(len(self._not_begun), AUTO_CREATIONS_PER_TURN)):
             self._create(self._not_begun.popleft())
         if self._not_begun:
             self._env.timers.call_soon(self._begin_some)
@@ -113,7 +119,7 @@ class AutoTopicCreation:
     def _tell(self, name: str, reason: str) -> None:
         """Clients are told no reason, and ask again and again: the log has it, once for a name."""
         if name not in self._told_refusals:
-            if len(self._told_refusals) >= limits.REFUSED_CREATIONS_REMEMBERED:
+            if len(self._told_refusals) >= REFUSED_CREATIONS_REMEMBERED:
                 self._told_refusals.clear()
             self._told_refusals.add(name)
             line = "topic %s is asked for, and cannot be created: %s"

@@ -14,12 +14,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Mapping
 
-from pybroker import cluster_limits
 from pybroker.cluster.coordinator_table import COORDINATORS
 from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
+
+# So long a broker waits for others that start with it before it says that too few are registered.
+BROKERS_AWAITED_MS = 10_000
+
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class LackOfBrokers:
         self._metadata = metadata
         self._count = len(metadata.image.brokers)  # as it was last
         # Not at once: brokers that start together know of each other a moment later.
-        self._timer = env.timers.call_later(cluster_limits.BROKERS_AWAITED_MS, self._tell)
+        self._timer = env.timers.call_later(BROKERS_AWAITED_MS, self._tell)
         self._unsubscribe = metadata.subscribe(self._on_image)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 
-from pybroker import limits
 from pybroker.apis import APIS, BY_KEY, Api
 from pybroker.cluster.features import SUPPORTED
 from pybroker.handlers.context import RequestContext
@@ -23,6 +22,9 @@ from pybroker_protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+
+# Software names and versions that clients send with ApiVersions are cut to this, for logs and metrics.
+SOFTWARE_NAME_CHARS = 100
 
 _KEY = 18
 _TELEMETRY_KEYS = (71, 72)
@@ -43,8 +45,8 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
         if _means_another_node(ctx, request):
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
         ctx.connection.client_software = (
-            name[: limits.SOFTWARE_NAME_CHARS],
-            version[: limits.SOFTWARE_NAME_CHARS],
+            name[:SOFTWARE_NAME_CHARS],
+            version[:SOFTWARE_NAME_CHARS],
         )
     image = ctx.services.metadata.image
     telemetry = ctx.services.telemetry.has_subscriptions

@@ -19,7 +19,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
 from pybroker.coordinators.group.offset_operations import BROKER_RETENTION, offset_commit_error
 from pybroker.coordinators.group.repeated_commit import RepeatedCommit
 from pybroker.handlers.context import Parked
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     from pybroker.net.dispatch import ServedApi
     from pybroker.net.outbox import Outbox
     from pybroker.net.reply_order import Replier
+
+# OffsetCommit requests of one connection that become one batch: about eighty small ones, far below ``TURN_NS``.  And
+# the longest that a connection remembers, of about forty partitions: that takes some twenty times as much memory.
+COMMIT_RUN_BYTES = 8 << 10
+COMMIT_FRONT_BYTES = 1 << 10
 
 _LEADER_EPOCH_SINCE = OffsetCommitRequestPartition.since("committed_leader_epoch")
 _NO_LEADER_EPOCH = -1
@@ -128,7 +132,7 @@ class CommitFront:
         frame, frame_bytes = self._frame, self._frame_bytes
         size, key_and_version, unchanged = frame_bytes - LENGTH_BYTES, self._key_and_version, self._unchanged
         has_epochs, is_of_one = self._has_epochs, len(unchanged) == _PIECES_AROUND_ONE
-        last_start = min(end, pos + limits.COMMIT_RUN_BYTES) - frame_bytes
+        last_start = min(end, pos + COMMIT_RUN_BYTES) - frame_bytes
         while pos <= last_start:
             fields = frame(view, pos)
             if fields[0] != size or fields[1] != key_and_version:
@@ -191,7 +195,7 @@ def front_of_commit(
     """
     if (
         request.retention_time_ms != BROKER_RETENTION
-        or len(frame) > limits.COMMIT_FRONT_BYTES
+        or len(frame) > COMMIT_FRONT_BYTES
         or any(partition.error_code for topic in response.topics for partition in topic.partitions)
     ):
         return None

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from pybroker.net.receive_budget import HeldCopy
     from pybroker.security.login import Login, Session
 
+# A peer that takes no byte of its replies for this long is closed: its views pin mapped segments.
+WRITE_STALL_MS = 30_000
+
 log = logging.getLogger(__name__)
 
 
@@ -485,7 +488,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             unsent = self.unsent_bytes
             self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
             self._last_unsent_bytes = unsent
-            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
+            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= WRITE_STALL_MS:
                 self._warn("it takes nothing of its replies")
                 self.abort()
         elif waiting and self._reading_paused and waiting[0].api.api_key != PRODUCE_KEY:

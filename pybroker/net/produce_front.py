@@ -24,7 +24,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits, storage_limits
+from pybroker import storage_limits
 from pybroker.handlers.context import Parked
 from pybroker.handlers.produce import append_run, response_of
 from pybroker.handlers.produce_appends import fill, name_leaders
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from pybroker.net.reply_order import Replier
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
+
+# Small Produce requests of one connection that go into the log with one write.
+PRODUCE_RUN_REQUESTS = 16
 
 _LOG_START_OFFSET_SINCE = PartitionProduceResponse.since("log_start_offset")
 _TOPIC_ID_SINCE = TopicProduceData.since("topic_id")
@@ -185,7 +188,7 @@ class ProduceFront:
         flexible = self._flexible
         batch_bytes_max = storage_limits.INLINE_WRITE_BYTES_MAX
         last_start = end - frame_start_bytes - HEADER_BYTES
-        for _ in range(limits.PRODUCE_RUN_REQUESTS):
+        for _ in range(PRODUCE_RUN_REQUESTS):
             if pos > last_start:
                 break
             size, key_and_version, correlation_id, its_prefix = frame_start(view, pos)

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
+# What a follower asks for with one fetch at most, whatever ``replica.fetch.response.max.bytes`` says, since an answer
+# lies in memory as a whole.  It is longer where its first batch is.
+REPLICA_FETCH_BYTES_MAX = 128 << 20
+
 logger = logging.getLogger(__name__)
 
 _FETCH_VERSION = 17
@@ -127,9 +131,7 @@ class ReplicaFetcher:
                 replica_state=self._replica_state(),
                 max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
                 min_bytes=config.get_int("replica.fetch.min.bytes"),
-                max_bytes=min(
-                    config.get_int("replica.fetch.response.max.bytes"), cluster_limits.REPLICA_FETCH_BYTES_MAX
-                ),
+                max_bytes=min(config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX),
                 isolation_level=0,
                 session_id=session.session_id,
                 session_epoch=session.epoch,

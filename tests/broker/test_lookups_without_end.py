@@ -13,6 +13,7 @@ from harness.waiting import wait_until
 
 from pybroker import storage_limits
 from pybroker.storage.log import timestamp_search
+from pybroker.storage.log.timestamp_search import RECORDS_SEARCHED_PER_STEP
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -31,7 +32,7 @@ from tests.net.conftest import sweep
 
 BOMB, HONEST = "bomb", "honest"
 BOMB_RECORDS = storage_limits.ORDINARY_BATCH_RECORDS_MAX + 1
-HONEST_RECORDS = 5 * storage_limits.RECORDS_SEARCHED_PER_STEP
+HONEST_RECORDS = 5 * RECORDS_SEARCHED_PER_STEP
 PARTITIONS = 4
 FIRST_MS = 1_700_000_000_000
 LIST_OFFSETS, DESCRIBE, DELETE = 7, 1, 1

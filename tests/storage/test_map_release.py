@@ -118,7 +118,7 @@ def test_an_end_that_was_cut_and_written_anew_counts_as_written_lately(storage: 
 def test_in_a_turn_of_the_loop_little_is_let_go_of(
     storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, bytes_per_turn: int
 ) -> None:
-    monkeypatch.setattr(storage_limits, "RELEASED_BYTES_PER_TURN", bytes_per_turn)
+    monkeypatch.setattr("pybroker.storage.manager.map_release.RELEASED_BYTES_PER_TURN", bytes_per_turn)
     log = filled(storage, 8 << 20, segment_bytes)
     read_all(log)
     turns: list[list[int]] = []

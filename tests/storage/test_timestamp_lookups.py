@@ -29,8 +29,8 @@ LATE = NOW + 5
 
 @pytest.fixture(autouse=True)
 def _small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_limits, "RECORDS_SEARCHED_PER_STEP", STEP)
-    monkeypatch.setattr(storage_limits, "BATCHES_WALKED_PER_STEP", STEP)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.RECORDS_SEARCHED_PER_STEP", STEP)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.BATCHES_WALKED_PER_STEP", STEP)
     monkeypatch.setattr(storage_limits, "ORDINARY_BATCH_RECORDS_MAX", ORDINARY)
 
 
@@ -226,7 +226,7 @@ def test_first_look_at_many_segments_is_shared_over_turns(
     make_storage: Callable[..., Storage], world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is remembered of segments behind a restart; the newest record need not be in the last one."""
-    monkeypatch.setattr(storage_limits, "SEGMENTS_LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.SEGMENTS_LOOKED_AT_ONCE", 3)
     storage = make_storage()
     log = storage.log()
     client = Client(log)

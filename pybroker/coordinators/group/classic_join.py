@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pybroker import limits
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_member import ClassicMember, Protocols
 from pybroker.coordinators.group.classic_rebalance import (
@@ -26,6 +25,10 @@ from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+# Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
+# otherwise fill the memory.  Kafka has no such bound; far above any real group.
+PENDING_JOINS_MAX = 10_000
 
 # A new member that cannot send heartbeats yet is given up after this, as in Kafka (its join may wait that long).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
@@ -96,7 +99,7 @@ def _join_dynamic(group: ClassicGroup, joining: Join, settings: GroupSettings, n
     member_id = joining.new_member_id(joining.client_id)
     if joining.api_version < KNOWN_MEMBER_ID_VERSION:
         _add_member(group, joining, member_id, settings, now_ms, result)
-    elif len(group.pending_joins) >= limits.PENDING_JOINS_MAX:
+    elif len(group.pending_joins) >= PENDING_JOINS_MAX:
         result.response = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
     else:
         group.pending_joins[member_id] = None

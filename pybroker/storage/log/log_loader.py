@@ -32,7 +32,6 @@ from pybroker.storage.log.unreplicated_transactions import unreplicated_transact
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
-from pybroker.storage_limits import PRODUCERS_TAIL_BATCHES, PRODUCERS_TAIL_BYTES
 from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
@@ -40,6 +39,11 @@ if TYPE_CHECKING:
 
     from pybroker.storage.log.log_environment import RestartPoint
     from pybroker.storage.log.log_state import LogState
+
+# Where the last batches of producers are looked for when a log is opened: what a dozen of them had in flight, five
+# batches each, and more of small ones.  Headers alone are read.
+PRODUCERS_TAIL_BYTES = 256 << 10
+PRODUCERS_TAIL_BATCHES = 64
 
 logger = logging.getLogger("pybroker.storage")
 

@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from pybroker.storage.log.log_state import LogState
     from pybroker.storage.log.timestamp_lookup import Found, Search
 
+# A search by timestamp stops after so many batches, records of a batch or bytes of them once they are decompressed, to
+# see whether others have their turn: that is after half a millisecond.  The loop does no more of a search than that.
+BATCHES_WALKED_PER_STEP = 1_000
+RECORDS_SEARCHED_PER_STEP = 1_000
+BYTES_SEARCHED_PER_STEP = 64 << 10
+
+# Segments whose index a search by timestamp looks into for the first time in one turn of the loop.
+SEGMENTS_LOOKED_AT_ONCE = 100
+
 
 def offset_for_timestamp(log: LogState, timestamp: int, from_offset: int = 0) -> Found:
     """The first record at or past ``from_offset`` and the log start whose timestamp is at least ``timestamp``."""
@@ -89,7 +98,7 @@ class _Looks:
     def are_over(self, segment: Segment) -> bool:
         """Whether one more look would be more than the loop has time for."""
         self._count += segment.max_timestamp < 0
-        return self._count > storage_limits.SEGMENTS_LOOKED_AT_ONCE
+        return self._count > SEGMENTS_LOOKED_AT_ONCE
 
 
 def _segments_from(log: LogState, offset: int) -> Iterator[Segment]:
@@ -146,16 +155,14 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
             has_paused = True
         position, offset = next_position, max(next_offset, start_offset)
         walked += 1
-        if not walked % storage_limits.BATCHES_WALKED_PER_STEP:
+        if not walked % BATCHES_WALKED_PER_STEP:
             yield 0
             has_paused = True
     return None, offset
 
 
 def _find_in(batch: memoryview, timestamp: int, start_offset: int) -> Generator[int, None, FoundRecord | None]:
-    search = first_record_since(
-        batch, timestamp, start_offset, storage_limits.RECORDS_SEARCHED_PER_STEP, storage_limits.BYTES_SEARCHED_PER_STEP
-    )
+    search = first_record_since(batch, timestamp, start_offset, RECORDS_SEARCHED_PER_STEP, BYTES_SEARCHED_PER_STEP)
     try:
         return (yield from search)
     except ProtocolError:

@@ -16,13 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files.stored_headers import stored_headers
-from pybroker.storage_limits import UNREPLICATED_TRANSACTIONS_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.storage.log.log_state import LogState
     from pybroker_protocol.records import BatchHeader
+
+# How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
+UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20
 
 _WINDOW_BYTES = 64 << 10
 

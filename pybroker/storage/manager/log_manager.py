@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.log_dir_description import LogDirDescription, LogDirsDescription
     from pybroker.storage.manager.pending_recovery import PendingRecovery
 
+# Directories of deleted partitions are renamed for so long at a time: that of a filled one takes 50 microseconds.
+DELETION_SLICE_MS = 3
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -330,7 +333,7 @@ class LogManager:
             self._delete_some()
 
     def _delete_some(self) -> None:
-        slice_end_ms = self._env.clock.monotonic_ms() + storage_limits.DELETION_SLICE_MS
+        slice_end_ms = self._env.clock.monotonic_ms() + DELETION_SLICE_MS
         while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
             self._delete_doomed(*self._doomed.popitem(last=False)[0])
         if self._doomed:

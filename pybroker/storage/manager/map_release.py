@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.storage.files.segment_cache import OpenSegment, SegmentCache
 
+# To take so much out of the process's memory holds the loop for up to a millisecond.
+RELEASED_BYTES_PER_TURN = 32 << 20
+
 
 class MapRelease:
     """Keeps the resident part of the maps of a broker's open segments small."""
@@ -58,14 +61,14 @@ class MapRelease:
         self._rest = None
         for count, (segment, start, end) in enumerate(pieces, 1):
             segment.release_pages(start, end)
-            if count == storage_limits.PARTITIONS_PER_TURN or end - start == storage_limits.RELEASED_BYTES_PER_TURN:
+            if count == storage_limits.PARTITIONS_PER_TURN or end - start == RELEASED_BYTES_PER_TURN:
                 self._rest = self._env.timers.call_soon(self._release, pieces)
                 return
 
 
 def _pieces(segments: list[OpenSegment], of_unread: bool) -> Iterator[tuple[OpenSegment, int, int]]:
     """What to let go of, in pieces for a turn; an empty one for a segment that keeps all, because it was looked at."""
-    most = storage_limits.RELEASED_BYTES_PER_TURN
+    most = RELEASED_BYTES_PER_TURN
     for segment in segments:
         start, end = segment.written_lately()
         if of_unread and (unread := segment.unread_lately())[1]:
