@@ -1,4 +1,4 @@
-"""Every bound of what brokers of a cluster do with each other and with their store, with why.
+"""The bounds, with why, that several files share of what brokers of a cluster do with each other and with their store.
 
 Those of a broker by itself are in ``limits``.
 """
@@ -8,10 +8,6 @@ from __future__ import annotations
 # Pauses of a follower after a failed fetch double from this to ``replica.fetch.backoff.ms``: after an election the new
 # leader may hear of it some milliseconds later than its followers.
 REPLICA_FETCH_PAUSE_MIN_MS = 50
-
-# Followers append, and partitions take their roles, for so long in one turn of the loop.
-REPLICA_APPEND_SLICE_MS = 10
-REPLICA_ROLES_SLICE_MS = 10
 
 # How long one try may take (``socket.connection.setup.timeout.ms``): a machine that is away answers nothing.
 CONNECT_TIMEOUT_MS = 10_000
@@ -30,17 +26,9 @@ FORWARD_GRACE_MS = 1_000
 
 # Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
 STORE_RETRY_MS = 200
-# A broker repeats to the controller what the image does not show of its log dirs after twice the time before,
-# up to this: a controller of an older version will never show it.
-LOG_DIRS_TOLD_AGAIN_MAX_MS = 10_000
 
 # Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
 LIVENESS_INTERVAL_MS = 100
-
-# How often the active controller looks whether a broker's session is over, and until a broker sends its heartbeat again
-# where the controller did not take the last one.
-CONTACTS_LOOK_MS = 250
-HEARTBEAT_RETRY_MS = 500
 
 # A broker that has withdrawn, because it decided and was cut off, comes back when another one decides, or after so many
 # sessions.

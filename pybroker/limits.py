@@ -1,9 +1,10 @@
-"""Every bound of the broker, with why.
+"""The bounds that several files share, and those that bound memory as a sum, with why.
 
-Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  Settings that Kafka already
-has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here; numbers that belong to a rule of Kafka
-stand beside that rule.  Bounds of storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those
-of the wire itself in ``pybroker_protocol``, which imports nothing of the broker.
+Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  A bound that one file reads
+stands in that file, unless memory is counted up here; one that belongs to a rule of Kafka stands beside that rule.
+Settings that Kafka already has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated.  Those of
+storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those of the wire itself in
+``pybroker_protocol``, which imports nothing of the broker.
 
 The unit is part of each name.
 """
@@ -158,25 +159,14 @@ TOKEN_KEYS_MAX = 10_000
 # A file that a setting names: stores of keys, files of settings and of users.  Java's own trust store has 200 KB.
 NAMED_FILE_BYTES_MAX = 4 << 20
 
-# How long an alteration waits for the files that it names: less than a client waits for the answer, and much longer
-# than a busy machine takes.  A file system that does not answer keeps a thread, and the alteration is refused.
-NAMED_FILES_MS = 20_000
-KEYS_PAUSE_MS_MIN = 100
-
 # How often idle and stalled connections are looked for.
 SWEEP_INTERVAL_MS = 2_000
 
 # --- waiting -----------------------------------------------------------------------------------------------------
 
-# A fetch of more partitions than this is read in slices, each of about this length, and every one a turn of the loop:
-# opening 10,000 logs takes more than a second.  The clock is looked at every few of them: one that has to be opened and
-# mapped, and another closed for it, takes 2 ms in a process with thousands of maps.
+# A fetch of more partitions than this is read in slices, every one a turn of the loop: opening 10,000 logs takes more
+# than a second.
 FETCH_PARTITIONS_AT_ONCE = 64
-FETCH_PARTITIONS_PER_LOOK = 8
-FETCH_SLICE_MS = 2
-# Records up to so many bytes are copied in such a fetch.  Views of them would keep the maps of segments that were
-# closed for others, and 10,000 maps that end with the reply, all in one turn, take 130 ms.
-FETCH_COPIED_BYTES_MAX = 1 << 10
 
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
@@ -225,10 +215,6 @@ QUOTA_LOOK_MS = 60_000
 # are remembered, except of absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
 COORDINATOR_KEYS_REMEMBERED = 32_768
 REMEMBERED_COORDINATOR_KEY_CHARS = 256
-
-# --- transactions ------------------------------------------------------------------------------------------------
-
-# --- subscriptions and loading -----------------------------------------------------------------------------------
 
 # Sets of topic names that members of consumer groups subscribe to and that are kept once for all members; more than the
 # groups of a broker that are not all alike.

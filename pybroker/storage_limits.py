@@ -1,4 +1,4 @@
-"""Every bound of the logs on disk, with why: of what a partition keeps open, reads and writes at once, and cleans.
+"""The bounds of the logs on disk that several files share, or that bound memory as a sum, with why.
 
 Those of everything else that a broker does are in ``limits``.
 """
@@ -16,21 +16,13 @@ INLINE_WRITE_BYTES_MAX = 128 << 10
 INLINE_DECODE_BYTES_MAX = 64 << 10
 INLINE_DECODE_RECORDS_MAX = 1_000
 
-# Searches by timestamp that a log dir's reader thread has at once, of those in batches with no more records than
-# producers send, and of those in larger ones: each may hold 128 MB, of one snappy block or of what zstd looks back at.
-LOOKUPS_AT_ONCE = 2
-ORDINARY_BATCH_RECORDS_MAX = 50_000
-
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
 COLD_BUFFER_BYTES_MAX = 64 << 20
 
 # Pages that were read through maps count as the broker's memory until it lets go of them; the page cache keeps them.
-# The broker looks this often whether they are more than so many bytes.  If so it lets go of what was appended since the
-# last look and, less often, of all segments that nobody has used since.  Whoever lets go of all at each look takes a
-# tenth from bulk readers, who map the same pages anew.
-MAPPED_CHECK_INTERVAL_MS = 100
+# Above so many bytes it lets go of what was appended since the last look and, less often, of all segments that nobody
+# has used since.
 MAPPED_BYTES_MAX = 32 << 20
-UNREAD_CHECK_INTERVAL_MS = 2_000
 
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.
 PARTITIONS_PER_TURN = 20
@@ -39,10 +31,5 @@ PARTITIONS_PER_TURN = 20
 # before the broker serves: of the smallest batches these are 4,000, which hold the loop for some 20 ms.
 RECOVERED_AT_FIRST_TOUCH_BYTES_MAX = 256 << 10
 
-# --- moves between log directories --------------------------------------------------------------------------------
-
 # A move that cannot go on now (no room, no descriptor, a compaction that has not ended) tries again after so long.
 MOVE_RETRY_MS = 1_000
-MOVE_COMMIT_RETRY_MS = 100
-
-# --- cleaning ----------------------------------------------------------------------------------------------------

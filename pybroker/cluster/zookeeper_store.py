@@ -49,16 +49,13 @@ from pybroker.env import Env
 
 # ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
 STORE_CHANGE_BYTES_MAX = 900_000
-
 # Revisions from one snapshot in ZooKeeper to the next, and bytes of changes that bring one about earlier; the changes
 # of as many revisions before it are kept for those who follow.
 STORE_CHANGES_PER_SNAPSHOT = 1_000
 STORE_CHANGE_BYTES_PER_SNAPSHOT = 16 << 20
-
 # Changes that are asked of ZooKeeper at once, and keys of a snapshot that are looked at within a turn of the loop.
 STORE_CHANGES_PER_TURN = 100
 STORE_KEYS_PER_TURN = 1_000
-
 log = logging.getLogger(__name__)
 
 _STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)

@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from pybroker.net.receive_budget import HeldCopy
     from pybroker.security.login import Login, Session
 
-# A peer that takes no byte of its replies for this long is closed: its views pin mapped segments.
-WRITE_STALL_MS = 30_000
-
 log = logging.getLogger(__name__)
+WRITE_STALL_MS = 30_000  # a peer that takes no byte of its replies for so long is closed: its views pin mapped segments
 
 
 class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
@@ -485,9 +483,8 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             if self.last_seen_sweep < self._processor.sweep - 1:
                 self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
         elif self._write_paused:
-            unsent = self.unsent_bytes
-            self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
-            self._last_unsent_bytes = unsent
+            self._stalled_sweeps = self._stalled_sweeps + 1 if self.unsent_bytes >= self._last_unsent_bytes else 0
+            self._last_unsent_bytes = self.unsent_bytes
             if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= WRITE_STALL_MS:
                 self._warn("it takes nothing of its replies")
                 self.abort()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pybroker.security.key_sets import KeySource
 
-# A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.  And the least pause between two fetches.
+# A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.
 KEY_SET_BYTES_MAX = 1_000_000
 
 

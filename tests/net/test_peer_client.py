@@ -600,7 +600,7 @@ def test_nobody_waits_for_a_broker_that_is_fenced() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("PEER_REQUESTS_MAX", 3), ("PEER_REQUEST_BYTES_MAX", 100)])
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    monkeypatch.setattr(cluster_limits, name, value)
+    monkeypatch.setattr(f"pybroker.net.peer_link.{name}", value)
 
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         taken = [asking.begin() for _ in range(3)]

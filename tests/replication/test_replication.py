@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
@@ -128,7 +127,7 @@ def test_followers_at_rest_ask_once_per_wait_and_name_no_partition(make_cluster:
 def test_large_fetches_are_appended_over_several_turns(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "REPLICA_APPEND_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.replication.replica_fetcher.REPLICA_APPEND_SLICE_MS", 0)
     cluster = make_cluster(partitions=20)
     leader = cluster.brokers[1]
     for index in range(20):

@@ -26,7 +26,7 @@ from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record
 
 # How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about
-# two milliseconds, too.
+# two milliseconds.
 ASSIGNMENT_STEPS_PER_SLICE = 20_000
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,8 @@ from pybroker.coordinators.transaction.settings import TransactionSettings
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 
-# Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
+# Transactional ids that one operation looks at for expiry, and tombstones that it may write: some milliseconds,
+# and a batch far below max.message.bytes.
 EXPIRY_IDS_PER_OPERATION = 1_000
 
 # Transactions that one operation has ended, because they timed out or a load found them prepared, each with its markers

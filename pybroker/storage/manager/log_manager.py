@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.log_dir_description import LogDirDescription, LogDirsDescription
     from pybroker.storage.manager.pending_recovery import PendingRecovery
 
-# Directories of deleted partitions are renamed for so long at a time: that of a filled one takes 50 microseconds.
-DELETION_SLICE_MS = 3
-
 logger = logging.getLogger("pybroker.storage")
+DELETION_SLICE_MS = 3  # deleted partitions' directories are renamed for so long at a time: a filled one takes 50 µs
 
 
 class LogManager:
@@ -60,9 +58,8 @@ class LogManager:
         self._config = config
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = StorageSettings.of(config)
-        open_max = min(
-            storage_limits.SEGMENTS_OPEN_MAX, os_process.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
-        )
+        openable = os_process.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
+        open_max = min(storage_limits.SEGMENTS_OPEN_MAX, openable)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]

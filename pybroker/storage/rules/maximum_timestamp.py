@@ -35,7 +35,7 @@ from pybroker_protocol.schema import Buffer
 if TYPE_CHECKING:
     from pybroker.storage.rules.validator import AppendRules
 
-# Where nothing but the largest timestamp of records is looked for, which are not compressed, so many take as long.
+# Where only the largest timestamp is looked for, in records that are not compressed, so many are looked at by the loop.
 INLINE_TIMES_RECORDS_MAX = 10_000
 
 # A record whose body has fewer bytes than this has a length of one byte, or of two.
