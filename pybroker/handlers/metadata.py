@@ -43,11 +43,11 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 _IDS_ASKED_SINCE: Final = 12
 _LISTENER_NOT_FOUND_SINCE: Final = 6
-_OPERATIONS_SINCE: Final = 8
+_OPERATIONS_SINCE: Final = MetadataResponseTopic.since("topic_authorized_operations")
 _CLUSTER_OPERATIONS_LAST: Final = 10
 _FLEXIBLE_SINCE: Final = 9
-_ERROR_CODE_SINCE: Final = 13
-_THROTTLE_TIME_SINCE: Final = 3
+_ERROR_CODE_SINCE: Final = MetadataResponse.since("error_code")
+_THROTTLE_TIME_SINCE: Final = MetadataResponse.since("throttle_time_ms")
 _STRICT_QUOTA_SINCE: Final = 0  # Kafka's broker asks by a CreateTopics that is (KIP-599), whatever its client speaks
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NONE = 0
 _WRITE, _TOPIC = AclOperation.WRITE, Resource.TOPIC  # a look into an enum is a third of what a question costs
-_BY_ID = 13
+_BY_ID = TopicProduceData.since("topic_id")
 _ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")
