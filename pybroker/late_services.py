@@ -9,9 +9,10 @@ Kafka counterpart: the wiring in BrokerServer.startup.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
@@ -37,22 +38,24 @@ class LateServices:
     def wire(self) -> None:
         """Say how each is built."""
         services = self._services
-        offsets = self._partitions_of(GROUP_METADATA_TOPIC, lambda: services.transaction_verification)
-        state = self._partitions_of(TRANSACTION_STATE_TOPIC)
         services.build_later("telemetry", self._build_telemetry)
-        services.build_later("groups", lambda: self._build_groups(offsets))
-        services.build_later("transactions", lambda: self._build_transactions(state))
         services.build_later("transaction_markers", self._build_transaction_markers)
         services.build_later("transaction_verification", self._build_transaction_verification)
+        builders = {GROUPS: self._build_groups, TRANSACTIONS: self._build_transactions}
+        followers = []
+        for kind in COORDINATORS:
+            partitions = CoordinatorPartitions(
+                services.replicas,
+                services.metadata,
+                services.broker_id,
+                kind.topic,
+                lambda: services.transaction_verification,
+            )
+            services.build_later(kind.name, partial(builders[kind], partitions))
+            followers.append(partial(partitions.follow, partial(getattr, services, kind.name)))
         # Groups first: transactions that are completed after a crash end in partitions of groups, too.
-        offsets.follow(lambda: services.groups)
-        state.follow(lambda: services.transactions)
-
-    def _partitions_of(
-        self, topic: str, verification: Callable[[], TransactionVerification] | None = None
-    ) -> CoordinatorPartitions:
-        services = self._services
-        return CoordinatorPartitions(services.replicas, services.metadata, services.broker_id, topic, verification)
+        for follow in followers:
+            follow()
 
     def _build_telemetry(self) -> ClientTelemetry:
         from pybroker.telemetry import ClientTelemetry
@@ -110,11 +113,10 @@ class LateServices:
         services = self._services
         if self._peers is None:
             return services.transactions
+        from pybroker.coordinators.partitioning import partitioner
         from pybroker.replication.cluster_transactions import ClusterTransactions
 
-        def partition_of(transactional_id: str) -> int:
-            return services.transactions.partition_of(transactional_id)
-
+        partition_of = partitioner(TRANSACTIONS, services.config, services.metadata)
         return ClusterTransactions(
             services.metadata, services.broker_id, partition_of, lambda: services.transactions, self._peers
         )

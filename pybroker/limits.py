@@ -1,21 +1,15 @@
-"""Every bound of the broker, with why.
+"""The bounds that several files share, and those that bound memory as a sum, with why.
 
-Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  Settings that Kafka already
-has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated here; numbers that belong to a rule of Kafka
-stand beside that rule.  Bounds of storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those
-of the wire itself in ``pybroker_protocol``, which imports nothing of the broker.
+Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  A bound that one file reads
+stands in that file, unless memory is counted up here; one that belongs to a rule of Kafka stands beside that rule.
+Settings that Kafka already has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated.  Those of
+storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those of the wire itself in
+``pybroker_protocol``, which imports nothing of the broker.
 
 The unit is part of each name.
 """
 
 # --- listening ---------------------------------------------------------------------------------------------------
-
-# Connections that wait to be accepted, where ``socket.listen.backlog.size`` is not set: a thousand clients may come
-# at once.
-LISTEN_BACKLOG = 1024
-
-# Ports, one after another, that turn out to be taken at another address of the host before a start with port 0 fails.
-PORT_TRIES = 10
 
 # Files have one of so many parts of the process's descriptors, and connections the others: neither takes the other's.
 DESCRIPTOR_PARTS = 4
@@ -40,12 +34,6 @@ FRAME_BUFFER_MIN_BYTES = 16 << 10
 # two sweeps (``SWEEP_INTERVAL_MS``) is let go.
 BUFFER_POOL_BYTES = 32 << 20
 
-# How much the process has to have grown before what is free in the C library's heap is given back, and what it may use
-# of a processor then, in percent: that holds the loop for 0.3 ms of each MB, and costs a fault for each page that is
-# needed again.
-SPARE_MEMORY_BYTES = 4 << 20
-QUIET_PERCENT = 25
-
 # Received bytes over all connections that are not done with, when queued.max.request.bytes is not set (-1).
 # Above it connections that need to grow stop reading until others are done.
 QUEUED_REQUEST_BYTES = 256 << 20
@@ -60,9 +48,6 @@ LARGE_FRAME_BYTES = 2 << 20
 SLOW_FRAME_MS = 1_000
 SLOW_FRAME_BYTES_PER_S = 32 << 10
 SHORTAGE_LOOK_MS = 250
-
-# Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
-FRAME_PATIENCE_MS = 20_000
 
 # --- logins --------------------------------------------------------------------------------------------------------
 
@@ -79,9 +64,6 @@ HALF_OPEN_CLIENT_ID_BYTES = 256
 # What OpenSSL takes for a message of the handshake as soon as its length is told, whatever has come of it: 128 KiB, and
 # its buffers.
 TLS_MESSAGE_BYTES = 176 << 10
-
-# What is read at once of a connection that is not authenticated: a login's requests have some hundred bytes.
-LOGIN_READ_BYTES = 16 << 10
 
 # What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
 TLS_READ_BYTES = 256 << 10
@@ -114,9 +96,6 @@ PARTITIONS_AT_ONCE = 500
 # Partitions of a Produce that are appended to at once: the first batch of a partition makes its files.
 PARTITIONS_APPENDED_AT_ONCE = 20
 
-# Topics of a DeleteTopics that are deleted at once; what becomes of their files is sliced (``DELETION_SLICE_MS``).
-TOPICS_DELETED_AT_ONCE = 500
-
 # Resources of a request that the controller decides as a whole: Kafka's makes no more than 10,000 records at once.
 RESOURCES_PER_REQUEST_MAX = 10_000
 
@@ -127,31 +106,15 @@ OPERATION_ELEMENTS_MAX = 20_000
 # The same where the elements are topics and partitions with what is said of them, in requests of administrators.
 ADMIN_ELEMENTS_MAX = 50_000
 
-# Settings that one DescribeConfigs is answered with: all topics of a broker with 30,000, or some 70 MB.
-DESCRIBED_SETTINGS_MAX = 1_000_000
-
 # Larger frames that are decoded and handled in steps at once, and requests that have had so many shares of a turn; the
 # others wait with their bytes, which are counted, where the objects that are made of them are not: a million elements
 # take some 250 MB.  A request with so many shares has made two megabytes of them.
 LARGE_REQUESTS_AT_ONCE = 4
 LARGE_REQUEST_SHARES = 32
 
-# Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
-# its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
-CROWD_OF_LONG_REQUESTS = 16
-WHOLE_FRAME_BYTES_IN_A_CROWD = 8 << 10
-
 # Where so many large ones wait behind those that are under way, the next are not even begun, but for Produce and Fetch,
 # which are mostly over in their connection's share: of a millisecond's decoding there is up to a megabyte of objects.
 LARGE_REQUESTS_BEGUN_MAX = 64
-
-# How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
-# request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
-BUSY_POLL_US = 200
-BUSY_POLL_BYTES = 4 << 10
-
-# After so many failures of busy polling more than successes, 2 ** this many requests pass between two tries.
-BUSY_POLL_FAILURES = 8
 
 # How much nicer threads that work for long are than the loop's, out of 20.  Where more wants to run than there are
 # processors, a writer of large batches with the loop's own share kept the loop waiting for whole slices of the
@@ -164,14 +127,6 @@ WORKER_NICENESS = 10
 # microsecond, and those who wait notice no more than a slow read of a disk.
 WORK_PORTION_NS = 2_000_000
 
-# Small Produce requests of one connection that go into the log with one write.
-PRODUCE_RUN_REQUESTS = 16
-
-# OffsetCommit requests of one connection that become one batch: about eighty small ones, far below ``TURN_NS``.  And
-# the longest that a connection remembers, of about forty partitions: that takes some twenty times as much memory.
-COMMIT_RUN_BYTES = 8 << 10
-COMMIT_FRONT_BYTES = 1 << 10
-
 # Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
 PIPELINED_PRODUCE_REQUESTS = 128
 PIPELINED_PRODUCE_BYTES = 64 << 20
@@ -180,19 +135,6 @@ PIPELINED_PRODUCE_BYTES = 64 << 20
 
 # A connection with more than this unsent is served nothing further.
 UNSENT_BYTES = 1 << 20
-
-# The kernel's buffer of what a connection has to send, where socket.send.buffer.bytes is not set.  Its own tuning lets
-# that grow to megabytes, which seem to have left the processor's caches when the client's side copies them.  Bulk
-# fetches over 8 connections and 1, by that tuning's rate: 128 KB 1.21 and 1.13, 256 KB 1.21 to 1.34, 512 KB 1.47 and
-# 1.33, 1 MB 1.0.  Kafka's default is 100 KB; a client far away needs its rate times the time of a round trip.
-SEND_BUFFER_BYTES = 512 << 10
-
-# Replies shorter than this are joined into one buffer before they go to the transport: a vectored write has a
-# cost per buffer.
-JOIN_BYTES = 16 << 10
-
-# A peer that takes no byte of its replies for this long is closed: its views pin mapped segments.
-WRITE_STALL_MS = 30_000
 
 # Bytes of replies that were long in the making and are not sent, over all connections; above it no further large
 # request goes on.  Who is waited for then and takes less than that, or needs longer for its reply, is closed.
@@ -210,44 +152,21 @@ FOLDED_LOG_KINDS_OF_ONE = 20
 # anew when they are too many.
 AUTHORIZER_DECISIONS = 20_000
 
-# Decisions about longer names are not remembered, and such names are cut in the audit log: a client may send 32 KiB.
-AUTHORIZER_NAME_CHARS = 1_000
-
 # Keys of delegation tokens that a broker remembers, some 500 bytes each: those of who logged in last.  Each costs an
 # iterated hash, two milliseconds of a thread, when it is needed anew.
 TOKEN_KEYS_MAX = 10_000
 
-# A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.  And the least pause between two fetches.
-KEY_SET_BYTES_MAX = 1_000_000
-
 # A file that a setting names: stores of keys, files of settings and of users.  Java's own trust store has 200 KB.
 NAMED_FILE_BYTES_MAX = 4 << 20
-
-# How long an alteration waits for the files that it names: less than a client waits for the answer, and much longer
-# than a busy machine takes.  A file system that does not answer keeps a thread, and the alteration is refused.
-NAMED_FILES_MS = 20_000
-KEYS_PAUSE_MS_MIN = 100
-
-# ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.
-ACLS_PER_REQUEST = 10_000
 
 # How often idle and stalled connections are looked for.
 SWEEP_INTERVAL_MS = 2_000
 
 # --- waiting -----------------------------------------------------------------------------------------------------
 
-# The purgatory on which parked requests expire turns in steps of this length.
-PURGATORY_TICK_MS = 5
-
-# A fetch of more partitions than this is read in slices, each of about this length, and every one a turn of the loop:
-# opening 10,000 logs takes more than a second.  The clock is looked at every few of them: one that has to be opened and
-# mapped, and another closed for it, takes 2 ms in a process with thousands of maps.
+# A fetch of more partitions than this is read in slices, every one a turn of the loop: opening 10,000 logs takes more
+# than a second.
 FETCH_PARTITIONS_AT_ONCE = 64
-FETCH_PARTITIONS_PER_LOOK = 8
-FETCH_SLICE_MS = 2
-# Records up to so many bytes are copied in such a fetch.  Views of them would keep the maps of segments that were
-# closed for others, and 10,000 maps that end with the reply, all in one turn, take 130 ms.
-FETCH_COPIED_BYTES_MAX = 1 << 10
 
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
@@ -264,9 +183,6 @@ REPLY_BYTES_MAX = 100_000_000
 # length is an int32.
 FETCH_REPLY_BYTES = 1 << 30
 
-# Software names and versions that clients send with ApiVersions are cut to this, for logs and metrics.
-SOFTWARE_NAME_CHARS = 100
-
 # --- metadata ----------------------------------------------------------------------------------------------------
 
 # Partitions that one request may create (Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH): one request is
@@ -276,19 +192,6 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 # Topics that Metadata requests may have begun to create and that are not there yet; who needs others asks again, and
 # whoever asks for names without end does not fill the memory.  As many as one request may create.
 AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
-
-# Names whose refusal the log has told and does not tell again; beyond, it begins anew.
-REFUSED_CREATIONS_REMEMBERED = 1_000
-
-# Topics whose creation is begun per turn of the loop.
-AUTO_CREATIONS_PER_TURN = 250
-
-# Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
-DECIDE_SLICE_MS = 5
-
-# A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
-# transaction of unbounded size; the rest goes into the next one.
-KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 
 # What a start frees of the room that is kept for it, each time that the metadata store finds none, and what is kept
 # beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
@@ -308,80 +211,14 @@ QUOTA_LOOK_MS = 60_000
 
 # --- groups ------------------------------------------------------------------------------------------------------
 
-# Topics that the subscriptions of a classic group may name, all members together, and be read for: a tenth of a
-# second.  Of a group with more all topics count as subscribed to.
-GROUP_SUBSCRIBED_TOPICS_MAX = 250_000
-
-# A subscription or assignment of a classic member that is read as a whole.  As much as a record of __consumer_offsets
-# may have, and there it has to be kept.
-CONSUMER_PROTOCOL_BYTES_MAX = 1 << 20
-
-# Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
-# otherwise fill the memory.  Kafka has no such bound; far above any real group.
-PENDING_JOINS_MAX = 10_000
-
-# A wait for static members of a classic group that begins again whenever it is over, as long as their sessions last, is
-# this long at least: a rebalance timeout is the client's to say, and one of 0 would keep the loop busy.
-REPEATED_WAIT_MIN_MS = 1_000
-
 # Hashing a group's id costs more than serving a heartbeat, so the partitions of so many groups and transactional ids
 # are remembered, except of absurdly long ids (a client may send 32 KiB), which would let a client fill the memory.
 COORDINATOR_KEYS_REMEMBERED = 32_768
 REMEMBERED_COORDINATOR_KEY_CHARS = 256
 
-# Producers of one partition that wait for the transaction coordinator's word at once, or could not be given it: each
-# costs an entry until ``producer.id.expiration.ms`` is over, and producer ids are the client's to invent.
-TRANSACTION_VERIFICATIONS_PER_PARTITION = 10_000
-
-# Groups whose offsets one operation looks at for expiry, and tombstones that one batch may hold: both keep the
-# operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
-EXPIRY_GROUPS_PER_OPERATION = 256
-TOMBSTONES_PER_BATCH = 2_000
-
-# --- transactions ------------------------------------------------------------------------------------------------
-
-# Transactional ids that one operation looks at for expiry, and tombstones that it may write, for the same reasons.
-EXPIRY_IDS_PER_OPERATION = 1_000
-
-# Transactions that one operation has ended, because they timed out or a load found them prepared, each with its markers
-# and two records of its own: a third of a millisecond, and all fifty partitions of the coordinator look at once.
-ENDS_PER_OPERATION = 2
-
-# A slice of listing groups or transactions, partition after partition of the coordinator's topic, holds the loop for
-# about this long, and one partition.
-LISTING_SLICE_MS = 2
-
-# Markers of one transaction that are written at once; more of them take a share of this length of every turn of the
-# loop, because the first marker of a log makes its files.
-MARKERS_AT_ONCE = 8
-MARKER_SLICE_MS = 2
-
-# --- subscriptions and loading -----------------------------------------------------------------------------------
-
 # Sets of topic names that members of consumer groups subscribe to and that are kept once for all members; more than the
 # groups of a broker that are not all alike.
 SUBSCRIPTIONS_REMEMBERED = 1_024
-
-# A slice of resolving a group's regular expressions holds the loop for about this long, and a match or a compilation;
-# and how often it matches one of them against one topic's name, where they are ordinary ones, in that time.
-REGEX_SLICE_MS = 2
-REGEX_MATCHES_PER_SLICE = 2_000
-
-# How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about
-# two milliseconds, too.
-ASSIGNMENT_STEPS_PER_SLICE = 20_000
-
-# A regular expression of a subscription, in UTF-8, and what RE2 may use for it, compiled form and cache of states
-# together: 16,000 instructions, which match a topic's name in some milliseconds at the very worst.  RE2's module keeps
-# the 128 used last.
-REGULAR_EXPRESSION_BYTES_MAX = 32 << 10
-REGULAR_EXPRESSION_MEMORY_BYTES = 1 << 20
-
-# A slice of loading a coordinator's partition holds the loop for about this long, then everybody else has a turn.
-LOAD_SLICE_MS = 2
-
-# Bytes copied out of the log at a time while loading; small enough that the copy itself stays within a slice.
-LOAD_READ_BYTES = 256 << 10
 
 # --- telemetry ---------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pybroker import cluster_limits
 from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
@@ -60,6 +59,9 @@ if TYPE_CHECKING:
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.security.mechanisms import Surroundings
+
+# How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
+CONTROLLED_SHUTDOWN_MS = 15_000
 
 log = logging.getLogger("pybroker")
 
@@ -377,7 +379,7 @@ class BrokerServer:
         """Have others lead in this broker's place."""
 
         def begin(done: Callable[[None], None]) -> None:
-            member.leave(cluster_limits.CONTROLLED_SHUTDOWN_MS, partial(done, None))
+            member.leave(CONTROLLED_SHUTDOWN_MS, partial(done, None))
 
         await outcome_of(begin)
 

@@ -246,6 +246,13 @@ class MessageMeta(type):
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
         super().__init__(name, bases, namespace)
 
+    def since(cls, name: str) -> int:
+        """The first version that has the field, for a rule that begins with it; ``KeyError`` if there is no such field.
+
+        It reads the declaration each time: a module asks once and keeps what it hears.
+        """
+        return Versions.parse(cls.__declaration__.fields[name].versions or "0+").lowest
+
 
 def _annotated_names(namespace: dict[str, Any]) -> tuple[str, ...]:
     """The annotated names of a class body, without evaluating annotations where Python makes them lazily (3.14)."""

@@ -16,8 +16,6 @@ from pybroker.cli.failure import CommandFailed, named_error
 from pybroker.cli.retries import retried
 from pybroker.security.acls import Acl, AclFilter
 
-_VERSION = 1  # the first with prefixed patterns
-
 
 def word_of(member: IntEnum) -> str:
     """An operation, or a kind of resource, as commands take and print it: ``cluster-action``."""
@@ -42,7 +40,7 @@ def create(client: AdminClient, acls: Sequence[Acl]) -> list[str | None]:
             for acl in acls
         ]
     )
-    response = retried(lambda: client.ask(request, min_version=_VERSION))
+    response = retried(lambda: client.ask(request))
     return [_refusal(result) for result in response.results]
 
 
@@ -51,7 +49,7 @@ def delete(client: AdminClient, filters: Iterable[AclFilter]) -> tuple[set[Acl],
     from pybroker_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_fields(each)) for each in filters])
-    response = retried(lambda: client.ask(request, min_version=_VERSION))
+    response = retried(lambda: client.ask(request))
     remark_on_repeat(client, request, "removed")
     failures = [refusal for result in response.filter_results if (refusal := _refusal(result)) is not None]
     return {_acl(each, each) for result in response.filter_results for each in result.matching_acls}, failures
@@ -61,7 +59,7 @@ def described(client: AdminClient, wanted: AclFilter) -> list[Acl]:
     """The ACLs that a filter means; CommandFailed."""
     from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
 
-    response = retried(lambda: client.ask(DescribeAclsRequest(**_fields(wanted)), min_version=_VERSION))
+    response = retried(lambda: client.ask(DescribeAclsRequest(**_fields(wanted))))
     refusal = _refusal(response)
     if refusal is not None:
         raise CommandFailed(f"ACLs: {refusal}")

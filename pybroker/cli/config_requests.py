@@ -62,7 +62,7 @@ def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]
 
     resource = DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=False)
-    (result,) = retried(lambda: client.ask(request, _node_id(kind, name), min_version=1)).results
+    (result,) = retried(lambda: client.ask(request, _node_id(kind, name))).results
     if result.error_code:
         raise refused(f"{kind} {name}", result.error_code, result.error_message)
     return [

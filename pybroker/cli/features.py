@@ -20,10 +20,8 @@ from pybroker.cli.retries import retried
 
 app = typer.Typer(help="Show the features of a cluster, raise and lower their levels.", no_args_is_help=True)
 
-_FEATURES_SINCE = 3  # version of ApiVersions
 _LEVEL_MAX = 2**15 - 1
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
-_TYPES_SINCE = 1  # version of UpdateFeatures
 _TIMEOUT_MS = 60_000
 _NEVER_UNSAFE = "Nothing was changed. This command never asks for a downgrade that may lose metadata."
 # What controllers say in front of the reason, whose words name the feature.
@@ -94,7 +92,7 @@ def set_levels(
     with session.client() as client:
         told = retried(lambda: api_versions(client))
         before = {each.name: int(each.max_version_level) for each in told.finalized_features}
-        reply = retried(lambda: client.ask(request, min_version=_TYPES_SINCE))
+        reply = retried(lambda: client.ask(request, min_version=FeatureUpdateKey.since("upgrade_type")))
     lowered = [name for name, level in wanted.items() if level < before.get(name, 0)]
     if reply.error_code:
         raise _refused(reply.error_message, reply.error_code, lowered, downgrade=downgrade)
@@ -128,10 +126,10 @@ def _parse_level(text: str) -> tuple[str, int]:
 
 def api_versions(client: AdminClient, broker_id: int | None = None) -> Any:
     """A broker's ApiVersions, or any broker's; CommandFailed."""
-    from pybroker_protocol.messages.api_versions import ApiVersionsRequest
+    from pybroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
     request = ApiVersionsRequest(client_software_name="pybroker", client_software_version=__version__)
-    told = client.ask(request, broker_id, min_version=_FEATURES_SINCE)
+    told = client.ask(request, broker_id, min_version=ApiVersionsResponse.since("supported_features"))
     if told.error_code:
         raise refused("features", told.error_code)
     return told

@@ -16,9 +16,6 @@ from pybroker.cli.retries import PASSING_ERRORS, retried
 from pybroker.cli.wire_requests import CoordinatorType, brokers, find_coordinators, raise_passing
 
 UNKNOWN_MEMBER: Final = ""  # in place of the id of a member that has an instance id
-_MEMBERS_BY_LIST_SINCE: Final = 3
-_GROUPS_BY_LIST, _TOPICS_BY_ID = 8, 10  # versions of OffsetFetch
-_COMMIT_BY_NAME: Final = 9  # the last version of OffsetCommit that names topics by name
 
 
 class Listed(NamedTuple):
@@ -83,7 +80,7 @@ def remove_members(
     ]
     [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
     request = LeaveGroupRequest(group_id=group, members=identities)
-    response = client.ask(request, node_id, min_version=_MEMBERS_BY_LIST_SINCE)
+    response = client.ask(request, node_id, min_version=LeaveGroupRequest.since("members"))
     raise_passing([response.error_code])
     codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
     told = {each: f"member {each.instance_id or each.member_id}" for each in codes}
@@ -92,14 +89,19 @@ def remove_members(
 
 def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:
     """OffsetFetch: what each group has committed, by partition, or the error code in its place."""
-    from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+    from pybroker_protocol.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopics,
+    )
 
     found: dict[str, dict[Partition, int] | int] = {}
     for node_id, names in find_coordinators(client, groups, CoordinatorType.GROUP).items():
         wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
         request = OffsetFetchRequest(groups=wanted, require_stable=False)
         # Later versions name topics by ids alone, which says nothing of one that was deleted.
-        response = client.ask(request, node_id, min_version=_GROUPS_BY_LIST, max_version=_TOPICS_BY_ID - 1)
+        by_name = OffsetFetchRequestTopics.since("topic_id") - 1
+        response = client.ask(request, node_id, min_version=OffsetFetchRequest.since("groups"), max_version=by_name)
         raise_passing(each.error_code for each in response.groups)
         for each in response.groups:
             found[each.group_id] = int(each.error_code) or {
@@ -131,7 +133,8 @@ def commit(client: AdminClient, group: str, offsets: Mapping[Partition, int]) ->
     ]
     [node_id] = find_coordinators(client, [group], CoordinatorType.GROUP)
     request = OffsetCommitRequest(group_id=group, member_id=UNKNOWN_MEMBER, topics=topics)
-    return _codes(client.ask(request, node_id, max_version=_COMMIT_BY_NAME).topics)
+    by_name = OffsetCommitRequestTopic.since("topic_id") - 1
+    return _codes(client.ask(request, node_id, max_version=by_name).topics)
 
 
 def delete_offsets(client: AdminClient, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:

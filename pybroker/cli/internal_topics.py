@@ -11,7 +11,7 @@ from pybroker.cli import config_requests, topic_requests
 from pybroker.cli.connection import AdminClient
 from pybroker.cli.retries import retried
 from pybroker.cli.wire_requests import described_cluster
-from pybroker.cluster.internal_topics import FACTOR_SETTINGS
+from pybroker.cluster.coordinator_table import COORDINATORS
 from pybroker.cluster.lack_of_brokers import lack_of
 from pybroker_protocol.errors import ErrorCode
 
@@ -26,14 +26,14 @@ def lack_of_brokers(client: AdminClient, without: int | None = None) -> str:
     also where the user may not ask.
     """
     cluster = retried(lambda: described_cluster(client))
-    topics = retried(lambda: topic_requests.described(client, list(FACTOR_SETTINGS)))
+    topics = retried(lambda: topic_requests.described(client, [each.topic for each in COORDINATORS]))
     there = {each["name"] for each in topics if each["error_code"] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     settings = {each["name"]: each for each in config_requests.described(client, "broker", str(cluster.controller_id))}
     is_alone = _STORE in settings and settings[_STORE]["value"] is None
     factors = {
         # A broker that is alone begins with one replica, unless it is set.
-        topic: 1 if is_alone and settings[name]["source"] == _IS_DEFAULT else int(settings[name]["value"])
-        for topic, name in FACTOR_SETTINGS.items()
-        if name in settings
+        each.topic: 1 if is_alone and factor["source"] == _IS_DEFAULT else int(factor["value"])
+        for each in COORDINATORS
+        if (factor := settings.get(each.factor_setting)) is not None
     }
     return lack_of(factors, there, len({each.broker_id for each in cluster.brokers} - {without}))

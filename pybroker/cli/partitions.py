@@ -440,7 +440,7 @@ def elect(
                 for topic, each_of in by_topic(chosen).items()
             ],
         )
-        response = retried(lambda: client.ask(request, min_version=1))
+        response = retried(lambda: client.ask(request, min_version=ElectLeadersRequest.since("election_type")))
         remark_on_repeat(client, request, "elected")
     raise_whole(response.error_code, None)
     answers = {

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 RESOURCES: Final = (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
 _ANY_ACL: Final = AclFilter(Resource.ANY, None, PatternType.ANY, None, None, AclOperation.ANY, Permission.ANY)
 _USER: Final = "User"
-_GROUPS_HAVE_SETTINGS_SINCE: Final = 1  # of ListConfigResources (KIP-1142)
 _TOLD: Final = 4
 
 
@@ -153,12 +152,11 @@ def _groups_with_settings(client: AdminClient) -> list[str]:
     """Also of groups that are not there."""
     from pybroker_protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-    if not client.serves(ListConfigResourcesRequest, _GROUPS_HAVE_SETTINGS_SINCE):
+    since = ListConfigResourcesRequest.since("resource_types")
+    if not client.serves(ListConfigResourcesRequest, since):
         return []
     kind = config_requests.TYPES["group"]
-    reply = retried(
-        lambda: client.ask(ListConfigResourcesRequest(resource_types=[kind]), min_version=_GROUPS_HAVE_SETTINGS_SINCE)
-    )
+    reply = retried(lambda: client.ask(ListConfigResourcesRequest(resource_types=[kind]), min_version=since))
     if reply.error_code:
         raise refused("settings of groups", reply.error_code)
     return sorted(each.resource_name for each in reply.config_resources)

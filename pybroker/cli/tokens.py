@@ -78,7 +78,8 @@ def create_token(
         max_lifetime_ms=_period(lifetime, "--lifetime"),
     )
     with session.client() as client:
-        created = client.ask(request, min_version=3 if owner else 1)
+        since = CreateDelegationTokenRequest.since("owner_principal_name") if owner else 0
+        created = client.ask(request, min_version=since)
     _raise(created.error_code)
     shown = {
         "id": created.token_id,
@@ -157,7 +158,7 @@ def all_tokens(client: AdminClient) -> list[Any]:
 
     if not client.serves(DescribeDelegationTokenRequest):
         return []
-    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=None), min_version=1))
+    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=None)))
     if described.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
         remark(f"Delegation tokens were not looked at: {_ALLOWED}")
         return []
@@ -193,7 +194,7 @@ def _described(client: AdminClient, owners: list[str]) -> list[Any]:
     )
 
     named = [DescribeDelegationTokenOwner(principal_type=_USER, principal_name=_user(owner)) for owner in owners]
-    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=named or None), min_version=1))
+    described = retried(lambda: client.ask(DescribeDelegationTokenRequest(owners=named or None)))
     _raise(described.error_code)
     return sorted(described.tokens, key=lambda token: (token.principal_name, token.token_id))
 

@@ -22,7 +22,6 @@ EXISTS: Final = "exists"  # in place of "created"
 
 _TIMEOUT_MS: Final = 30_000
 _BROKERS_DEFAULT: Final = -1
-_BY_ID: Final = 6  # DeleteTopics names topics in another field from this version on
 
 
 def described(client: AdminClient, names: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -157,7 +156,7 @@ def delete(client: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
     from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     def request_of(rest: Sequence[str]) -> DeleteTopicsRequest:
-        if not client.serves(DeleteTopicsRequest, _BY_ID):
+        if not client.serves(DeleteTopicsRequest, DeleteTopicsRequest.since("topics")):
             return DeleteTopicsRequest(topics=[], topic_names=list(rest), timeout_ms=_TIMEOUT_MS)
         states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in rest]
         return DeleteTopicsRequest(topics=states, topic_names=[], timeout_ms=_TIMEOUT_MS)

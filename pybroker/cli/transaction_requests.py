@@ -73,7 +73,9 @@ def list_transactions(
         transactional_id_pattern=pattern,
     )
     # A filter that the broker does not know would be left out in silence.
-    min_version = 2 if pattern is not None else 1 if longer_than_ms is not None else 0
+    min_version = 0 if longer_than_ms is None else ListTransactionsRequest.since("duration_filter")
+    if pattern is not None:
+        min_version = ListTransactionsRequest.since("transactional_id_pattern")
     found: list[Listing] = []
     unknown: set[str] = set()
     for node_id in brokers(client):

@@ -60,7 +60,8 @@ def find_coordinators(client: AdminClient, keys: Iterable[str], kind: Coordinato
 
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=sorted(set(keys)))
     found: dict[int, list[str]] = {}
-    for coordinator in client.ask(request, min_version=4).coordinators:
+    response = client.ask(request, min_version=FindCoordinatorRequest.since("coordinator_keys"))
+    for coordinator in response.coordinators:
         raise_passing([coordinator.error_code])
         if coordinator.error_code:
             raise refused(f"coordinator of {coordinator.key}", coordinator.error_code, coordinator.error_message)

@@ -1,7 +1,7 @@
 """Topics that come into being because somebody needs them: by Metadata, or as one of Kafka's own.
 
-Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``internal_topics`` says what is
-created, and the controller creates it.
+Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
+how Kafka's own are created, and the controller creates them.
 
 Invariants: a name is created once at a time, however many need it; names that nobody waits for can be asked for without
 end, and have a bound; they count for the quota of whoever asks first, and are not created while that is used up; every
@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from pybroker import limits
+from pybroker.cluster.coordinator_table import COORDINATOR_OF_TOPIC
 from pybroker.cluster.decisions.topics import partition_count
-from pybroker.cluster.image import INTERNAL_TOPICS
-from pybroker.cluster.internal_topics import FACTOR_SETTINGS, creatable_topic
 from pybroker.cluster.isolation import run_each
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import Allows, NewTopic, TopicCreation, anything
@@ -28,6 +27,12 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
+
+# Names whose refusal the log has told and does not tell again; beyond, it begins anew.
+REFUSED_CREATIONS_REMEMBERED = 1_000
+
+# Topics whose creation is begun per turn of the loop.
+AUTO_CREATIONS_PER_TURN = 250
 
 TopicDone = Callable[[int], None]
 
@@ -68,7 +73,7 @@ class AutoTopicCreation:
             if len(self._in_flight) >= limits.AUTO_CREATIONS_IN_FLIGHT_MAX:
                 break
             if name not in self._in_flight:
-                topic = creatable_topic(name, self._config)
+                topic = self._creatable(name)
                 if not allows(partition_count(topic, self._config)):
                     break
                 self._in_flight[name] = []
@@ -77,18 +82,22 @@ class AutoTopicCreation:
                     self._env.timers.call_soon(self._begin_some)
 
     def ensure(self, name: str, done: TopicDone) -> None:
-        """Create one of Kafka's own topics unless it exists; ``done(error_code)`` runs when the image has it."""
-        assert name in INTERNAL_TOPICS, f"{name} is not internal"
+        """Create the topic of a coordinator unless it exists; ``done(error_code)`` runs when the image has it."""
+        assert name in COORDINATOR_OF_TOPIC, f"{name} is no coordinator's"
         if name in self._in_flight:
             self._in_flight[name].append(done)
         elif name in self._cache.image.topics_by_name:
             self._env.timers.call_soon(done, 0)
         else:
             self._in_flight[name] = [done]
-            self._create(creatable_topic(name, self._config))
+            self._create(self._creatable(name))
+
+    def _creatable(self, name: str) -> NewTopic:
+        coordinator = COORDINATOR_OF_TOPIC.get(name)
+        return NewTopic(name) if coordinator is None else coordinator.new_topic(self._config)
 
     def _begin_some(self) -> None:
-        for _ in range(min(len(self._not_begun), limits.AUTO_CREATIONS_PER_TURN)):
+        for _ in range(min(len(self._not_begun), AUTO_CREATIONS_PER_TURN)):
             self._create(self._not_begun.popleft())
         if self._not_begun:
             self._env.timers.call_soon(self._begin_some)
@@ -100,8 +109,9 @@ class AutoTopicCreation:
         error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code
         if error_code:
             reason = result.error_message or ErrorCode(error_code).name
-            if error_code == ErrorCode.INVALID_REPLICATION_FACTOR and name in FACTOR_SETTINGS:
-                reason = f"{reason} ({FACTOR_SETTINGS[name]})"
+            coordinator = COORDINATOR_OF_TOPIC.get(name)
+            if error_code == ErrorCode.INVALID_REPLICATION_FACTOR and coordinator is not None:
+                reason = f"{reason} ({coordinator.factor_setting})"
             self._tell(name, reason)
         for failure in run_each(self._in_flight.pop(name), error_code):
             log.error("who waited for topic %s could not be told", name, exc_info=failure)
@@ -109,7 +119,7 @@ class AutoTopicCreation:
     def _tell(self, name: str, reason: str) -> None:
         """Clients are told no reason, and ask again and again: the log has it, once for a name."""
         if name not in self._told_refusals:
-            if len(self._told_refusals) >= limits.REFUSED_CREATIONS_REMEMBERED:
+            if len(self._told_refusals) >= REFUSED_CREATIONS_REMEMBERED:
                 self._told_refusals.clear()
             self._told_refusals.add(name)
             line = "topic %s is asked for, and cannot be created: %s"

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.cluster_limits import CONTACTS_LOOK_MS
-
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
+
+# How often the active controller looks whether a broker's session is over.
+CONTACTS_LOOK_MS = 250
 
 
 class BrokerContacts:

@@ -30,12 +30,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster_limits import (
-    GATHERED_PARTITIONS_MAX,
-    REGISTRATION_RETRY_MS,
-    REGISTRATION_TOLD_MS,
-    STORE_RETRY_MS,
-)
+from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX, STORE_RETRY_MS
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
 
@@ -46,6 +41,11 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import FoundReplicas, Heartbeat, Registration
     from pybroker.env import Cancellable, Env
+
+# Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
+REGISTRATION_RETRY_MS = 10
+# Until the log tells why a broker is not registered: at a start nobody may be the controller for a moment.
+REGISTRATION_TOLD_MS = 2_000
 
 log = logging.getLogger(__name__)
 

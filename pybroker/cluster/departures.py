@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.cluster_limits import DEPARTED_NAMED_MS
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.env import Cancellable, Env
+
+# How long a broker that died is named in Metadata: clients whose connection to it broke ask again
+# for a second or two.
+DEPARTED_NAMED_MS = 2_000
 
 
 class Departures:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster_limits import HEARTBEAT_RETRY_MS
-
 if TYPE_CHECKING:
     from pybroker.cluster.controller_channel import ControllerChannel
     from pybroker.env import Cancellable, Env
+
+# Until a broker sends its heartbeat again where the controller did not take the last one.
+HEARTBEAT_RETRY_MS = 500
 
 # Of a session: how many heartbeats it has at least, whatever the interval is, and what part of it one may take.
 _PER_SESSION: Final = 4

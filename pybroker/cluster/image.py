@@ -37,12 +37,6 @@ UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\x01"
 UNCHOSEN_DIRECTORIES: Final = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
 LOST_DIRECTORY: Final = bytes(15) + b"\x02"
 
-# Kafka's topics of its own (org.apache.kafka.common.internals.Topic).
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
-
 # Number of the SCRAM mechanism (``security.scram``) and name of the user.
 ScramKey = tuple[int, str]
 # Resource type (``config.resources``) and name; the name of the broker default, which holds for all brokers, is "".

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pybroker.cluster.client_quotas import ENTITY_TYPES, QuotaEntity, entity_of
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
-    INTERNAL_TOPICS,
     NO_BROKER,
     BrokerRegistration,
     ClusterImage,

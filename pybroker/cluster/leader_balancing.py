@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pybroker.cluster_limits import BALANCING_ELECTIONS_MAX
-
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
+
+# Preferred leaders that are elected in one transaction where leadership goes back to them (Kafka's
+# maxElectionsPerImbalance).
+BALANCING_ELECTIONS_MAX = 1_000
 
 log = logging.getLogger(__name__)
 

@@ -38,17 +38,22 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pybroker.cluster.isolation import run_each
-from pybroker.cluster_limits import (
-    LIVENESS_DOUBT_MS,
-    LIVENESS_INTERVAL_MS,
-    LIVENESS_KNOCK_AGAIN_MS,
-    LIVENESS_PATIENCE,
-)
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.image import ClusterImage
     from pybroker.env import Cancellable, Env
+
+# A broker that was not heard for so long is asked whether it takes connections: a datagram is half an interval overdue.
+LIVENESS_DOUBT_MS = 150
+
+# A broker that is silent, while its machine takes connections for it, is stopped or overloaded rather than dead, and
+# has so many times the time-out.
+LIVENESS_PATIENCE = 3
+
+# Until a broker is asked so again, where a datagram of it came while it refused.
+LIVENESS_KNOCK_AGAIN_MS = 20
 
 log = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pybroker.cluster import store_security
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.founding import Founding
 from pybroker.cluster.image import (
-    INTERNAL_TOPICS,
     NO_BROKER,
     BrokerRegistration,
     ClusterImage,

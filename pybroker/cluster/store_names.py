@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pybroker import cluster_limits
 from pybroker.cluster.client_quotas import QuotaEntity, entity_of
+
+# Names that clients choose and a key of the store has (a group's, a user's), percent-encoded: a key in ZooKeeper has
+# 65,535 bytes at most.  A single name of letters, which is 32,767 bytes at most in a request, always fits.
+STORE_NAMES_BYTES_MAX = 65_000
 
 QUOTAS: Final = "/quotas/"
 _QUOTED_MAX: Final = 12  # bytes of one character: four of UTF-8, each as three
@@ -34,11 +37,11 @@ def quoted(name: str) -> str:
 
 def refusal_of_length(*names: str) -> str | None:
     """Why ``names`` cannot stand in one key; None when they can.  Of what is there already nobody asks."""
-    if sum(map(len, names)) * _QUOTED_MAX <= cluster_limits.STORE_NAMES_BYTES_MAX:
+    if sum(map(len, names)) * _QUOTED_MAX <= STORE_NAMES_BYTES_MAX:
         return None
-    if sum(len(quoted(name)) for name in names) <= cluster_limits.STORE_NAMES_BYTES_MAX:
+    if sum(len(quoted(name)) for name in names) <= STORE_NAMES_BYTES_MAX:
         return None
-    return f"The name, percent-encoded, is longer than {cluster_limits.STORE_NAMES_BYTES_MAX} bytes"
+    return f"The name, percent-encoded, is longer than {STORE_NAMES_BYTES_MAX} bytes"
 
 
 def unquoted(text: str) -> str:

@@ -17,11 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from pybroker.cluster_limits import LOG_DIRS_TOLD_AGAIN_MAX_MS, STORE_RETRY_MS
+from pybroker.cluster_limits import STORE_RETRY_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import BrokerRegistration
     from pybroker.env import Cancellable, Timers
+
+# A broker repeats to the controller what the image does not show of its log dirs after twice the time before,
+# up to this: a controller of an older version will never show it.
+LOG_DIRS_TOLD_AGAIN_MAX_MS = 10_000
 
 
 class ToldLogDirs:

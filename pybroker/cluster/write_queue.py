@@ -23,7 +23,6 @@ from contextlib import suppress
 from types import GeneratorType
 from typing import Any, NamedTuple, Protocol
 
-from pybroker import limits
 from pybroker.cluster import store_codec
 from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta
 from pybroker.cluster.metadata_store import (
@@ -37,6 +36,13 @@ from pybroker.cluster.metadata_store import (
 from pybroker.env import Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
+
+# Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
+DECIDE_SLICE_MS = 5
+
+# A transaction ends when this many keys are written, so that a burst of creations neither holds the loop nor makes one
+# transaction of unbounded size; the rest goes into the next one.
+KEYS_PER_TRANSACTION_SOFT_MAX = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +132,7 @@ class WriteQueue:
         if self._closed:
             return
         clock = self._env.clock
-        slice_end_ms = clock.monotonic_ms() + limits.DECIDE_SLICE_MS
+        slice_end_ms = clock.monotonic_ms() + DECIDE_SLICE_MS
         for _ in steps:
             if clock.monotonic_ms() >= slice_end_ms:
                 self._env.timers.call_soon(self._go_on, steps)
@@ -135,7 +141,7 @@ class WriteQueue:
     def _transaction(self, builder: ImageBuilder) -> Iterator[None]:
         """Decide what waits, then commit; with places where others may have a turn."""
         decided: list[tuple[WriteOperation, Any]] = []
-        while self._waiting and builder.touched_count() < limits.KEYS_PER_TRANSACTION_SOFT_MAX:
+        while self._waiting and builder.touched_count() < KEYS_PER_TRANSACTION_SOFT_MAX:
             operation = self._waiting.popleft()
             self._in_decision.append(operation)
             try:

@@ -29,7 +29,6 @@ from typing import Any, Final
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.states import KazooState
 
-from pybroker import cluster_limits
 from pybroker.cluster import zookeeper_codec as codec
 from pybroker.cluster.metadata_store import (
     ABSENT,
@@ -48,6 +47,15 @@ from pybroker.cluster.zookeeper_contents import Contents, Ephemeral
 from pybroker.cluster.zookeeper_strand import AWAY, Steps, Strand
 from pybroker.env import Env
 
+# ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
+STORE_CHANGE_BYTES_MAX = 900_000
+# Revisions from one snapshot in ZooKeeper to the next, and bytes of changes that bring one about earlier; the changes
+# of as many revisions before it are kept for those who follow.
+STORE_CHANGES_PER_SNAPSHOT = 1_000
+STORE_CHANGE_BYTES_PER_SNAPSHOT = 16 << 20
+# Changes that are asked of ZooKeeper at once, and keys of a snapshot that are looked at within a turn of the loop.
+STORE_CHANGES_PER_TURN = 100
+STORE_KEYS_PER_TURN = 1_000
 log = logging.getLogger(__name__)
 
 _STALE: Final = (BadVersionError, NodeExistsError, NoNodeError)
@@ -262,7 +270,7 @@ class ZooKeeperStore:
         state: dict[str, Entry] = {}
         for number, (key, entry) in enumerate(codec.decode_snapshot(data)):
             state[key] = entry
-            if number % cluster_limits.STORE_KEYS_PER_TURN == 0:
+            if number % STORE_KEYS_PER_TURN == 0:
                 yield None
         self._contents = Contents(state, revision)
         self._bytes_since_snapshot = 0
@@ -276,7 +284,7 @@ class ZooKeeperStore:
             head = yield from self._read_head()
             if head == self._contents.revision:
                 return
-            upto = min(head, self._contents.revision + cluster_limits.STORE_CHANGES_PER_TURN)
+            upto = min(head, self._contents.revision + STORE_CHANGES_PER_TURN)
             paths = [codec.change_path(revision) for revision in range(self._contents.revision + 1, upto + 1)]
             coming = [self._client.get_async(path) for path in paths]
             try:
@@ -389,7 +397,7 @@ class ZooKeeperStore:
         writes = codec.encode_writes(transaction.puts, deletes)
         touches = bool(transaction.ephemerals or self._ephemerals.keys() & transaction.deletes)
         parts: tuple[str, ...] = ()
-        if len(writes) > cluster_limits.STORE_CHANGE_BYTES_MAX:
+        if len(writes) > STORE_CHANGE_BYTES_MAX:
             parts = yield from self._write_parts(codec.PARTS, writes)
         request = self._client.transaction()
         request.set_data(codec.HEAD, b"", version=self._contents.revision)
@@ -453,8 +461,8 @@ class ZooKeeperStore:
 
     def _snapshot_if_due(self) -> None:
         """Each so many revisions have one, whoever commits them."""
-        due = self._contents.revision % cluster_limits.STORE_CHANGES_PER_SNAPSHOT == 0
-        if due or self._bytes_since_snapshot > cluster_limits.STORE_CHANGE_BYTES_PER_SNAPSHOT:
+        due = self._contents.revision % STORE_CHANGES_PER_SNAPSHOT == 0
+        if due or self._bytes_since_snapshot > STORE_CHANGE_BYTES_PER_SNAPSHOT:
             self._bytes_since_snapshot = 0
             self._strand.submit(self._make_snapshot, self._made_snapshot)
 
@@ -467,7 +475,7 @@ class ZooKeeperStore:
         revision, data = self._contents.revision, bytearray()
         for number, (key, entry) in enumerate(self._contents.entries.items()):
             data += codec.encode_entry(key, entry)
-            if number % cluster_limits.STORE_KEYS_PER_TURN == 0:
+            if number % STORE_KEYS_PER_TURN == 0:
                 yield None
         before, stat = yield self._client.get_async(codec.SNAPSHOT)
         if codec.decode_pointer(before)[0] >= revision:
@@ -478,7 +486,7 @@ class ZooKeeperStore:
             yield self._client.set_async(codec.SNAPSHOT, pointer, version=stat.version)
         except BadVersionError:  # another's is there first, and removes this one's parts
             return
-        floor = revision - cluster_limits.STORE_CHANGES_PER_SNAPSHOT
+        floor = revision - STORE_CHANGES_PER_SNAPSHOT
         yield from self._remove(codec.SNAPSHOTS, lambda name: codec.position_of(name) <= revision and name not in names)
         yield from self._remove(codec.CHANGES, lambda name: codec.position_of(name) <= floor)
         # A part is written when the store is at the revision before its change's, or its try has failed.

@@ -59,7 +59,16 @@ class OverriddenDefault(NamedTuple):
     reason: str
 
 
-INTERNAL_TOPIC_FACTORS: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+def _of_internal_topics(name: str) -> tuple[str, ...]:
+    """The settings of coordinators' topics whose names end so; ``default.`` is for all other topics."""
+    return tuple(
+        each
+        for each, setting in BROKER_SETTINGS.items()
+        if each.endswith(f".{name}") and setting.has_effect and not each.startswith("default.")
+    )
+
+
+INTERNAL_TOPIC_FACTORS: Final = _of_internal_topics("replication.factor")
 
 OVERRIDDEN_DEFAULTS: Final = (
     OverriddenDefault(
@@ -87,9 +96,7 @@ OVERRIDDEN_DEFAULTS: Final = (
     ),
     OverriddenDefault("socket.listen.backlog.size", "1024", "always", "a thousand clients may come at once"),
     OverriddenDefault("group.initial.rebalance.delay.ms", "0", "--dev", "a test does not wait for further members"),
-    OverriddenDefault(
-        "offsets.topic.num.partitions, transaction.state.log.num.partitions", "5", "--dev", "fewer files and buffers"
-    ),
+    OverriddenDefault(", ".join(_of_internal_topics("num.partitions")), "5", "--dev", "fewer files and buffers"),
     OverriddenDefault("pybroker.fsync.enable", "false", "--dev", "the data of a test need not survive power loss"),
 )
 
@@ -238,14 +245,6 @@ class BrokerConfig:
         # Kafka takes any negative retention of a broker for "no limit".
         defaults["retention.ms"] = max(defaults["retention.ms"], -1)
         return defaults
-
-    def replication_factor_of_internal_topic(self, name: str) -> int:
-        """``name`` is ``offsets.topic.replication.factor`` or a sister, whose default is 1 for a broker that is alone.
-
-        Among several Kafka's default holds, however few have come yet: what the topic begins with it keeps for good.
-        """
-        is_alone = self["pybroker.metadata"] is None
-        return 1 if is_alone and not self.is_set(name) else self.get_int(name)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 

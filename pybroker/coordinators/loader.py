@@ -15,13 +15,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from pybroker import limits
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.ports import PartitionReader
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import ControlRecordType, Record, control_type, decode_records
 from pybroker_protocol.records import NO_PRODUCER_ID, BatchHeader, batches
+
+# A slice of loading a coordinator's partition holds the loop for about this long, then everybody else has a turn.
+LOAD_SLICE_MS = 2
+
+# Bytes copied out of the log at a time while loading; small enough that the copy itself stays within a slice.
+LOAD_READ_BYTES = 256 << 10
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +100,7 @@ class Loader:
         if self._offset >= self.end_offset:
             self._loaded()
             return
-        self._reader.read(self._topic, self._partition, self._offset, limits.LOAD_READ_BYTES, self._on_read)
+        self._reader.read(self._topic, self._partition, self._offset, LOAD_READ_BYTES, self._on_read)
 
     def _on_read(self, error_code: int, records: memoryview) -> None:
         if self._loaded is None:
@@ -113,7 +118,7 @@ class Loader:
         if self._loaded is None:
             return
         clock = self._env.clock
-        stop_ms = clock.monotonic_ms() + limits.LOAD_SLICE_MS
+        stop_ms = clock.monotonic_ms() + LOAD_SLICE_MS
         try:
             for count, _ in enumerate(self._records, 1):
                 if count % RECORDS_PER_CLOCK_READ == 0 and clock.monotonic_ms() >= stop_ms:

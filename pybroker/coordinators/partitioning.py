@@ -1,15 +1,22 @@
 """Which partition of a coordinator's topic keeps the records of a key: a group id or a transactional id.
 
-Owns: Kafka's hash, and a bounded memory of its results.  Pure; knows no topic and no leader.
+Owns: Kafka's hash, and a bounded memory of its results.  Pure; knows no leader.
 
 Counterpart in Kafka: ``partitionFor`` of its coordinators, on ``String.hashCode``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pybroker import limits
+
+if TYPE_CHECKING:
+    from pybroker.cluster.coordinator_table import CoordinatorType
+    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.config.broker import BrokerConfig
 
 
 def java_string_hash(text: str) -> int:
@@ -34,3 +41,15 @@ def partition_for(key: str, partition_count: int) -> int:
     if len(key) <= limits.REMEMBERED_COORDINATOR_KEY_CHARS:
         return _remembered_partition(key, partition_count)
     return computed_partition(key, partition_count)
+
+
+def partitioner(coordinator: CoordinatorType, config: BrokerConfig, metadata: MetadataCache) -> Callable[[str], int]:
+    """What gives the partition of the coordinator's topic that keeps a key, whoever leads it; the topic may be missing
+    yet."""
+    planned = coordinator.partition_count(config)
+
+    def partition_of(key: str) -> int:
+        topic = metadata.image.topics_by_name.get(coordinator.topic)
+        return partition_for(key, planned if topic is None else len(topic.partitions))
+
+    return partition_of

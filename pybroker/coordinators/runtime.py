@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pybroker import limits
 from pybroker.coordinators.coordinator_context import CoordinatorContext, CoordinatorOperation
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.gather import Gather
@@ -34,6 +33,10 @@ from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode
+
+# A slice of listing groups or transactions, partition after partition of the coordinator's topic, holds the loop for
+# about this long, and one partition.
+LISTING_SLICE_MS = 2
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +200,7 @@ class CoordinatorRuntime(Generic[S]):
         gather = Gather(len(partitions), collected)
 
         def ask_some() -> None:
-            end_ms = self._env.clock.monotonic_ms() + limits.LISTING_SLICE_MS
+            end_ms = self._env.clock.monotonic_ms() + LISTING_SLICE_MS
             while partitions:
                 position, partition = partitions.popleft()
                 self.submit(partition, operation, Waiter(gather.slot(position), int))

@@ -6,7 +6,7 @@ that TxnOffsetCommit may write there.  From 2 a fenced producer hears PRODUCER_F
 
 from __future__ import annotations
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.cluster.coordinator_table import GROUPS
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
     if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return _response(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     services = ctx.services
-    partition = (GROUP_METADATA_TOPIC, services.groups.partition_of(request.group_id))
+    partition = (GROUPS.topic, services.groups.partition_of(request.group_id))
     parked = Parked()
     services.transactions.add_offsets(
         request, partition, ctx.api_version, lambda error_code: parked.complete(_response(error_code))

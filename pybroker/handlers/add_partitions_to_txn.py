@@ -8,7 +8,7 @@ whether a partition belongs to one (KIP-890).
 
 from __future__ import annotations
 
-from pybroker.cluster.image import INTERNAL_TOPICS
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
@@ -23,7 +23,7 @@ from pybroker_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-BATCHED_VERSION = 4
+_TRANSACTIONS_SINCE = AddPartitionsToTxnRequest.since("transactions")
 
 # One code for all partitions of a transaction, or one for each.
 Outcome = int | PartitionErrors
@@ -31,7 +31,7 @@ Outcome = int | PartitionErrors
 
 def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Steps:
     """Check each transaction's partitions and hand it to the coordinator."""
-    batched = ctx.api_version >= BATCHED_VERSION
+    batched = ctx.api_version >= _TRANSACTIONS_SINCE
     if batched and not ctx.authorize(AclOperation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(
             throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
@@ -70,7 +70,7 @@ def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransact
 
 def _refused(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Steps:
     """What is said of the partitions if the coordinator is not to be asked at all."""
-    is_client = ctx.api_version < BATCHED_VERSION
+    is_client = ctx.api_version < _TRANSACTIONS_SINCE
     if is_client and not ctx.authorize(AclOperation.WRITE, Resource.TRANSACTIONAL_ID, transaction.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     topics = ctx.services.metadata.image.topics_by_name

@@ -18,7 +18,7 @@ from pybroker_protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 
-_WITH_EPOCHS = 3
+_EPOCHS_SINCE = AlterPartitionRequestPartitionData.since("new_isr_with_epochs")
 _ANY_EPOCH = -1
 _NO_STATE = InSyncState(0, 0, (), 0)
 
@@ -51,7 +51,7 @@ def _refused(error_code: int) -> AlterPartitionResponse:
 
 
 def _in_sync(version: int, asked: AlterPartitionRequestPartitionData) -> tuple[tuple[int, int], ...]:
-    if version >= _WITH_EPOCHS:
+    if version >= _EPOCHS_SINCE:
         return tuple((state.broker_id, state.broker_epoch) for state in asked.new_isr_with_epochs)
     return tuple((broker_id, _ANY_EPOCH) for broker_id in asked.new_isr)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 
-from pybroker import limits
 from pybroker.apis import APIS, BY_KEY, Api
 from pybroker.cluster.features import SUPPORTED
 from pybroker.handlers.context import RequestContext
@@ -24,9 +23,13 @@ from pybroker_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+# Software names and versions that clients send with ApiVersions are cut to this, for logs and metrics.
+SOFTWARE_NAME_CHARS = 100
+
 _KEY = 18
 _TELEMETRY_KEYS = (71, 72)
 _FEATURES_FROM_ZERO = 4
+_SOFTWARE_SINCE = ApiVersionsRequest.since("client_software_name")
 _NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -35,15 +38,15 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
     """Everything that is served, and the features that it implies."""
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    if ctx.api_version >= 3:
+    if ctx.api_version >= _SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if _means_another_node(ctx, request):
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
         ctx.connection.client_software = (
-            name[: limits.SOFTWARE_NAME_CHARS],
-            version[: limits.SOFTWARE_NAME_CHARS],
+            name[:SOFTWARE_NAME_CHARS],
+            version[:SOFTWARE_NAME_CHARS],
         )
     image = ctx.services.metadata.image
     telemetry = ctx.services.telemetry.has_subscriptions

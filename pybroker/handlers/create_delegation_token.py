@@ -20,6 +20,7 @@ from pybroker_protocol.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 
+_REQUESTER_SINCE = CreateDelegationTokenResponse.since("token_requester_principal_type")
 REPEATABLE = False  # a token that nobody was told of would stay
 
 
@@ -67,7 +68,7 @@ def _response(
 ) -> CreateDelegationTokenResponse:
     token = creation.token
     owner_type, owner_name = parts_of(_owner(ctx, request))
-    requester_type, requester_name = parts_of(ctx.principal) if ctx.api_version >= 3 else ("", "")
+    requester_type, requester_name = parts_of(ctx.principal) if ctx.api_version >= _REQUESTER_SINCE else ("", "")
     return CreateDelegationTokenResponse(
         error_code=creation.error_code,
         principal_type=owner_type,

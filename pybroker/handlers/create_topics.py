@@ -23,7 +23,7 @@ from pybroker_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-_CONFIGS_SINCE = 5
+_CONFIGS_SINCE = CreatableTopicResult.since("configs")
 _STRICT_QUOTA_SINCE = 6  # KIP-599
 _NOT_TOLD = -1
 _NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed."

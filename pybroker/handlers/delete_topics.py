@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker import limits
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
@@ -24,9 +23,12 @@ from pybroker_protocol.messages.delete_topics import (
 )
 from pybroker_protocol.uuids import ZERO_UUID
 
+# Topics of a DeleteTopics that are deleted at once; what becomes of their files is sliced (``DELETION_SLICE_MS``).
+TOPICS_DELETED_AT_ONCE = 500
+
 REPEATABLE = False  # somebody may have made a topic of that name anew meanwhile
 _DISABLED_SINCE = 3
-_STATES_SINCE = 6
+_STATES_SINCE = DeleteTopicsRequest.since("topics")
 _STRICT_QUOTA_SINCE = 5  # KIP-599
 
 
@@ -69,7 +71,7 @@ def _delete(
             yield
     # A name and the id of the same topic have to be seen together.
     is_mixed = len({type(topic) for topic in counts}) > 1
-    for portion in portions(list(counts), len(counts) if is_mixed else limits.TOPICS_DELETED_AT_ONCE):
+    for portion in portions(list(counts), len(counts) if is_mixed else TOPICS_DELETED_AT_ONCE):
         deleted = Parked()
         # What comes twice is refused however often it comes.
         named = [topic for topic in portion for _ in range(min(counts[topic], 2))]

@@ -8,7 +8,6 @@ A broker answers for its own settings only; the resource without a name is what 
 
 from __future__ import annotations
 
-from pybroker import limits
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
 from pybroker.handlers.config_requests import refusal
@@ -23,6 +22,9 @@ from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+
+# Settings that one DescribeConfigs is answered with: all topics of a broker with 30,000, or some 70 MB.
+DESCRIBED_SETTINGS_MAX = 1_000_000
 
 _UNAUTHORIZED = frozenset(
     {
@@ -47,8 +49,8 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps:
             description = _describe(ctx, resource, keys, request.include_documentation)
             result = known[key] = _result(resource, description, request.include_synonyms)
             settings += len(result.configs)
-            if settings > limits.DESCRIBED_SETTINGS_MAX:
-                raise CloseConnection(f"DescribeConfigs of more than {limits.DESCRIBED_SETTINGS_MAX} settings")
+            if settings > DESCRIBED_SETTINGS_MAX:
+                raise CloseConnection(f"DescribeConfigs of more than {DESCRIBED_SETTINGS_MAX} settings")
         (refused if result.error_code in _UNAUTHORIZED else results).append(result)
         yield
     return DescribeConfigsResponse(throttle_time_ms=0, results=results + refused)

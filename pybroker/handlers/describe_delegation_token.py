@@ -21,6 +21,8 @@ from pybroker_protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
+_REQUESTER_SINCE = DescribedDelegationToken.since("token_requester_principal_type")
+
 
 def handle(ctx: RequestContext, request: DescribeDelegationTokenRequest) -> Steps:
     """Describe the tokens."""
@@ -29,7 +31,7 @@ def handle(ctx: RequestContext, request: DescribeDelegationTokenRequest) -> Step
     secret = ctx.services.tokens.secret
     if secret is None:
         return _response(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, [])
-    described, with_requester = [], ctx.api_version >= 3
+    described, with_requester = [], ctx.api_version >= _REQUESTER_SINCE
     for token in _wanted(ctx, request):
         if token is not None:
             described.append(_described(token, secret.hmac_of(token.token_id), with_requester))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = -1
-_NODES_SINCE: Final = 2
+_NODES_SINCE: Final = DescribeQuorumResponse.since("nodes")
 
 
 def handle(ctx: RequestContext, request: DescribeQuorumRequest) -> Steps:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pybroker.cluster.image import INTERNAL_TOPICS, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image import PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations

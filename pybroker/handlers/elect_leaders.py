@@ -22,7 +22,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import elect_leaders as messages
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ReplicaElectionResult
 
-_TYPES_SINCE: Final = 1
+_TYPES_SINCE: Final = ElectLeadersRequest.since("election_type")
 
 
 def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:

@@ -11,39 +11,23 @@ Not served: share groups (key type 2), INVALID_REQUEST as in a Kafka without the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import COORDINATORS, CoordinatorType
+from pybroker.coordinators.partitioning import partitioner
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-BATCHED_VERSION = 4
+_KEYS_SINCE: Final = FindCoordinatorRequest.since("coordinator_keys")
 
-GROUP = 0
-TRANSACTION = 1
-SHARE = 2
-
+SHARE = 2  # a type of keys that nothing here coordinates
 NO_NODE_ID = -1
 NO_PORT = -1
 
-
-class _Kind(NamedTuple):
-    """One type of keys: the topic that keeps their state, and how they are guarded."""
-
-    topic: str
-    resource: Resource
-    unauthorized: ErrorCode
-
-
-_KINDS = {
-    GROUP: _Kind(GROUP_METADATA_TOPIC, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    TRANSACTION: _Kind(
-        TRANSACTION_STATE_TOPIC, Resource.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    ),
-}
+_KINDS: Final = {kind.key_type: kind for kind in COORDINATORS}
 
 # Where a response has many keys Kafka leaves these without words.
 _ERRORS_WITHOUT_MESSAGE = frozenset(
@@ -53,7 +37,7 @@ _ERRORS_WITHOUT_MESSAGE = frozenset(
 
 def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
     """Answer now if the topic is there, else as soon as it is."""
-    keys = request.coordinator_keys if ctx.api_version >= BATCHED_VERSION else [request.key]
+    keys = request.coordinator_keys if ctx.api_version >= _KEYS_SINCE else [request.key]
     kind = _KINDS.get(request.key_type)
     if (
         kind is not None
@@ -72,12 +56,12 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
     return _response(ctx, coordinators)
 
 
-def _may_see(ctx: RequestContext, kind: _Kind, key: str) -> bool:
-    return ctx.authorize(AclOperation.DESCRIBE, kind.resource, key)
+def _may_see(ctx: RequestContext, kind: CoordinatorType, key: str) -> bool:
+    return ctx.authorize(AclOperation.DESCRIBE, Resource[kind.resource], key)
 
 
 def _response(ctx: RequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
-    if ctx.api_version >= BATCHED_VERSION:
+    if ctx.api_version >= _KEYS_SINCE:
         for coordinator in coordinators:
             if coordinator.error_code in _ERRORS_WITHOUT_MESSAGE:
                 coordinator.error_message = ""
@@ -99,10 +83,8 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         return _not_found(key, ErrorCode.INVALID_REQUEST, "" if key_type == SHARE else None)
     if not _may_see(ctx, kind, key):
         return _not_found(key, kind.unauthorized)
-    services = ctx.services
-    coordinator = services.groups if key_type == GROUP else services.transactions
-    metadata = services.metadata
-    leader = metadata.leader(kind.topic, coordinator.partition_of(key))
+    metadata = ctx.services.metadata
+    leader = metadata.leader(kind.topic, partitioner(kind, ctx.services.config, metadata)(key))
     node = None if leader is None else metadata.view(ctx.listener).live.get(leader)
     if node is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -14,8 +14,7 @@ from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-# The first version whose protocol name may be null.
-NULLABLE_PROTOCOL_NAME_VERSION = 7
+_PROTOCOL_TYPE_SINCE = JoinGroupResponse.since("protocol_type")  # and its name may be null
 
 
 def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Parked:
@@ -33,5 +32,5 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse 
 
 def _shaped(api_version: int, response: JoinGroupResponse) -> JoinGroupResponse:
     """No name is null where it may be, and empty where it may not."""
-    response.protocol_name = response.protocol_name or (None if api_version >= NULLABLE_PROTOCOL_NAME_VERSION else "")
+    response.protocol_name = response.protocol_name or (None if api_version >= _PROTOCOL_TYPE_SINCE else "")
     return response

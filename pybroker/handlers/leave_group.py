@@ -13,7 +13,7 @@ from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
-BATCHED_VERSION = 3
+_MEMBERS_SINCE = LeaveGroupRequest.since("members")
 
 
 def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Parked:
@@ -21,7 +21,7 @@ def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupRespons
     if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return leave_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     parked = Parked()
-    if ctx.api_version >= BATCHED_VERSION:
+    if ctx.api_version >= _MEMBERS_SINCE:
         ctx.services.groups.leave_group(request, parked.complete)
         return parked
 

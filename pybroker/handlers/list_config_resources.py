@@ -17,6 +17,7 @@ from pybroker_protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
+_TYPES_SINCE: Final = ListConfigResourcesRequest.since("resource_types")
 _ALL_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
@@ -24,7 +25,8 @@ def handle(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConf
     """List the resources that have settings."""
     if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    wanted = frozenset({CLIENT_METRICS}) if ctx.api_version == 0 else frozenset(request.resource_types) or _ALL_TYPES
+    asked = request.resource_types if ctx.api_version >= _TYPES_SINCE else (CLIENT_METRICS,)
+    wanted = frozenset(asked) or _ALL_TYPES
     if not wanted <= _ALL_TYPES:
         return _response(ErrorCode.UNSUPPORTED_VERSION, [])
     resources = [

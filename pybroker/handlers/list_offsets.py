@@ -38,9 +38,9 @@ from pybroker_protocol.messages.list_offsets import (
 # The first version that knows each special timestamp.
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _NEVER = 1 << 15
-_SINCE_LEADER_EPOCH = 4
+_LEADER_EPOCH_SINCE = ListOffsetsPartitionResponse.since("leader_epoch")
 _NO_EPOCH = -1
-_SINCE_NOT_AVAILABLE = 5
+_NOT_AVAILABLE_SINCE = 5
 _READ_COMMITTED = 1
 
 
@@ -107,14 +107,14 @@ def _answer(
             found = looked_up or TimestampOffset(-1, -1, -1)
         else:
             found = partition.shown(looked_up, read_committed)
-    if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < _SINCE_NOT_AVAILABLE:
+    if found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < _NOT_AVAILABLE_SINCE:
         return _failed(asked, ErrorCode.LEADER_NOT_AVAILABLE)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=found.error_code,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=found.leader_epoch if ctx.api_version >= _SINCE_LEADER_EPOCH else _NO_EPOCH,
+        leader_epoch=found.leader_epoch if ctx.api_version >= _LEADER_EPOCH_SINCE else _NO_EPOCH,
     )
 
 

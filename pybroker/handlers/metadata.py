@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.cluster.image import INTERNAL_TOPICS, ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
@@ -42,11 +43,11 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 _IDS_ASKED_SINCE: Final = 12
 _LISTENER_NOT_FOUND_SINCE: Final = 6
-_OPERATIONS_SINCE: Final = 8
+_OPERATIONS_SINCE: Final = MetadataResponseTopic.since("topic_authorized_operations")
 _CLUSTER_OPERATIONS_LAST: Final = 10
 _FLEXIBLE_SINCE: Final = 9
-_ERROR_CODE_SINCE: Final = 13
-_THROTTLE_TIME_SINCE: Final = 3
+_ERROR_CODE_SINCE: Final = MetadataResponse.since("error_code")
+_THROTTLE_TIME_SINCE: Final = MetadataResponse.since("throttle_time_ms")
 _STRICT_QUOTA_SINCE: Final = 0  # Kafka's broker asks by a CreateTopics that is (KIP-599), whatever its client speaks
 
 

@@ -33,7 +33,7 @@ from pybroker_protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
 
-TOPIC_IDS_VERSION = 10
+TOPIC_IDS_VERSION = OffsetCommitRequestTopic.since("topic_id")
 
 _key = attrgetter("topic_id", "name")
 

@@ -34,8 +34,8 @@ from pybroker_protocol.messages.offset_fetch import (
 )
 
 GROUP_ERROR_VERSION = 2
-BATCHED_VERSION = 8
-TOPIC_IDS_VERSION = 10
+BATCHED_VERSION = OffsetFetchRequest.since("groups")
+TOPIC_IDS_VERSION = OffsetFetchRequestTopics.since("topic_id")
 
 
 def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Steps:

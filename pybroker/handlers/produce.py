@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
-from pybroker.cluster.image import INTERNAL_TOPICS
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.handlers.produce_appends import ProduceAppends
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NONE = 0
 _WRITE, _TOPIC = AclOperation.WRITE, Resource.TOPIC  # a look into an enum is a third of what a question costs
-_BY_ID = 13
+_BY_ID = TopicProduceData.since("topic_id")
 _ADMIN_CLIENT = "__admin_client"  # the one client id that Kafka lets write into internal topics
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _NO_RECORDS = memoryview(b"")

@@ -12,13 +12,13 @@ from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-MANDATORY_PROTOCOL_VERSION = 5
+_PROTOCOL_SINCE = SyncGroupRequest.since("protocol_name")
 
 
 def handle(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Parked:
     """Park until the assignment is there."""
     lacks_protocol = request.protocol_type is None or request.protocol_name is None
-    if ctx.api_version >= MANDATORY_PROTOCOL_VERSION and lacks_protocol:
+    if ctx.api_version >= _PROTOCOL_SINCE and lacks_protocol:
         return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not ctx.authorize(AclOperation.READ, Resource.GROUP, request.group_id):
         return sync_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)

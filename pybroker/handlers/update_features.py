@@ -18,17 +18,18 @@ from pybroker_protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
+_UPGRADE_TYPE_SINCE = FeatureUpdateKey.since("upgrade_type")
+
 
 def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse | Parked:
     """Update the features; the reply waits for the commit."""
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    version = ctx.api_version
     parked = Parked()
     names = [update.feature for update in request.feature_updates]
     ctx.services.controller.update_features(
-        [_update(update, version) for update in request.feature_updates],
-        lambda results: parked.complete(_response(names, results, version)),
+        [_update(update, ctx.api_version) for update in request.feature_updates],
+        lambda results: parked.complete(_response(names, results)),
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
     )
@@ -41,11 +42,11 @@ def refuse(ctx: RequestContext, request: UpdateFeaturesRequest, error: ErrorCode
 
 
 def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
-    upgrade_type = update.upgrade_type if version > 0 else UPGRADE
+    upgrade_type = update.upgrade_type if version >= _UPGRADE_TYPE_SINCE else UPGRADE
     return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
 
 
-def _response(names: list[str], results: list[NamedResult], version: int) -> UpdateFeaturesResponse:
+def _response(names: list[str], results: list[NamedResult]) -> UpdateFeaturesResponse:
     failed = next((result for result in results if result.error_code), None)
     if failed is not None:
         prefix = "The update failed for all features since the following feature had an error: "
@@ -57,6 +58,4 @@ def _response(names: list[str], results: list[NamedResult], version: int) -> Upd
         )
     # Kafka sends the name of the error code as the message of what went well.
     rows = [UpdatableFeatureResult(feature=name, error_code=0, error_message="NONE") for name in names]
-    return UpdateFeaturesResponse(
-        throttle_time_ms=0, error_code=0, error_message=None, results=rows if version < 2 else []
-    )
+    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=0, error_message=None, results=rows)

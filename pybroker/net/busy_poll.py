@@ -24,7 +24,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pybroker import limits
+# How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
+# request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
+BUSY_POLL_US = 200
+BUSY_POLL_BYTES = 4 << 10
+
+# After so many failures of busy polling more than successes, 2 ** this many requests pass between two tries.
+BUSY_POLL_FAILURES = 8
 
 
 class BusyPoll:
@@ -60,7 +66,7 @@ class BusyPoll:
 
         ``client`` is any number that connections differ in, ``size`` the bytes of requests and immediate replies.
         """
-        if client != self._client or size > limits.BUSY_POLL_BYTES:
+        if client != self._client or size > BUSY_POLL_BYTES:
             self._client = client
             self._until_ns = 0
             return
@@ -84,7 +90,7 @@ class BusyPoll:
                 self._failures -= 1
         elif now_ns > self._until_ns:
             self.active = False
-            self._failures = min(self._failures + 1, limits.BUSY_POLL_FAILURES)
+            self._failures = min(self._failures + 1, BUSY_POLL_FAILURES)
             self._pause = 1 << self._failures
             return
         os.sched_yield()
@@ -100,7 +106,7 @@ def busy_poll(
     processor: there it would take what it waits for, so that -1 means 0.
     """
     if microseconds < 0:
-        microseconds = limits.BUSY_POLL_US if own_process and _processors() > 1 else 0
+        microseconds = BUSY_POLL_US if own_process and _processors() > 1 else 0
     return BusyPoll(microseconds, call_soon, now_ns) if microseconds else None
 
 

@@ -19,14 +19,17 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
 from pybroker.coordinators.group.offset_operations import BROKER_RETENTION, offset_commit_error
 from pybroker.coordinators.group.repeated_commit import RepeatedCommit
 from pybroker.handlers.context import Parked
 from pybroker.handlers.offset_commit import commit_run
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker_protocol import codec
-from pybroker_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+)
 
 if TYPE_CHECKING:
     from pybroker.coordinators.group.repeated_commit import CommittedPositions
@@ -35,7 +38,12 @@ if TYPE_CHECKING:
     from pybroker.net.outbox import Outbox
     from pybroker.net.reply_order import Replier
 
-_LEADER_EPOCH_SINCE = 6
+# OffsetCommit requests of one connection that become one batch: about eighty small ones, far below ``TURN_NS``.  And
+# the longest that a connection remembers, of about forty partitions: that takes some twenty times as much memory.
+COMMIT_RUN_BYTES = 8 << 10
+COMMIT_FRONT_BYTES = 1 << 10
+
+_LEADER_EPOCH_SINCE = OffsetCommitRequestPartition.since("committed_leader_epoch")
 _NO_LEADER_EPOCH = -1
 # Numbers that no request holds by chance, to find out where its offsets and leader epochs stand.
 _MARK_OFFSET, _MARK_EPOCH = 0x51A7E5C0FFEE1234, 0x51A7E5C0
@@ -122,7 +130,7 @@ class CommitFront:
         frame, frame_bytes = self._frame, self._frame_bytes
         size, key_and_version, unchanged = frame_bytes - LENGTH_BYTES, self._key_and_version, self._unchanged
         has_epochs, is_of_one = self._has_epochs, len(unchanged) == _PIECES_AROUND_ONE
-        last_start = min(end, pos + limits.COMMIT_RUN_BYTES) - frame_bytes
+        last_start = min(end, pos + COMMIT_RUN_BYTES) - frame_bytes
         while pos <= last_start:
             fields = frame(view, pos)
             if fields[0] != size or fields[1] != key_and_version:
@@ -185,7 +193,7 @@ def front_of_commit(
     """
     if (
         request.retention_time_ms != BROKER_RETENTION
-        or len(frame) > limits.COMMIT_FRONT_BYTES
+        or len(frame) > COMMIT_FRONT_BYTES
         or any(partition.error_code for topic in response.topics for partition in topic.partitions)
     ):
         return None

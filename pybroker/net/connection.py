@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pybroker.security.login import Login, Session
 
 log = logging.getLogger(__name__)
+WRITE_STALL_MS = 30_000  # a peer that takes no byte of its replies for so long is closed: its views pin mapped segments
 
 
 class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
@@ -482,10 +483,9 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             if self.last_seen_sweep < self._processor.sweep - 1:
                 self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
         elif self._write_paused:
-            unsent = self.unsent_bytes
-            self._stalled_sweeps = self._stalled_sweeps + 1 if unsent >= self._last_unsent_bytes else 0
-            self._last_unsent_bytes = unsent
-            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= limits.WRITE_STALL_MS:
+            self._stalled_sweeps = self._stalled_sweeps + 1 if self.unsent_bytes >= self._last_unsent_bytes else 0
+            self._last_unsent_bytes = self.unsent_bytes
+            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= WRITE_STALL_MS:
                 self._warn("it takes nothing of its replies")
                 self.abort()
         elif waiting and self._reading_paused and waiting[0].api.api_key != PRODUCE_KEY:

@@ -22,11 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import asyncio_dgram
 
-from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX, NAME_LOOKUP_MS, NAME_LOOKUP_RETRY_MS
 from pybroker.net.loop_env import pause
 
 if TYPE_CHECKING:
     from pybroker.env import Env
+
+# Datagrams that wait to be sent: those of three intervals in the largest cluster (``liveness.BROKERS_MAX``).
+DATAGRAMS_WAITING_MAX = 1_000
+
+# How long the address of a broker's host name is taken for known, and until one that was not found is looked for again.
+NAME_LOOKUP_MS = 30_000
+NAME_LOOKUP_RETRY_MS = 1_000
 
 log = logging.getLogger(__name__)
 

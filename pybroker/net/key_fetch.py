@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker import limits
-
 if TYPE_CHECKING:
     from http.client import HTTPResponse
     from socket import socket
     from urllib.request import BaseHandler, Request
 
     from pybroker.security.key_sets import KeySource
+
+# A key set (JWKS) that is fetched: a hundred keys of 4096 bits are 80 kB.
+KEY_SET_BYTES_MAX = 1_000_000
 
 
 def fetch_keys(source: KeySource) -> bytes:
@@ -31,10 +32,10 @@ def fetch_keys(source: KeySource) -> bytes:
         from pybroker.config.named_files import read_named_file
 
         path = url2pathname(parts.path)
-        return read_named_file(path, "sasl.oauthbearer.jwks.endpoint.url", limits.KEY_SET_BYTES_MAX)
+        return read_named_file(path, "sasl.oauthbearer.jwks.endpoint.url", KEY_SET_BYTES_MAX)
     data = _get(source)
-    if len(data) > limits.KEY_SET_BYTES_MAX:
-        raise ValueError(f"it has more than {limits.KEY_SET_BYTES_MAX} bytes")
+    if len(data) > KEY_SET_BYTES_MAX:
+        raise ValueError(f"it has more than {KEY_SET_BYTES_MAX} bytes")
     return data
 
 
@@ -63,7 +64,7 @@ def _get(source: KeySource) -> bytes:
     parts, size = [], 0
     try:
         with opener.open(request, timeout=source.connect_timeout_ms / 1_000) as response:
-            while size <= limits.KEY_SET_BYTES_MAX and (part := response.read1(65_536)):
+            while size <= KEY_SET_BYTES_MAX and (part := response.read1(65_536)):
                 parts.append(part)
                 size += len(part)
     except (OSError, HTTPException) as error:

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pybroker import limits
 from pybroker.config.schema import ConfigError
 from pybroker.security.tls_stores import LOCATIONS, tls_of
 
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from pybroker.config.listener_settings import ListenerSettings
     from pybroker.env import Cancellable, Env, Executor
     from pybroker.security.tls_stores import Tls
+
+# How long an alteration waits for the files that it names: less than a client waits for the answer, and much longer
+# than a busy machine takes.  A file system that does not answer keeps a thread, and the alteration is refused.
+NAMED_FILES_MS = 20_000
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,7 @@ class KeyStores:
                     refused = refused or tls
             end(refused)
 
-        timer = self._env.timers.call_later(limits.NAMED_FILES_MS, lambda: end(_late(new)))
+        timer = self._env.timers.call_later(NAMED_FILES_MS, lambda: end(_late(new)))
         self._submit(wanted, on_read)
 
     def take(self, listener: str, told: dict[str, Any]) -> Tls | None:
@@ -148,12 +151,12 @@ class KeyStores:
         executor.submit(lambda: _read_new(wanted, now_ms), done)
 
     def _is_stuck(self) -> bool:
-        return bool(self._begun_ms) and self._env.clock.monotonic_ms() - self._begun_ms[0] >= limits.NAMED_FILES_MS
+        return bool(self._begun_ms) and self._env.clock.monotonic_ms() - self._begun_ms[0] >= NAMED_FILES_MS
 
 
 def _late(new: Sequence[WantedTls]) -> ConfigError | None:
     """Why what is not read in time cannot be accepted; None where nothing new was to be read."""
-    return _unread(new, f"not read within {limits.NAMED_FILES_MS} ms")
+    return _unread(new, f"not read within {NAMED_FILES_MS} ms")
 
 
 def _unread(new: Sequence[WantedTls], why: str = "could not be read") -> ConfigError | None:

@@ -13,11 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.liveness import Knock
-from pybroker.cluster_limits import LIVENESS_KNOCK_MS
 from pybroker.net.loop_env import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# How long a broker may take to answer whether it takes connections, which is asked by connecting (a knock).
+LIVENESS_KNOCK_MS = 500
 
 
 class TcpKnocker:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from pybroker.env import Env
 
+# What is read at once of a connection that is not authenticated: a login's requests have some hundred bytes.
+LOGIN_READ_BYTES = 16 << 10
+
 
 class Logins:
     """``failure_delay_ms`` is how late a failure is told.  Strangers' requests have long ones of their own."""
@@ -43,7 +46,7 @@ class Logins:
         self._timers = env.timers
         self.half_open = HalfOpen(env)
         self.long_requests = LongRequests(env)
-        self.scratch = memoryview(bytearray(limits.LOGIN_READ_BYTES))
+        self.scratch = memoryview(bytearray(LOGIN_READ_BYTES))
         self.tls_scratch = memoryview(bytearray(limits.TLS_READ_BYTES))
         before = "is not served before authentication"
         self.handshake = Dispatcher.only(API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, why=before)

@@ -17,12 +17,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits
-
 if TYPE_CHECKING:
     import asyncio
 
     from pybroker.net.dispatch import ServedApi
+
+# Replies shorter than this are joined into one buffer before they go to the transport: a vectored write has a
+# cost per buffer.
+JOIN_BYTES = 16 << 10
 
 _REPLY_HEADER = struct.Struct(">ii").pack
 _FLEXIBLE_REPLY_HEADER = struct.Struct(">iib").pack
@@ -92,7 +94,7 @@ class Outbox:
         size, self.size = self.size, 0
         if transport.is_closing():
             return
-        if size <= limits.JOIN_BYTES:
+        if size <= JOIN_BYTES:
             transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
         else:
             transport.writelines(_joined(parts))
@@ -107,7 +109,7 @@ def _joined(parts: list[Any]) -> list[Any]:
     joined: list[Any] = []
     short: list[Any] = []
     for part in parts:
-        if len(part) < limits.JOIN_BYTES:
+        if len(part) < JOIN_BYTES:
             short.append(part)
             continue
         if short:

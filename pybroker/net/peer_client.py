@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from pybroker.security.tls_stores import Tls
     from pybroker_protocol.schema import Request
 
+# A reply to a login, of a broker that has not proved yet that it is one.  Its later replies are as long as a frame can
+# say: a batch that one of them took must find its way, however long it is.
+PEER_LOGIN_REPLY_BYTES_MAX = 128 << 10
+
 log = logging.getLogger(__name__)
 
 
@@ -81,7 +85,7 @@ class PeerClient:
         self._shared = LinkSurroundings(
             env,
             asyncio.get_running_loop(),
-            Framing(cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX),
+            Framing(PEER_LOGIN_REPLY_BYTES_MAX),
             Framing(),
             BufferPool(),
             self._folded_log,

@@ -15,11 +15,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pybroker import cluster_limits, limits
+from pybroker import limits
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, frame_bytes, room_for
 
 if TYPE_CHECKING:
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
+
+# The first buffer of a reply is as long as the last reply was, up to this: followers' fetches are 10 MB.
+PEER_BUFFER_KEPT_BYTES = 12 << 20
 
 
 class PeerConnectionUser(Protocol):
@@ -92,7 +95,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             while user is not None and not self._reason and (stop := self.framing.end_of_frame(view, self._pos, end)):
                 frame = view[self._pos + LENGTH_BYTES : stop]
-                self._room = min(stop - self._pos, cluster_limits.PEER_BUFFER_KEPT_BYTES)
+                self._room = min(stop - self._pos, PEER_BUFFER_KEPT_BYTES)
                 self._pos = stop
                 user.on_frame(self, frame)
                 user = self._user

@@ -38,6 +38,16 @@ if TYPE_CHECKING:
     from pybroker.net.peer_requests import PeerRequest
     from pybroker.security.tls_stores import Tls
 
+# Between two tries to connect to a broker, at least and at most (Kafka's ``reconnect.backoff.ms`` and its ``max``); it
+# doubles with each failure, and varies by a fifth so that brokers do not come all at once.
+RECONNECT_BACKOFF_MS = 50
+RECONNECT_BACKOFF_MAX_MS = 1_000
+RECONNECT_JITTER = 0.2
+
+# Requests of one channel to one broker that are not answered, and their bytes; one is taken however long it is.
+PEER_REQUESTS_MAX = 1_000
+PEER_REQUEST_BYTES_MAX = 32 << 20
+
 log = logging.getLogger(__name__)
 
 
@@ -115,10 +125,7 @@ class PeerLink:
         waiting = len(self._requests)
         if not waiting:
             return True
-        return (
-            waiting < cluster_limits.PEER_REQUESTS_MAX
-            and self._waiting_bytes + size <= cluster_limits.PEER_REQUEST_BYTES_MAX
-        )
+        return waiting < PEER_REQUESTS_MAX and self._waiting_bytes + size <= PEER_REQUEST_BYTES_MAX
 
     def ask(self, request: PeerRequest) -> None:
         """Send it as soon as there is a connection."""
@@ -288,10 +295,8 @@ class PeerLink:
         """A try or a connection is over: wait before the next, and answer what waits."""
         if self._requests and not self._is_stopping():
             self._shared.folded_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
-        backoff_ms = min(
-            cluster_limits.RECONNECT_BACKOFF_MS << min(self._failures, 10), cluster_limits.RECONNECT_BACKOFF_MAX_MS
-        )
-        jitter = 1 + cluster_limits.RECONNECT_JITTER * (2 * self._env.random.random() - 1)
+        backoff_ms = min(RECONNECT_BACKOFF_MS << min(self._failures, 10), RECONNECT_BACKOFF_MAX_MS)
+        jitter = 1 + RECONNECT_JITTER * (2 * self._env.random.random() - 1)
         self._failures += 1
         self._retry_at_ms = self._env.clock.monotonic_ms() + int(backoff_ms * jitter)
         self._on_broken()

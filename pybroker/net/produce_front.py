@@ -24,14 +24,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker import limits, storage_limits
+from pybroker import storage_limits
 from pybroker.handlers.context import Parked
 from pybroker.handlers.produce import append_run, response_of
 from pybroker.handlers.produce_appends import fill, name_leaders
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker.net.outbox import EncodedReplies, whole_reply
 from pybroker.replication.partition import ACKS_ALL
-from pybroker_protocol.messages.produce import ProduceRequest
+from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceRequest, TopicProduceData
 from pybroker_protocol.records import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import AppendResult
 
-_LOG_START_OFFSET_SINCE = 5
-_BY_ID_SINCE = 13
+# Small Produce requests of one connection that go into the log with one write.
+PRODUCE_RUN_REQUESTS = 16
+
+_LOG_START_OFFSET_SINCE = PartitionProduceResponse.since("log_start_offset")
+_TOPIC_ID_SINCE = TopicProduceData.since("topic_id")
 _UVARINT_BYTES_MAX = 5
 _INT32 = Struct(">i").unpack_from
 _TAGS_BYTES = 3  # empty tagged fields: of the partition, of the topic and of the request
@@ -183,7 +186,7 @@ class ProduceFront:
         flexible = self._flexible
         batch_bytes_max = storage_limits.INLINE_WRITE_BYTES_MAX
         last_start = end - frame_start_bytes - HEADER_BYTES
-        for _ in range(limits.PRODUCE_RUN_REQUESTS):
+        for _ in range(PRODUCE_RUN_REQUESTS):
             if pos > last_start:
                 break
             size, key_and_version, correlation_id, its_prefix = frame_start(view, pos)
@@ -222,7 +225,7 @@ def front_of_produce(
     """
     (topic,) = request.topic_data
     (data,) = topic.partition_data
-    key = topic.topic_id if api.api_version >= _BY_ID_SINCE else topic.name
+    key = topic.topic_id if api.api_version >= _TOPIC_ID_SINCE else topic.name
     partition = ctx.services.replicas.partition(key, data.index)
     if partition is None or not request.acks or not data.records or request.transactional_id is not None:
         return None

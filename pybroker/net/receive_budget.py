@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
 
+# Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
+FRAME_PATIENCE_MS = 20_000
+
 
 class Receiver(Protocol):
     """What receives bytes: a connection."""
@@ -289,7 +292,7 @@ class ReceiveBudget:
             return False
         held_bytes = self.bytes_counted - sum(kept.counted_bytes for kept in self._kept.values())
         is_stuck = not any(self._coming) and held_bytes <= limits.RECEIVE_BUFFER_BYTES
-        is_overdue = wait.is_large and now_ms - wait.since_ms >= limits.FRAME_PATIENCE_MS
+        is_overdue = wait.is_large and now_ms - wait.since_ms >= FRAME_PATIENCE_MS
         return is_stuck or (is_overdue and self.bytes_counted <= self.bytes_max)
 
     def _order(self, entry: tuple[Receiver, _Wait], now_ms: int) -> tuple[int, int]:
@@ -297,7 +300,7 @@ class ReceiveBudget:
         # By the budget's 64ths, so that a few bytes more do not outweigh a frame that is nearly done.
         share = self._kept_by_host.get(connection.peer_host, 0) * 64 // self.bytes_max
         longest_bytes = self._frame_bytes_max if wait.is_large else limits.LARGE_FRAME_BYTES
-        return share, wait.rest_bytes - (now_ms - wait.since_ms) * longest_bytes // limits.FRAME_PATIENCE_MS
+        return share, wait.rest_bytes - (now_ms - wait.since_ms) * longest_bytes // FRAME_PATIENCE_MS
 
     # --- who is slow -----------------------------------------------------------------------------------------------
 

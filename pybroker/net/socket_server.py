@@ -14,7 +14,6 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker import limits
 from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.listener_settings import ListenerSettings
@@ -32,6 +31,19 @@ if TYPE_CHECKING:
     from pybroker.env import Env
     from pybroker.handlers.services import Services
     from pybroker.net.newcomers import Newcomers
+
+# Connections that wait to be accepted, where ``socket.listen.backlog.size`` is not set: a thousand clients may come
+# at once.
+LISTEN_BACKLOG = 1024
+
+# Ports, one after another, that turn out to be taken at another address of the host before a start with port 0 fails.
+PORT_TRIES = 10
+
+# The kernel's buffer of what a connection has to send, where socket.send.buffer.bytes is not set.  Its own tuning lets
+# that grow to megabytes, which seem to have left the processor's caches when the client's side copies them.  Bulk
+# fetches over 8 connections and 1, by that tuning's rate: 128 KB 1.21 and 1.13, 256 KB 1.21 to 1.34, 512 KB 1.47 and
+# 1.33, 1 MB 1.0.  Kafka's default is 100 KB; a client far away needs its rate times the time of a round trip.
+SEND_BUFFER_BYTES = 512 << 10
 
 _CREATION_RATE: Final = "max.connection.creation.rate"
 
@@ -99,7 +111,7 @@ class SocketServer:
             start_serving=False,
         )
         taken = OSError()
-        for _ in range(limits.PORT_TRIES):
+        for _ in range(PORT_TRIES):
             server = await bind(port=port)
             first, *others = (sock.getsockname()[1] for sock in server.sockets)
             if all(other == first for other in others):
@@ -114,7 +126,7 @@ class SocketServer:
 
     @property
     def _backlog(self) -> int:
-        return self._set_or("socket.listen.backlog.size", limits.LISTEN_BACKLOG)
+        return self._set_or("socket.listen.backlog.size", LISTEN_BACKLOG)
 
     def _set_or(self, name: str, otherwise: int) -> int:
         """A setting that somebody set, or what suits this server better than Kafka's default."""
@@ -124,11 +136,11 @@ class SocketServer:
         """Fix the kernel's buffers; accepted sockets inherit them.
 
         Kafka's default of 100 KiB is not taken over for either: the kernel's own tuning makes large batches cheaper,
-        and a larger buffer makes fetches cheaper (``limits.SEND_BUFFER_BYTES``).
+        and a larger buffer makes fetches cheaper (``SEND_BUFFER_BYTES``).
         """
         for name, option, unless_set in (
             ("socket.receive.buffer.bytes", socket.SO_RCVBUF, -1),
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, SEND_BUFFER_BYTES),
         ):
             size = self._set_or(name, unless_set)
             if size > 0:

@@ -22,12 +22,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import limits
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pybroker.env import Clock
+
+# How much the process has to have grown before what is free in the C library's heap is given back, and what it may use
+# of a processor then, in percent: that holds the loop for 0.3 ms of each MB, and costs a fault for each page that is
+# needed again.
+SPARE_MEMORY_BYTES = 4 << 20
+QUIET_PERCENT = 25
 
 _STATM = "/proc/self/statm"  # pages of the process: all, resident, of those from files
 
@@ -67,7 +71,7 @@ class SpareMemory:
         # What was given back is free, too: what was freed since is what is more than the least, or has become resident.
         self._least_free = min(self._least_free, free)
         freed = max(free - self._least_free, min(free, resident - self._resident))
-        if freed >= limits.SPARE_MEMORY_BYTES:
+        if freed >= SPARE_MEMORY_BYTES:
             self._heap.give_back()
             self._least_free, self._resident = self._heap.free_bytes(), self._heap.resident_bytes()
 
@@ -76,7 +80,7 @@ class SpareMemory:
         used_ns, looked_ms = self._used_ns, self._looked_ms
         self._used_ns, self._looked_ms = self._busy_ns(), self._clock.monotonic_ms()
         passed_ns = (self._looked_ms - looked_ms) * 1_000_000
-        return (self._used_ns - used_ns) * 100 < passed_ns * limits.QUIET_PERCENT
+        return (self._used_ns - used_ns) * 100 < passed_ns * QUIET_PERCENT
 
 
 class GlibcHeap:

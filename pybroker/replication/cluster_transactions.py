@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.image import NO_LEADER, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import TRANSACTIONS as TRANSACTION_COORDINATOR
+from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import TRANSACTIONS
 from pybroker.replication.gathered_requests import GatheredRequests
 from pybroker.storage.results import indexes_by_topic
@@ -67,7 +68,7 @@ class ClusterTransactions:
         done: Callable[[PartitionErrors], None],
     ) -> None:
         """See ``TransactionPartitions``."""
-        leader = self._metadata.leader(TRANSACTION_STATE_TOPIC, self._partition_of(transactional_id))
+        leader = self._metadata.leader(TRANSACTION_COORDINATOR.topic, self._partition_of(transactional_id))
         if leader is None or leader == NO_LEADER:
             done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif leader == self._broker_id:

@@ -43,9 +43,9 @@ class CoordinatorPartitions:
         metadata: MetadataCache,
         broker_id: int,
         topic: str,
-        verification: Callable[[], TransactionVerification] | None = None,
+        verification: Callable[[], TransactionVerification],
     ) -> None:
-        """``verification()`` is given where producers' transactions may write to the topic."""
+        """``verification()`` is asked of producers' transactions that write to the topic."""
         self._replicas = replicas
         self._metadata = metadata
         self._broker_id = broker_id
@@ -89,7 +89,7 @@ class CoordinatorPartitions:
         from pybroker.replication.transaction_verification import ProducerOfTransaction, offset_commit_operation
 
         here = self._replicas.partition(topic, partition)
-        if here is None or self._verification is None:
+        if here is None:
             done(self._replicas.error_of(topic, partition))
             return
         self._verification().verify(

@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker.storage.log.log import Log
 
+# A slice of a long fetch has about this length.  The clock is looked at every few partitions: one that has to be opened
+# and mapped, and another closed for it, takes 2 ms in a process with thousands of maps.
+FETCH_PARTITIONS_PER_LOOK = 8
+FETCH_SLICE_MS = 2
+
+# Records up to so many bytes are copied in a long fetch.  Views of them would keep the maps of segments that were
+# closed for others, and 10,000 maps that end with the reply, all in one turn, take 130 ms.
+FETCH_COPIED_BYTES_MAX = 1 << 10
+
 _NONE = int(ErrorCode.NONE)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NOT_AVAILABLE = int(ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -206,9 +215,9 @@ class FetchOperation:
         if self._abandoned:
             return
         env = self._replicas.env
-        end_ms = env.clock.monotonic_ms() + limits.FETCH_SLICE_MS
+        end_ms = env.clock.monotonic_ms() + FETCH_SLICE_MS
         while start < len(self._partitions):
-            some = self._partitions[start : start + limits.FETCH_PARTITIONS_PER_LOOK]
+            some = self._partitions[start : start + FETCH_PARTITIONS_PER_LOOK]
             start += len(some)
             total, any_failed = self._read_some(some, total)
             failed = failed or any_failed
@@ -312,7 +321,7 @@ class FetchOperation:
     def _take(self, fetched: FetchPartition, log: Log, result: ReadResult) -> None:
         fetched.error_code = result.error_code
         fetched.records = result.records
-        if self._reading and result.records.nbytes <= limits.FETCH_COPIED_BYTES_MAX:
+        if self._reading and result.records.nbytes <= FETCH_COPIED_BYTES_MAX:
             fetched.records = bytes(result.records)
         if self._read_committed and len(result.records):
             aborted = log.aborted_transactions_of(fetched.fetch_offset, result.records)

@@ -7,7 +7,7 @@ Invariants: a partition is due from whatever may change its answer (the follower
 watermark moves, the ISR or the role is another) until a look has found that the follower has everything, and is in
 sync: a fetch is what has it join.  One that was served goes behind those that were not, so that a small ``max_bytes``
 starves nobody.  Of a follower one watch counts, that of its last session; a fetch of a former one binds nothing.  All
-partitions are due every ``cluster_limits.FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also
+partitions are due every ``FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also
 says when the follower was last caught up, and where the log begins.
 
 Kafka counterpart: none; it looks at all partitions of a session at each fetch.
@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pybroker import cluster_limits
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition, FetchSession
+
+# A leader looks at all partitions of a follower's session so often at least (or four times in
+# ``replica.lag.time.max.ms``); between two such looks at those alone that something has happened to.
+FOLLOWER_LOOK_MS = 5_000
 
 
 class Leader(Protocol):
@@ -93,7 +95,7 @@ class FollowerWatch:
         due, self.due = self.due, {}
         now_ms = self._leader.env.clock.monotonic_ms()
         if is_new and now_ms >= self._full_look_ms:
-            self._full_look_ms = now_ms + min(cluster_limits.FOLLOWER_LOOK_MS, self._leader.lag_time_max_ms // 4)
+            self._full_look_ms = now_ms + min(FOLLOWER_LOOK_MS, self._leader.lag_time_max_ms // 4)
             due.update((fetched, None) for fetched in self._all if fetched.watch is self)
         return list(due)
 

@@ -19,7 +19,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import cluster_limits
 from pybroker_protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
     from pybroker.replication.ports import IsrChanger
+
+# Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
+ISR_CHANGE_PAUSE_MIN_MS = 50
+ISR_CHANGE_PAUSE_MAX_MS = 1_000
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ class _Change:
     def __init__(self, isr: tuple[tuple[int, int], ...], partition_epoch: int) -> None:
         self.isr = isr
         self.partition_epoch = partition_epoch
-        self.pause_ms = cluster_limits.ISR_CHANGE_PAUSE_MIN_MS
+        self.pause_ms = ISR_CHANGE_PAUSE_MIN_MS
 
 
 class InSyncReplicas:
@@ -167,7 +170,7 @@ class InSyncReplicas:
             self._partition.on_appended()
         elif error_code not in _GIVEN_UP:
             self._retry = self._env.timers.call_later(change.pause_ms, self._ask, change)
-            change.pause_ms = min(2 * change.pause_ms, cluster_limits.ISR_CHANGE_PAUSE_MAX_MS)
+            change.pause_ms = min(2 * change.pause_ms, ISR_CHANGE_PAUSE_MAX_MS)
         if error_code:
             partition = self._partition
             reason = error_name(error_code)

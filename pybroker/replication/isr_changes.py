@@ -3,7 +3,7 @@
 Owns: ``IsrChanges``, the ``IsrChanger`` of a broker in a cluster: it gathers what is asked while a request is under
 way, and gives each its part of the answer.  Owns no retry: whoever asked tries again.
 
-Invariants: one request at a time, of ``cluster_limits.ISR_CHANGES_AT_ONCE`` partitions at most; each question is
+Invariants: one request at a time, of ``ISR_CHANGES_AT_ONCE`` partitions at most; each question is
 answered once.
 
 Kafka counterpart: DefaultAlterPartitionManager.
@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange, InSyncState
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.operations import InSyncResult, InSyncResults
     from pybroker.env import Cancellable, Timers
+
+# Partitions whose ISR is asked for with one request.
+ISR_CHANGES_AT_ONCE = 500
 
 Done = Callable[[int, InSyncState | None], None]
 
@@ -67,7 +69,7 @@ class IsrChanges:
 
     def _ask(self) -> None:
         self._next = None
-        count = min(len(self._waiting), cluster_limits.ISR_CHANGES_AT_ONCE)
+        count = min(len(self._waiting), ISR_CHANGES_AT_ONCE)
         if not count:
             return
         asked = [self._waiting.popleft() for _ in range(count)]

@@ -16,10 +16,11 @@ import logging
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pybroker import limits
-
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
+
+# The purgatory on which parked requests expire turns in steps of this length.
+PURGATORY_TICK_MS = 5
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Purgatory:
 
     def add(self, operation: Expiring, wait_ms: int) -> int:
         """Call ``operation.expire()`` in ``wait_ms``, up to a tick later; gives back the tick, for ``remove``."""
-        tick = (self._env.clock.monotonic_ms() + wait_ms) // limits.PURGATORY_TICK_MS + 1
+        tick = (self._env.clock.monotonic_ms() + wait_ms) // PURGATORY_TICK_MS + 1
         slot = self._slots.get(tick)
         if slot is not None:
             slot[operation] = None
@@ -85,12 +86,12 @@ class Purgatory:
             self._timer = None
         if self._ticks:
             self._next_tick = self._ticks[0]
-            delay_ms = self._next_tick * limits.PURGATORY_TICK_MS - self._env.clock.monotonic_ms()
+            delay_ms = self._next_tick * PURGATORY_TICK_MS - self._env.clock.monotonic_ms()
             self._timer = self._env.timers.call_later(max(delay_ms, 0), self._turn)
 
     def _turn(self) -> None:
         self._timer = None
-        now_tick = self._env.clock.monotonic_ms() // limits.PURGATORY_TICK_MS
+        now_tick = self._env.clock.monotonic_ms() // PURGATORY_TICK_MS
         due: list[Expiring] = []
         while self._ticks and self._ticks[0] <= now_tick:
             due.extend(self._slots.pop(heappop(self._ticks), ()))

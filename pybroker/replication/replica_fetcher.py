@@ -6,7 +6,7 @@ tried again.  Does not own which partitions are followed, and whom (``replica_ro
 (``cluster.peers``).
 
 Invariants: an answer counts for a partition only if that is still followed as it was when it was asked; what is fetched
-is appended before the next fetch; a turn of the loop appends for ``cluster_limits.REPLICA_APPEND_SLICE_MS`` and a
+is appended before the next fetch; a turn of the loop appends for ``REPLICA_APPEND_SLICE_MS`` and a
 partition's share more; a partition that fails keeps no other waiting.
 
 A fetch that the leader parks would keep partitions waiting that come meanwhile.  An empty fetch beside it ends it: the
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from pybroker.replication.ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
+
+# Followers append for so long in one turn of the loop.
+REPLICA_APPEND_SLICE_MS = 10
+
+# What a follower asks for with one fetch at most, whatever ``replica.fetch.response.max.bytes`` says, since an answer
+# lies in memory as a whole.  It is longer where its first batch is.
+REPLICA_FETCH_BYTES_MAX = 128 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +132,7 @@ class ReplicaFetcher:
                 replica_state=self._replica_state(),
                 max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
                 min_bytes=config.get_int("replica.fetch.min.bytes"),
-                max_bytes=min(
-                    config.get_int("replica.fetch.response.max.bytes"), cluster_limits.REPLICA_FETCH_BYTES_MAX
-                ),
+                max_bytes=min(config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX),
                 isolation_level=0,
                 session_id=session.session_id,
                 session_epoch=session.epoch,
@@ -197,7 +202,7 @@ class ReplicaFetcher:
         if self._closed:
             return
         env = self._follower.env
-        end_ms = env.clock.monotonic_ms() + cluster_limits.REPLICA_APPEND_SLICE_MS
+        end_ms = env.clock.monotonic_ms() + REPLICA_APPEND_SLICE_MS
         while fetched:
             partition, data = fetched.popleft()
             try:

@@ -18,7 +18,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
 from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable
     from pybroker.replication.followers import Followers
     from pybroker.storage.log.partition_log import PartitionLog
+
+# Partitions take their roles for so long in one turn of the loop.
+REPLICA_ROLES_SLICE_MS = 10
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +137,7 @@ class ReplicaRoles:
         """Take roles for a share of this turn of the loop, the others in later ones."""
         self._turn = None
         env = self._replicas.env
-        end_ms = env.clock.monotonic_ms() + cluster_limits.REPLICA_ROLES_SLICE_MS
+        end_ms = env.clock.monotonic_ms() + REPLICA_ROLES_SLICE_MS
         while self._unsettled:
             topic_id, index = self._unsettled.popleft()
             topic = self._replicas.image.topics_by_id.get(topic_id)

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pybroker import limits
-from pybroker.cluster.image import GROUP_METADATA_TOPIC
+from pybroker.cluster.coordinator_table import GROUPS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import end_transaction_batch
 
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Clock
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
+
+# Markers of one transaction that are written at once; more of them take a share of this length of every turn of the
+# loop, because the first marker of a log makes its files.
+MARKERS_AT_ONCE = 8
+MARKER_SLICE_MS = 2
 
 # end(partition of __consumer_offsets, marker, done(error code))
 EndGroupTransaction = Callable[[int, "TransactionMarker", Callable[[int], None]], None]
@@ -88,7 +92,7 @@ class TransactionMarkers:
             producer_epoch=marker.producer_epoch,
             timestamp_ms=self._clock.now_ms(),
         )
-        if count <= limits.MARKERS_AT_ONCE:
+        if count <= MARKERS_AT_ONCE:
             for key in missing:
                 self._try_one(marker, batch, key, written)
             return
@@ -98,7 +102,7 @@ class TransactionMarkers:
 
     def _write_some(self) -> None:
         """Go on for a share of a turn of the loop: the first marker of a log makes its files."""
-        end_ms = self._clock.monotonic_ms() + limits.MARKER_SLICE_MS
+        end_ms = self._clock.monotonic_ms() + MARKER_SLICE_MS
         waiting = self._waiting
         while waiting:
             self._try_one(*waiting.popleft())
@@ -127,7 +131,7 @@ class TransactionMarkers:
         if partition is None:
             written(key, self._replicas.error_of(topic, index))
             return
-        if topic == GROUP_METADATA_TOPIC:
+        if topic == GROUPS.topic:
             self._end_group_transaction(index, marker, lambda code: written(key, _of_partition(code)))
             return
         result = partition.end_transaction(batch, marker, lambda later: written(key, later.error_code))

@@ -29,6 +29,9 @@ from pybroker.security.sasl import NotYet
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env, Executor
 
+# The least pause between two fetches of a key set.
+KEYS_PAUSE_MS_MIN = 100
+
 log = logging.getLogger(__name__)
 
 UNKNOWN_KEY_MS: Final = 10_000
@@ -183,7 +186,7 @@ class KeySet:
         else:
             log.info("%d keys of tokens were fetched from %s", len(keys), source.url)
             self.keys, self._failures, pause_ms = keys, 0, source.refresh_ms
-        self._timer = self._env.timers.call_later(max(pause_ms, limits.KEYS_PAUSE_MS_MIN), self._begin)
+        self._timer = self._env.timers.call_later(max(pause_ms, KEYS_PAUSE_MS_MIN), self._begin)
         waiting, self._waiting = self._waiting, []
         for go_on in waiting:
             go_on()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Timers
 
+# Decisions about longer names are not remembered, and such names are cut in the audit log: a client may send 32 KiB.
+AUTHORIZER_NAME_CHARS = 1_000
+
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 audit_log = logging.getLogger(AUDIT_LOGGER)
@@ -163,7 +166,8 @@ class StandardAuthorizer:
         return allowed, "DefaultAllow" if allowed else "DefaultDeny"
 
     def _remember(self, question: _Question, allowed: bool) -> bool:
-        if len(question[0]) + len(question[4] or "") <= limits.AUTHORIZER_NAME_CHARS:  # the client's to choose
+        principal, _, _, _, name = question
+        if len(principal) + len(name or "") <= AUTHORIZER_NAME_CHARS:  # the client's to choose
             if len(self._decisions) >= limits.AUTHORIZER_DECISIONS:
                 self._decisions.clear()
             self._decisions[question] = allowed
@@ -191,7 +195,7 @@ class StandardAuthorizer:
 
 def _cut(name: str) -> str:
     """No longer than any name that is meant."""
-    chars_max = limits.AUTHORIZER_NAME_CHARS
+    chars_max = AUTHORIZER_NAME_CHARS
     return name if len(name) <= chars_max else f"{name[:chars_max]}… ({len(name)} characters)"
 
 

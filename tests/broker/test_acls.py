@@ -14,7 +14,6 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker import limits
 from pybroker.cluster.decisions.acls import create_acls, delete_acls
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.security.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
@@ -308,7 +307,7 @@ def test_acls_made_at_any_broker_are_obeyed_by_all() -> None:
 
 
 def test_one_request_brings_and_takes_a_bounded_number_of_acls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ACLS_PER_REQUEST", 3)
+    monkeypatch.setattr("pybroker.cluster.decisions.acls.ACLS_PER_REQUEST", 3)
     builder = ImageBuilder(ClusterImage())
     many = [acl(f"t{number}", AclOperation.READ) for number in range(4)]
     wrong = acl("", AclOperation.READ)

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, PartitionImage
+from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image import ClusterImage, PartitionImage
 from pybroker.testing import Cluster
 from pybroker_protocol.errors import ErrorCode
 from tests.broker.test_start_on_a_full_disk import fill_up
@@ -118,7 +119,7 @@ def test_the_others_go_on_while_a_disk_is_full_and_the_broker_comes_back_by_itse
         cluster.create_topic("t", partitions=PARTITIONS, replication_factor=3)
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False})
         consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
-        coordinator = next(each.leader for each in image_of(cluster).topics_by_name[GROUP_METADATA_TOPIC].partitions)
+        coordinator = next(each.leader for each in image_of(cluster).topics_by_name[GROUPS.topic].partitions)
         writing = Writing(cluster.bootstrap)
         try:
             writing.goes_on()

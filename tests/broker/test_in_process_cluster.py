@@ -22,7 +22,8 @@ from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, BrokerRegistration, ClusterImage
+from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image import BrokerRegistration, ClusterImage
 from pybroker.cluster.operations import TopicDeletion
 from pybroker.config.schema import ConfigError
 from pybroker.testing import Cluster
@@ -113,15 +114,15 @@ def test_broker_that_does_not_lead_a_partition_says_so(pybroker_cluster: Cluster
 
 
 def test_internal_topic_is_refused_by_every_broker_whoever_leads_it(pybroker_cluster: Cluster) -> None:
-    pybroker_cluster.create_topic(GROUP_METADATA_TOPIC)
+    pybroker_cluster.create_topic(GROUPS.topic)
     asked = DeleteRecordsPartition(partition_index=0, offset=0)
-    topic = DeleteRecordsTopic(name=GROUP_METADATA_TOPIC, partitions=[asked])
+    topic = DeleteRecordsTopic(name=GROUPS.topic, partitions=[asked])
     deleting = DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)
     for node in pybroker_cluster.brokers.values():
         with WireClient((node.host, node.port)) as client:
-            produced = client.produce(GROUP_METADATA_TOPIC, batch(b"v", key=b"k"))
+            produced = client.produce(GROUPS.topic, batch(b"v", key=b"k"))
             (deleted,) = client.ask(deleting, 2).topics[0].partitions
-            unknown = client.produce(GROUP_METADATA_TOPIC, batch(b"v", key=b"k"), partition=1)
+            unknown = client.produce(GROUPS.topic, batch(b"v", key=b"k"), partition=1)
         assert produced.error_code == deleted.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from harness.waiting import wait_until
 
-from pybroker import storage_limits
+from pybroker.storage.dirs.lookup_turns import LOOKUPS_AT_ONCE
 from pybroker.storage.log import timestamp_search
+from pybroker.storage.log.timestamp_search import ORDINARY_BATCH_RECORDS_MAX, RECORDS_SEARCHED_PER_STEP
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -30,8 +31,8 @@ from tests.broker.wire_client import WireClient
 from tests.net.conftest import sweep
 
 BOMB, HONEST = "bomb", "honest"
-BOMB_RECORDS = storage_limits.ORDINARY_BATCH_RECORDS_MAX + 1
-HONEST_RECORDS = 5 * storage_limits.RECORDS_SEARCHED_PER_STEP
+BOMB_RECORDS = ORDINARY_BATCH_RECORDS_MAX + 1
+HONEST_RECORDS = 5 * RECORDS_SEARCHED_PER_STEP
 PARTITIONS = 4
 FIRST_MS = 1_700_000_000_000
 LIST_OFFSETS, DESCRIBE, DELETE = 7, 1, 1
@@ -113,7 +114,7 @@ def test_others_are_served_beside_them(broker: Broker, searches: Searches) -> No
     clients = [connect(broker) for _ in range(3 * PARTITIONS)]
     for number, client in enumerate(clients):
         client.send(lookup(BOMB, number % PARTITIONS), LIST_OFFSETS)
-    wait_until(lambda: searches.under_way > storage_limits.LOOKUPS_AT_ONCE, "those with the thread and those that wait")
+    wait_until(lambda: searches.under_way > LOOKUPS_AT_ONCE, "those with the thread and those that wait")
     with connect(broker) as probe:
         for _ in range(10):
             found = answer(probe.ask(lookup(HONEST, 0), LIST_OFFSETS))

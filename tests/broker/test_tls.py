@@ -338,7 +338,7 @@ def test_a_file_system_that_does_not_answer_keeps_nobody_but_who_named_it(
         assert answers.wait(PATIENCE_S)
         raise ConfigError("too late")
 
-    monkeypatch.setattr(limits, "NAMED_FILES_MS", 500)
+    monkeypatch.setattr("pybroker.net.key_stores.NAMED_FILES_MS", 500)
     with Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker, TlsClient(broker, authority) as client:
         monkeypatch.setattr(tls_stores, "read_named_file", hang)
         texts = {"listener.name.ssl.ssl.truststore.location": "/hangs"}

@@ -10,8 +10,10 @@ import pytest
 from harness.virtual_world import VirtualWorld
 from harness.waiting import wait_until
 
-from pybroker import cluster_limits, limits
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, ImageDelta
+from pybroker import limits
+from pybroker.cluster.auto_topic_creation import AUTO_CREATIONS_PER_TURN
+from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
+from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.cluster.lack_of_brokers import LackOfBrokers, lacks_brokers
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.operations import NewTopic
@@ -45,13 +47,13 @@ def test_topic_that_is_needed_many_times_is_created_once(cluster: FakeCluster, m
 
 def test_who_waits_for_one_topic_shares_its_creation(cluster: FakeCluster) -> None:
     answers: list[int] = []
-    cluster.auto_topics.begin([GROUP_METADATA_TOPIC])
+    cluster.auto_topics.begin([GROUPS.topic])
     for _ in range(3):
-        cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+        cluster.auto_topics.ensure(GROUPS.topic, answers.append)
     assert not answers
     cluster.world.run()
     assert answers == [0, 0, 0]
-    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+    cluster.auto_topics.ensure(GROUPS.topic, answers.append)
     assert answers == [0, 0, 0], "no answer comes inside the call"
     cluster.world.run()
     assert answers == [0, 0, 0, 0]
@@ -65,19 +67,19 @@ def test_who_waits_for_a_topic_is_told_though_another_one_fails(
 
     answers: list[int] = []
     for done in (answers.append, fail, answers.append, fail, answers.append):
-        cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, done)
+        cluster.auto_topics.ensure(GROUPS.topic, done)
     cluster.world.run()
     assert answers == [0, 0, 0]
-    assert caplog.text.count(f"who waited for topic {GROUP_METADATA_TOPIC} could not be told") == 2
+    assert caplog.text.count(f"who waited for topic {GROUPS.topic} could not be told") == 2
 
 
 def test_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:
     answers: list[Any] = []
-    cluster.controller.create_topics([NewTopic(GROUP_METADATA_TOPIC, 4, 1)], answers.append)
-    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)
+    cluster.controller.create_topics([NewTopic(GROUPS.topic, 4, 1)], answers.append)
+    cluster.auto_topics.ensure(GROUPS.topic, answers.append)
     cluster.world.run()
     assert answers[1] == 0
-    assert len(cluster.cache.image.topics_by_name[GROUP_METADATA_TOPIC].partitions) == 4
+    assert len(cluster.cache.image.topics_by_name[GROUPS.topic].partitions) == 4
 
 
 def test_refused_topic_can_be_asked_for_again_and_the_log_has_the_reason_once(
@@ -89,7 +91,7 @@ def test_refused_topic_can_be_asked_for_again_and_the_log_has_the_reason_once(
         cluster.world.run()
     assert not topics(cluster)
     assert caplog.text.count("topic a is asked for, and cannot be created") == 1
-    answers = [cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) for _ in range(2)]
+    answers = [cluster.ask(cluster.auto_topics.ensure, GROUPS.topic) for _ in range(2)]
     assert answers == [0, 0], "internal topics have a replication factor of their own"
     cluster.close()
 
@@ -107,7 +109,7 @@ def test_names_without_end_that_cannot_be_created_cause_no_lines_without_end(
 
 
 def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REFUSED_CREATIONS_REMEMBERED", 5)
+    monkeypatch.setattr("pybroker.cluster.auto_topic_creation.REFUSED_CREATIONS_REMEMBERED", 5)
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
     for number in range(23):
         cluster.auto_topics.begin([f"t{number}"])
@@ -117,7 +119,7 @@ def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypa
 
 
 def test_thousands_of_topics_are_begun_over_many_turns(cluster: FakeCluster) -> None:
-    names = {f"t{number}" for number in range(3 * limits.AUTO_CREATIONS_PER_TURN + 1)}
+    names = {f"t{number}" for number in range(3 * AUTO_CREATIONS_PER_TURN + 1)}
     submitted: list[int] = []
     begin_some = cluster.auto_topics._begin_some
 
@@ -129,7 +131,7 @@ def test_thousands_of_topics_are_begun_over_many_turns(cluster: FakeCluster) -> 
     cluster.auto_topics._begin_some = counting  # type: ignore[method-assign]
     cluster.auto_topics.begin(names)
     cluster.world.run()
-    assert submitted == [limits.AUTO_CREATIONS_PER_TURN] * 3 + [1]
+    assert submitted == [AUTO_CREATIONS_PER_TURN] * 3 + [1]
     assert topics(cluster) == names
 
 
@@ -142,14 +144,14 @@ def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
         cluster.auto_topics.begin([f"t{first}", f"t{first + 1}"])
         cluster.world.run()
     answers: list[int] = []
-    cluster.auto_topics.ensure(GROUP_METADATA_TOPIC, answers.append)  # somebody waits: it is not left out
+    cluster.auto_topics.ensure(GROUPS.topic, answers.append)  # somebody waits: it is not left out
     cluster.world.thread("metadata-store").is_stuck = False
     cluster.world.run()
-    assert topics(cluster) == {"t0", "t1", "t2", GROUP_METADATA_TOPIC}
+    assert topics(cluster) == {"t0", "t1", "t2", GROUPS.topic}
     assert answers == [0]
     cluster.auto_topics.begin(["t3", "t4", "t5"])
     cluster.world.run()
-    assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUP_METADATA_TOPIC}
+    assert topics(cluster) == {*(f"t{number}" for number in range(6)), GROUPS.topic}
 
 
 def test_topics_count_once_for_whoever_asks_first_with_their_partitions(tmp_path: Path) -> None:
@@ -161,23 +163,23 @@ def test_topics_count_once_for_whoever_asks_first_with_their_partitions(tmp_path
         return len(counted) < 3
 
     for _ in range(2):
-        cluster.auto_topics.begin(["a", GROUP_METADATA_TOPIC], allows)
+        cluster.auto_topics.begin(["a", GROUPS.topic], allows)
     cluster.auto_topics.begin(["b", "c"], allows)
     cluster.world.run()
     assert counted == [3, 7, 3], "what is refused is not counted on"
-    assert topics(cluster) == {"a", GROUP_METADATA_TOPIC}
+    assert topics(cluster) == {"a", GROUPS.topic}
     cluster.close()
 
 
 def test_consumer_offsets_has_kafkas_configs_and_of_a_lone_broker_one_replica(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"offsets.topic.num.partitions": "7"}).start()
-    assert cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC) == 0
+    assert cluster.ask(cluster.auto_topics.ensure, GROUPS.topic) == 0
     image = cluster.cache.image
-    topic = image.topics_by_name[GROUP_METADATA_TOPIC]
+    topic = image.topics_by_name[GROUPS.topic]
     assert topic.is_internal
     assert len(topic.partitions) == 7
     assert topic.partitions[0].replicas == (1,)
-    assert image.overrides(2, GROUP_METADATA_TOPIC) == {
+    assert image.overrides(2, GROUPS.topic) == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": "104857600",
@@ -188,8 +190,8 @@ def test_consumer_offsets_has_kafkas_configs_and_of_a_lone_broker_one_replica(tm
 @pytest.mark.parametrize(
     ("setting", "topic"),
     [
-        ("offsets.topic.replication.factor", GROUP_METADATA_TOPIC),
-        ("transaction.state.log.replication.factor", TRANSACTION_STATE_TOPIC),
+        ("offsets.topic.replication.factor", GROUPS.topic),
+        ("transaction.state.log.replication.factor", TRANSACTIONS.topic),
     ],
 )
 def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(
@@ -200,7 +202,7 @@ def test_replication_of_internal_topics_that_somebody_set_is_not_shrunk(
     cluster.close()
 
 
-@pytest.mark.parametrize("topic", [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC])
+@pytest.mark.parametrize("topic", [GROUPS.topic, TRANSACTIONS.topic])
 def test_internal_topics_wait_until_a_cluster_that_starts_slowly_has_brokers_for_all_replicas(
     tmp_path: Path, topic: str
 ) -> None:
@@ -244,7 +246,7 @@ def test_what_too_few_brokers_cannot_begin_is_told_with_its_settings(
 
 def test_topic_that_is_there_waits_for_no_more_brokers(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
-    for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+    for topic in (GROUPS.topic, TRANSACTIONS.topic):
         cluster.ask(cluster.controller.create_topics, [NewTopic(topic, 1, 1)])
     assert lacks_brokers(cluster.config, cluster.cache.image) == ""
     cluster.close()
@@ -267,7 +269,7 @@ def test_too_few_brokers_are_told_of_when_one_is_unregistered(caplog: pytest.Log
 
 def test_refusal_for_too_few_brokers_names_the_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
-    cluster.ask(cluster.auto_topics.ensure, GROUP_METADATA_TOPIC)
+    cluster.ask(cluster.auto_topics.ensure, GROUPS.topic)
     assert "(offsets.topic.replication.factor)" in caplog.text
     cluster.close()
 
@@ -279,7 +281,7 @@ def test_too_few_brokers_are_told_of_once_others_had_time_to_join(
     settings = {"pybroker.metadata": f"sqlite://{tmp_path / 'shared.db'}"}
     with ExitStack() as stack:
         if not more:
-            monkeypatch.setattr(cluster_limits, "BROKERS_AWAITED_MS", 10)
+            monkeypatch.setattr("pybroker.cluster.lack_of_brokers.BROKERS_AWAITED_MS", 10)
         for node_id in range(1, 2 + more):
             stack.enter_context(Broker({**settings, "node.id": node_id}, data_dir=tmp_path / str(node_id)))
         if not more:

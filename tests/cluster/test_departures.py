@@ -6,9 +6,8 @@ from typing import Any
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.departures import Departures
+from pybroker.cluster.departures import DEPARTED_NAMED_MS, Departures
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
-from pybroker.cluster_limits import DEPARTED_NAMED_MS
 
 
 class Cluster:

@@ -10,15 +10,20 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.doubts import Doubts
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
-from pybroker.cluster.liveness import TAG_BYTES, Knock, Liveness, Progress, Report, decode, encode
-from pybroker.cluster_limits import (
-    DOUBT_HOLD_MS,
+from pybroker.cluster.liveness import (
     LIVENESS_DOUBT_MS,
-    LIVENESS_INTERVAL_MS,
     LIVENESS_KNOCK_AGAIN_MS,
-    LIVENESS_KNOCK_MS,
     LIVENESS_PATIENCE,
+    TAG_BYTES,
+    Knock,
+    Liveness,
+    Progress,
+    Report,
+    decode,
+    encode,
 )
+from pybroker.cluster_limits import DOUBT_HOLD_MS, LIVENESS_INTERVAL_MS
+from pybroker.net.knocker import LIVENESS_KNOCK_MS
 
 from .fakes import LISTENER
 from .members import SESSION_TIMEOUT_MS, Members

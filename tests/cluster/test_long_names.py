@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import cluster_limits
 from pybroker.cluster import store_codec, zookeeper_codec
 from pybroker.cluster.client_quotas import QuotaEntity
 from pybroker.cluster.decisions.client_quotas import alter_client_quotas
@@ -17,12 +16,13 @@ from pybroker.cluster.decisions.scram import alter_scram_credentials
 from pybroker.cluster.image import ClusterImage, ImageBuilder
 from pybroker.cluster.metadata_store import CommitResult, RefusedWriteError, StoreError
 from pybroker.cluster.operations import QuotaAlteration, ScramUpsertion
+from pybroker.cluster.store_names import STORE_NAMES_BYTES_MAX
 from pybroker.cluster.write_queue import WriteOperation, WriteQueue
 from pybroker.config.resources import CLIENT_METRICS, GROUP, ConfigChange
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MIN
 from pybroker_protocol.errors import ErrorCode
 
-LONGEST = "/" * (cluster_limits.STORE_NAMES_BYTES_MAX // 3)
+LONGEST = "/" * (STORE_NAMES_BYTES_MAX // 3)
 TOO_LONG = LONGEST[:-1] + "\u00e4"
 LONGEST_OF_LETTERS = "x" * 32_767
 SAYS = "The name, percent-encoded, is longer than 65000 bytes"

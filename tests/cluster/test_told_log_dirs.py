@@ -21,8 +21,8 @@ from pybroker.cluster.decisions.placement import choose_directory, new_partition
 from pybroker.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.operations import PREFERRED, InSyncChange
-from pybroker.cluster.told_log_dirs import ToldLogDirs
-from pybroker.cluster_limits import LOG_DIRS_TOLD_AGAIN_MAX_MS, STORE_RETRY_MS
+from pybroker.cluster.told_log_dirs import LOG_DIRS_TOLD_AGAIN_MAX_MS, ToldLogDirs
+from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode
 

@@ -144,15 +144,6 @@ def test_development_changes_defaults_and_nothing_that_was_set() -> None:
     assert config["offsets.topic.num.partitions"] == 9
 
 
-@pytest.mark.parametrize("name", INTERNAL_TOPIC_FACTORS)
-def test_replication_of_internal_topics_is_kafkas_but_of_a_broker_that_is_alone_and_told_nothing(name: str) -> None:
-    shared = {"pybroker.metadata": "sqlite:///metadata.db"}
-    assert BrokerConfig().replication_factor_of_internal_topic(name) == 1
-    assert BrokerConfig({name: "2"}).replication_factor_of_internal_topic(name) == 2
-    assert BrokerConfig(shared).replication_factor_of_internal_topic(name) == 3
-    assert BrokerConfig({**shared, name: "2"}).replication_factor_of_internal_topic(name) == 2
-
-
 def test_in_a_cluster_of_known_size_internal_topics_have_as_many_replicas_as_it_allows() -> None:
     assert [set(internal_topic_factors(brokers).values()) for brokers in (1, 2, 3, 5)] == [{"1"}, {"2"}, {"3"}, {"3"}]
     assert set(internal_topic_factors(2)) == set(INTERNAL_TOPIC_FACTORS)

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.virtual_world import MemoryPartitions, VirtualClock, VirtualWorld
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.group.service import GroupCoordinator
@@ -32,7 +33,7 @@ TOPIC_ID = bytes(range(16))
 class World(VirtualWorld):
     """A world with one thread and the partitions of one topic."""
 
-    def __init__(self, topic: str = GROUP_METADATA_TOPIC, *, clock: VirtualClock | None = None) -> None:
+    def __init__(self, topic: str = GROUPS.topic, *, clock: VirtualClock | None = None) -> None:
         super().__init__(7, has_threads=False, clock=clock)
         self.partitions = MemoryPartitions(topic)
 
@@ -40,7 +41,7 @@ class World(VirtualWorld):
 def image(partitions: int = 1, topics: tuple[str, ...] = ("t",)) -> ClusterImage:
     """A cluster of one broker with the internal topic and some others of ten partitions."""
     state = PartitionImage(replicas=(1,), isr=(1,), leader=1)
-    all_topics = [TopicImage(GROUP_METADATA_TOPIC, bytes(15) + b"\x63", (state,) * partitions, True)]
+    all_topics = [TopicImage(GROUPS.topic, bytes(15) + b"\x63", (state,) * partitions, True)]
     all_topics += [TopicImage(name, TOPIC_ID, (state,) * 10) for name in topics]
     return ClusterImage(
         epoch=1,
@@ -99,7 +100,7 @@ class Cluster:
     def restart(self, **settings: Any) -> Cluster:
         """Another coordinator over the same log."""
         self.groups.close()
-        partitions = len(self.metadata.image.topics_by_name[GROUP_METADATA_TOPIC].partitions)
+        partitions = len(self.metadata.image.topics_by_name[GROUPS.topic].partitions)
         return Cluster(self.world, partitions, **settings)
 
     def delete_topics(self, *names: str) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from pybroker.apis import APIS
+from pybroker.cluster.coordinator_table import GROUPS
 from pybroker.cluster.image import (
-    GROUP_METADATA_TOPIC,
     BrokerRegistration,
     ClusterImage,
     Endpoint,
     ImageDelta,
     PartitionImage,
 )
+from pybroker.config.broker import BrokerConfig
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol import messages
@@ -84,7 +85,7 @@ class Desk(AnyOfType):
         broker = BrokerRegistration(1, 1, bytes(16), {"INSIDE": Endpoint("in", 1), "OUTSIDE": Endpoint("out", 2)})
         topics = dict(image().topics_by_name)
         if not with_offsets_topic:
-            del topics[GROUP_METADATA_TOPIC]
+            del topics[GROUPS.topic]
         after = ClusterImage(
             epoch=before.epoch + 1,
             brokers={1: broker},
@@ -97,6 +98,7 @@ class Desk(AnyOfType):
         ctx = RequestContext()
         ctx.services = SimpleNamespace(  # type: ignore[assignment]
             authorizer=self,
+            config=BrokerConfig(),
             groups=self.cluster.groups,
             metadata=self.cluster.metadata,
             auto_topic_creation=self.auto_topics,
@@ -411,7 +413,7 @@ def test_first_request_creates_the_topic_and_waits_for_it(desk: Desk, version: i
     handler = import_module("pybroker.handlers.find_coordinator")
     parked = answer_of(handler.handle(desk.context(version), find_request(version, "g")))
     ((name, done),) = desk.auto_topics.asked
-    assert name == GROUP_METADATA_TOPIC
+    assert name == GROUPS.topic
     assert not parked.completed
     desk.set_image(with_offsets_topic=True)
     done(0)
@@ -430,9 +432,9 @@ def test_topic_that_cannot_be_created_leaves_no_coordinator(desk: Desk) -> None:
 
 def test_partition_without_a_leader_has_no_coordinator(desk: Desk) -> None:
     before = desk.cluster.metadata.image
-    topic = before.topics_by_name[GROUP_METADATA_TOPIC]
+    topic = before.topics_by_name[GROUPS.topic]
     headless = topic._replace(partitions=(PartitionImage((1,), (), -1),))
-    topics = {**before.topics_by_name, GROUP_METADATA_TOPIC: headless}
+    topics = {**before.topics_by_name, GROUPS.topic: headless}
     desk.cluster.metadata.apply(
         ClusterImage(epoch=before.epoch + 1, brokers=before.brokers, topics_by_name=topics), ImageDelta()
     )

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybroker import limits
 from pybroker.coordinators.group.consumer_protocol import read_assignment, read_subscription, subscribed_topics
 from pybroker.coordinators.group.records import (
     CommittedOffset,
@@ -123,14 +122,14 @@ def test_keys_are_what_the_declaration_says(group_id: str, topic: str, partition
 
 
 def test_subscriptions_of_too_many_topics_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GROUP_SUBSCRIBED_TOPICS_MAX", 3)
+    monkeypatch.setattr("pybroker.coordinators.group.consumer_protocol.GROUP_SUBSCRIBED_TOPICS_MAX", 3)
     assert subscribed_topics([subscription("a", "b"), subscription("c")]) == frozenset("abc")
     assert subscribed_topics([subscription("a", "b"), subscription("a", "b")]) is None
 
 
 def test_subscription_that_is_too_long_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     data = subscription("a", "b")
-    monkeypatch.setattr(limits, "CONSUMER_PROTOCOL_BYTES_MAX", len(data))
+    monkeypatch.setattr("pybroker.coordinators.group.consumer_protocol.CONSUMER_PROTOCOL_BYTES_MAX", len(data))
     assert read_subscription(data).topics == ["a", "b"]
     for read in (read_subscription, read_assignment):
         with pytest.raises(ProtocolError, match="bytes"):

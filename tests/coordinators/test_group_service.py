@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from pybroker import limits
 from pybroker.coordinators.partitioning import java_string_hash, partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
@@ -63,7 +62,7 @@ def test_groups_are_listed_over_several_turns_of_the_loop(monkeypatch: pytest.Mo
     names = {f"g{number}" for number in range(9)}
     for name in names:
         assert cluster.commit_error(1, group=name) == 0
-    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.coordinators.runtime.LISTING_SLICE_MS", 0)
     reply = Reply()
     cluster.groups.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]), reply.done)
     turns = 0

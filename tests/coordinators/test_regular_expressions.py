@@ -7,8 +7,11 @@ import time
 
 import pytest
 
-from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
-from pybroker.limits import REGULAR_EXPRESSION_BYTES_MAX
+from pybroker.coordinators.regular_expressions import (
+    REGULAR_EXPRESSION_BYTES_MAX,
+    InvalidRegularExpression,
+    compile_regex,
+)
 
 
 def test_a_name_must_match_as_a_whole() -> None:

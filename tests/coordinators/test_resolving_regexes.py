@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker import limits
 from pybroker.cluster.image import ClusterImage, TopicImage
 from pybroker.coordinators.group import consumer_regexes
-from pybroker.coordinators.group.consumer_regexes import Resolution
+from pybroker.coordinators.group.consumer_regexes import REGEX_MATCHES_PER_SLICE, REGEX_SLICE_MS, Resolution
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.regular_expressions import CompiledRegex, compile_regex
 
@@ -74,8 +73,8 @@ def test_no_slice_does_more_than_its_share(work: Work, regexes: int, names: int)
     done = list(slices(resolution, work))
     assert sum(compiled for compiled, _ in done) == regexes
     assert sum(matched for _, matched in done) == regexes * names
-    assert max(matched for _, matched in done) <= limits.REGEX_MATCHES_PER_SLICE
-    assert max(compiled for compiled, _ in done) <= limits.REGEX_MATCHES_PER_SLICE / 50
+    assert max(matched for _, matched in done) <= REGEX_MATCHES_PER_SLICE
+    assert max(compiled for compiled, _ in done) <= REGEX_MATCHES_PER_SLICE / 50
 
 
 def test_slice_of_costly_expressions_ends_when_its_time_is_over(work: Work) -> None:
@@ -92,7 +91,7 @@ def test_slice_of_costly_expressions_ends_when_its_time_is_over(work: Work) -> N
         is_done = resolution.advance(each_read_comes_a_millisecond_later)
         matched.append(work.taken()[1])
     assert sum(matched) == 2_000
-    assert max(matched) <= limits.REGEX_SLICE_MS, "the clock is read after each match"
+    assert max(matched) <= REGEX_SLICE_MS, "the clock is read after each match"
 
 
 def test_every_expression_finds_what_it_matches_as_a_whole() -> None:

@@ -11,7 +11,7 @@ from harness.virtual_world import START_MS, VirtualClock
 from pybroker import limits
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
-from pybroker.coordinators.loader import RECORDS_PER_CLOCK_READ
+from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
 from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.runtime import LOAD_RETRY_MAX_MS, LOAD_RETRY_MS
 from pybroker.coordinators.timers import Expiry, TimerTable
@@ -338,7 +338,7 @@ def filled(batch_count: int = 400, batch_records: int = 50) -> World:
         keys = (offset_key_prefix(f"group-{batch}", "t") + pack_partition(index) for index in range(batch_records))
         values = [(key, pack_offset(batch, -1, "", START_MS, TOPIC_ID)) for key in keys]
         world.partitions.write(0, build_batch(values, timestamp_ms=START_MS))
-    assert len(world.partitions.logs[0]) > 3 * limits.LOAD_READ_BYTES
+    assert len(world.partitions.logs[0]) > 3 * LOAD_READ_BYTES
     return world
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.coordinators.regular_expressions import CompiledRegex
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
 from pybroker.coordinators.transaction.metadata import TransactionState
@@ -660,7 +659,7 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_many_transactions_time_out_over_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ENDS_PER_OPERATION", 2)
+    monkeypatch.setattr("pybroker.coordinators.transaction.transaction_coordinator_shard.ENDS_PER_OPERATION", 2)
     cluster = Cluster()
     for name in "abcde":
         cluster.add_for(cluster.producer(name, timeout_ms=5_000), T0, transactional_id=name)
@@ -685,7 +684,7 @@ def test_transactions_that_time_out_together_are_aborted_in_the_order_of_their_b
 def test_many_prepared_transactions_are_seen_through_over_several_turns_after_a_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "ENDS_PER_OPERATION", 2)
+    monkeypatch.setattr("pybroker.coordinators.transaction.transaction_coordinator_shard.ENDS_PER_OPERATION", 2)
     cluster = Cluster()
     cluster.markers.hold = True
     for name in "abcde":
@@ -709,7 +708,7 @@ def test_many_partitions_are_listed_over_several_turns_of_the_loop(monkeypatch: 
     for number in range(9):
         cluster.producer(str(number))
     assert cluster.listed() == set("012345678")
-    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.coordinators.runtime.LISTING_SLICE_MS", 0)
     reply = Reply()
     cluster.coordinator.list_transactions(EVERYTHING, reply.done)
     turns = 0
@@ -793,7 +792,7 @@ def test_partitions_that_cannot_be_loaded_or_are_lost_meanwhile_are_not_listed(m
     assert again.init(ids[0]).error_code == ErrorCode.NOT_COORDINATOR
     assert ids[0] not in again.listed()
     assert {ids[1], ids[2]} < again.listed()
-    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.coordinators.runtime.LISTING_SLICE_MS", 0)
     reply = Reply()
     again.coordinator.list_transactions(EVERYTHING, reply.done)
     again.coordinator.on_leadership(set(), {2})

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
@@ -203,7 +202,7 @@ def test_deleted_group_is_not_brought_back_by_the_end_of_a_transaction(cluster: 
 def test_offsets_of_a_deleted_topic_are_not_brought_back_by_the_end_of_a_transaction(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", batch)
+    monkeypatch.setattr("pybroker.coordinators.group.group_coordinator_shard.TOMBSTONES_PER_BATCH", batch)
     cluster.commit(5)
     for partition in range(3):
         commit_inside(cluster, 7, partition=partition)
@@ -217,7 +216,7 @@ def test_offsets_of_a_deleted_topic_are_not_brought_back_by_the_end_of_a_transac
 def test_many_offsets_of_a_deleted_topic_go_a_batch_in_each_turn(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.group_coordinator_shard.TOMBSTONES_PER_BATCH", 1)
     for number in range(4):
         cluster.commit(5, group=f"g{number}")
     cluster.delete_topics("t")
@@ -234,7 +233,7 @@ def test_many_offsets_of_a_deleted_topic_go_a_batch_in_each_turn(
 def test_offsets_of_a_deleted_topic_take_no_more_turns_when_the_partition_is_lost(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TOMBSTONES_PER_BATCH", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.group_coordinator_shard.TOMBSTONES_PER_BATCH", 1)
     cluster.commit(5)
     cluster.delete_topics("t")
     fetch = cluster.fetch()

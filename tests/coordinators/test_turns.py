@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.coordinators.group.coming_target import ComingTarget
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_regexes import Resolution
@@ -46,9 +45,9 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
     pieces = Pieces()
     for work in (Resolution, ComingTarget):
         monkeypatch.setattr(work, "advance", pieces.note(work.advance))
-    monkeypatch.setattr(limits, "REGEX_MATCHES_PER_SLICE", 1)
-    monkeypatch.setattr(limits, "ASSIGNMENT_STEPS_PER_SLICE", 1)
-    monkeypatch.setattr(limits, "LISTING_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.coordinators.group.consumer_regexes.REGEX_MATCHES_PER_SLICE", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.coming_target.ASSIGNMENT_STEPS_PER_SLICE", 1)
+    monkeypatch.setattr("pybroker.coordinators.runtime.LISTING_SLICE_MS", 0)
     return pieces
 
 

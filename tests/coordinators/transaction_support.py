@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from pybroker.cluster.coordinator_table import TRANSACTIONS
 from pybroker.cluster.features import TRANSACTION_VERSION
-from pybroker.cluster.image import TRANSACTION_STATE_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.transaction.service import TransactionCoordinator
@@ -37,7 +38,7 @@ class TransactionWorld(World):
     """The world, with the log of another topic."""
 
     def __init__(self) -> None:
-        super().__init__(TRANSACTION_STATE_TOPIC)
+        super().__init__(TRANSACTIONS.topic)
 
     def forget_the_process(self) -> None:
         """What the dead process had scheduled, or not yet written, never happens."""
@@ -124,7 +125,7 @@ class ProducerIds:
 def image(partitions: int, transaction_version: int, topics: dict[str, int]) -> ClusterImage:
     """A cluster of one broker with the internal topic and some others."""
     state = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=COORDINATOR_EPOCH)
-    counts = {TRANSACTION_STATE_TOPIC: partitions, **topics}
+    counts = {TRANSACTIONS.topic: partitions, **topics}
     images = [
         TopicImage(name, bytes(15) + bytes([number]), (state,) * count)
         for number, (name, count) in enumerate(counts.items(), 1)
@@ -176,7 +177,7 @@ class Cluster:
     def lead_on_in_a_new_epoch(self) -> None:
         """The image, then the coordinator, hear of the next leader epoch of this leader."""
         before = self.metadata.image
-        topic = before.topics_by_name[TRANSACTION_STATE_TOPIC]
+        topic = before.topics_by_name[TRANSACTIONS.topic]
         states = tuple(state._replace(leader_epoch=state.leader_epoch + 1) for state in topic.partitions)
         after = topic._replace(partitions=states)
         topics = {**before.topics_by_name, topic.name: after}

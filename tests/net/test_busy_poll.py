@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.limits import BUSY_POLL_BYTES, BUSY_POLL_FAILURES
-from pybroker.net.busy_poll import BusyPoll, busy_poll
+from pybroker.net.busy_poll import BUSY_POLL_BYTES, BUSY_POLL_FAILURES, BusyPoll, busy_poll
 
 TURN_US = 10
 ALLOWED_US = 200

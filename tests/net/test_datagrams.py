@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from pybroker.cluster_limits import DATAGRAMS_WAITING_MAX
 from pybroker.net import datagrams
-from pybroker.net.datagrams import DatagramSocket
+from pybroker.net.datagrams import DATAGRAMS_WAITING_MAX, DatagramSocket
 from pybroker.net.loop_env import loop_env
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.config.schema import ConfigError
-from pybroker.net.key_fetch import fetch_keys
+from pybroker.net.key_fetch import KEY_SET_BYTES_MAX, fetch_keys
 from pybroker.security.key_sets import KeySource
 from tests.certificates import Authority
 
@@ -119,7 +118,7 @@ def test_a_set_has_bounds(server: str, tmp_path: Path) -> None:
         with pytest.raises(TimeoutError):
             fetch_keys(source(f"{server}/{path}", 20))
     large = tmp_path / "large.json"
-    large.write_bytes(bytes(limits.KEY_SET_BYTES_MAX + 1))
+    large.write_bytes(bytes(KEY_SET_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="bytes"):
         fetch_keys(source(large.as_uri()))
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualExecutor, VirtualWorld
 
-from pybroker import limits
 from pybroker.config.schema import ConfigError
 from pybroker.net import key_stores
-from pybroker.net.key_stores import KeyStores, WantedTls
+from pybroker.net.key_stores import NAMED_FILES_MS, KeyStores, WantedTls
 from pybroker.security.tls_stores import Tls
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
@@ -101,7 +100,7 @@ def test_an_alteration_is_answered_though_its_file_is_never_read(stores: Stores)
     stores.look(stores.wanted(tls()))
     stores.world.step()
     (error,) = stores.answers
-    assert str(error) == f"{LOCATION}=/k: not read within {limits.NAMED_FILES_MS} ms"
+    assert str(error) == f"{LOCATION}=/k: not read within {NAMED_FILES_MS} ms"
     stores.look(stores.wanted(tls(), is_new=False))
     stores.look(stores.wanted(tls()))
     assert [each is None for each in stores.answers] == [False, True, False], "at once, while the thread is held"

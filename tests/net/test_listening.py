@@ -11,8 +11,7 @@ import pytest
 from harness.sockets import FrameConnection
 from harness.waiting import PATIENCE_S
 
-from pybroker import limits
-from pybroker.net.socket_server import SocketServer
+from pybroker.net.socket_server import SEND_BUFFER_BYTES, SocketServer
 from pybroker.testing import Broker, Cluster
 from pybroker.testing.broker import LoopFactory, _fast_loop
 from tests.net.conftest import sockets_of
@@ -56,7 +55,7 @@ def kernel_bytes(option: int, size: int) -> int:
         return sock.getsockopt(socket.SOL_SOCKET, option)
 
 
-@pytest.mark.parametrize(("setting", "expected"), [(None, limits.SEND_BUFFER_BYTES), ("65536", 65536), ("-1", -1)])
+@pytest.mark.parametrize(("setting", "expected"), [(None, SEND_BUFFER_BYTES), ("65536", 65536), ("-1", -1)])
 def test_sends_are_buffered_by_the_kernel_as_set_or_as_little_as_keeps_them_in_the_caches(
     setting: str | None, expected: int
 ) -> None:

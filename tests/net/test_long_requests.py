@@ -15,6 +15,7 @@ from pybroker.net import long_requests as long_requests_module
 from pybroker.net import requests as requests_module
 from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY, ServedApi
 from pybroker.net.fronts import Fronts
+from pybroker.net.long_requests import CROWD_OF_LONG_REQUESTS
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -221,7 +222,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
     crowd, budget = Crowd(network, 3), network.processor.budget
     network.serve(crowd.handle)
     counted = budget.bytes_counted
-    begun_max = limits.CROWD_OF_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
+    begun_max = CROWD_OF_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
     size = limits.WHOLE_FRAME_BYTES // 2
     clients = [network.connect() for _ in range(3 * begun_max)]
     for client in clients:
@@ -231,7 +232,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
         network.turn()
         most_counted = max(most_counted, budget.bytes_counted)
     assert all(map(replies, clients))
-    assert limits.CROWD_OF_LONG_REQUESTS < crowd.most <= begun_max
+    assert CROWD_OF_LONG_REQUESTS < crowd.most <= begun_max
     assert 2 * begun_max * size <= most_counted <= counted + 3 * len(clients) * size
     assert budget.bytes_counted == counted
     assert network.processor.long_requests.whole_frame_bytes == limits.WHOLE_FRAME_BYTES

@@ -24,7 +24,7 @@ from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, I
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import REPLICATION, PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
-from pybroker.net.peer_client import PeerClient
+from pybroker.net.peer_client import PEER_LOGIN_REPLY_BYTES_MAX, PeerClient
 from pybroker.testing import Broker
 from pybroker_protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -378,13 +378,13 @@ def test_reply_is_as_long_as_a_frame_may_be() -> None:
 def test_who_has_not_proved_to_be_a_broker_is_not_let_say_much() -> None:
     async def say_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
-        writer.write(struct.pack(">i", cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX + 1))
+        writer.write(struct.pack(">i", PEER_LOGIN_REPLY_BYTES_MAX + 1))
         await reader.read()
 
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         error = await asking.fail()
         assert (error.reason, error.may_be_done) == (PeerFailure.UNREACHABLE, False)
-        assert f"at most {cluster_limits.PEER_LOGIN_REPLY_BYTES_MAX} are served" in error.message
+        assert f"at most {PEER_LOGIN_REPLY_BYTES_MAX} are served" in error.message
 
     with_server(say_much, test, secret=b"secret")
 
@@ -527,9 +527,9 @@ def test_broker_of_unknown_address_is_unreachable() -> None:
 
 
 def test_tries_to_connect_keep_a_growing_distance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MS", 20)
-    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MAX_MS", 80)
-    monkeypatch.setattr(cluster_limits, "RECONNECT_JITTER", 0)
+    monkeypatch.setattr("pybroker.net.peer_link.RECONNECT_BACKOFF_MS", 20)
+    monkeypatch.setattr("pybroker.net.peer_link.RECONNECT_BACKOFF_MAX_MS", 80)
+    monkeypatch.setattr("pybroker.net.peer_link.RECONNECT_JITTER", 0)
 
     async def test(asking: Asking, server: asyncio.Server) -> None:
         server.close()
@@ -546,8 +546,8 @@ def test_tries_to_connect_keep_a_growing_distance(monkeypatch: pytest.MonkeyPatc
 
 
 def test_broker_that_registers_anew_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MS", 10**8)
-    monkeypatch.setattr(cluster_limits, "RECONNECT_BACKOFF_MAX_MS", 10**8)
+    monkeypatch.setattr("pybroker.net.peer_link.RECONNECT_BACKOFF_MS", 10**8)
+    monkeypatch.setattr("pybroker.net.peer_link.RECONNECT_BACKOFF_MAX_MS", 10**8)
 
     async def test(asking: Asking, server: asyncio.Server) -> None:
         asking.tell_of(registered("127.0.0.1", 9, epoch=2))
@@ -600,7 +600,7 @@ def test_nobody_waits_for_a_broker_that_is_fenced() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("PEER_REQUESTS_MAX", 3), ("PEER_REQUEST_BYTES_MAX", 100)])
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    monkeypatch.setattr(cluster_limits, name, value)
+    monkeypatch.setattr(f"pybroker.net.peer_link.{name}", value)
 
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         taken = [asking.begin() for _ in range(3)]
@@ -612,7 +612,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, name: str, value
 
 
 def test_one_request_is_taken_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_limits, "PEER_REQUEST_BYTES_MAX", 10)
+    monkeypatch.setattr("pybroker.net.peer_link.PEER_REQUEST_BYTES_MAX", 10)
 
     async def test(asking: Asking, _server: asyncio.Server) -> None:
         for _ in range(2):

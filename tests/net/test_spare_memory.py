@@ -15,8 +15,7 @@ from harness.pybroker_process import COMMAND, serving
 from harness.virtual_world import VirtualClock
 from harness.waiting import wait_until
 
-from pybroker import limits
-from pybroker.net.spare_memory import SpareMemory, spare_memory
+from pybroker.net.spare_memory import QUIET_PERCENT, SPARE_MEMORY_BYTES, SpareMemory, spare_memory
 from tests.certificates import Authority
 
 MB = 1 << 20
@@ -104,13 +103,13 @@ def test_a_burst_that_takes_what_was_given_back_before_is_given_back_too(looked:
 def test_a_busy_process_keeps_what_it_may_need_again(looked: Looked) -> None:
     looked.heap.burst(200 * MB)
     looked.heap.over(200 * MB)
-    assert looked.look(busy_percent=limits.QUIET_PERCENT) == []
-    assert looked.look(busy_percent=limits.QUIET_PERCENT - 1) == [200 * MB]
+    assert looked.look(busy_percent=QUIET_PERCENT) == []
+    assert looked.look(busy_percent=QUIET_PERCENT - 1) == [200 * MB]
 
 
 def test_little_is_left_where_it_is(looked: Looked) -> None:
-    looked.heap.burst(limits.SPARE_MEMORY_BYTES)
-    looked.heap.over(limits.SPARE_MEMORY_BYTES - 1)
+    looked.heap.burst(SPARE_MEMORY_BYTES)
+    looked.heap.over(SPARE_MEMORY_BYTES - 1)
     assert looked.look() == []
 
 

@@ -115,6 +115,13 @@ def test_schema_says_what_was_declared() -> None:
     assert tagged.default is default_struct(Element)
 
 
+def test_first_version_with_a_field_is_asked_of_the_message() -> None:
+    assert [Sample.since(name) for name in ("plain", "later", "gone")] == [0, 2, 0]
+    assert FetchTopic.since("topic_id") == 13
+    with pytest.raises(KeyError):
+        Sample.since("nothing")
+
+
 def test_type_outside_of_the_vocabulary_is_an_error() -> None:
     class Wrong(Struct):
         number: int

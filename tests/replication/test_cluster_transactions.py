@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import TRANSACTION_STATE_TOPIC, ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.replication.cluster_markers import ClusterMarkers
@@ -127,7 +128,7 @@ class Coordinator:
 
 def transactions(partition: int, here: Coordinator, peers: FakePeers) -> ClusterTransactions:
     """Of a transactional id whose state is in that partition."""
-    return ClusterTransactions(metadata(TRANSACTION_STATE_TOPIC), HERE, lambda _: partition, lambda: here, peers)
+    return ClusterTransactions(metadata(TRANSACTIONS.topic), HERE, lambda _: partition, lambda: here, peers)
 
 
 def test_the_coordinator_of_this_broker_is_asked_without_a_request() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
@@ -18,7 +20,7 @@ from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.record_codec import build_batch
 from tests.storage.logs import TOPIC_ID, Storage
 
-TOPIC = GROUP_METADATA_TOPIC
+TOPIC = GROUPS.topic
 
 
 class Heard:
@@ -43,7 +45,7 @@ class Here:
         self.replicas = replicas
         self.metadata = metadata
         self.heard = Heard()
-        self.partitions = CoordinatorPartitions(replicas, metadata, 1, TOPIC)
+        self.partitions = CoordinatorPartitions(replicas, metadata, 1, TOPIC, Mock())
         self.partitions.follow(lambda: self.heard)
 
     def append(self) -> int:

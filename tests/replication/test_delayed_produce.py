@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import limits, storage_limits
+from pybroker import storage_limits
 from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
 from pybroker.replication.partition import ACKS_ALL, Partition
+from pybroker.replication.purgatory import PURGATORY_TICK_MS
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.results import AppendResult
 from pybroker_protocol.errors import ErrorCode
@@ -152,7 +153,7 @@ def test_a_wait_for_replicas_has_an_end_and_the_batch_stays_written(leader: Lead
     assert leader.produce() is None
     leader.world.advance(TIMEOUT_MS - 1)
     assert not leader.later
-    leader.world.advance(2 * limits.PURGATORY_TICK_MS)
+    leader.world.advance(2 * PURGATORY_TICK_MS)
     assert [(result.error_code, result.base_offset) for result in leader.later] == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
     assert leader.partition.log.log_end_offset == 1
     assert not leader.is_waited_for()

@@ -145,7 +145,7 @@ def test_search_that_the_disk_fails_is_a_storage_error_of_its_partition(
 def test_marker_that_fails_is_told_and_keeps_no_other_from_being_written(
     world: VirtualWorld, replicas: ReplicaManager, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("pybroker.limits.MARKERS_AT_ONCE", at_once)
+    monkeypatch.setattr("pybroker.replication.transaction_markers.MARKERS_AT_ONCE", at_once)
     markers = TransactionMarkers(world.env.clock, replicas, lambda *_: None)
     told: list[PartitionErrors] = []
 

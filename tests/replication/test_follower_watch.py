@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from pybroker import cluster_limits, limits
+from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.follower_fetch import FollowerFetchOperation
+from pybroker.replication.follower_watch import FOLLOWER_LOOK_MS
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition as AskedPartition
@@ -49,7 +50,7 @@ def resting(make_cluster: MakeCluster) -> Cluster:
 
 def test_partitions_at_rest_are_looked_at_now_and_then_alone(resting: Cluster, looks: list[int]) -> None:
     rounds = 4
-    resting.pass_ms(rounds * cluster_limits.FOLLOWER_LOOK_MS)
+    resting.pass_ms(rounds * FOLLOWER_LOOK_MS)
     assert 0 < len(looks) <= 2 * (rounds + 1) * MANY
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import cluster_limits
 from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
 from pybroker.replication.isr_changes import IsrChanges
 from pybroker_protocol.errors import ErrorCode
@@ -84,7 +83,7 @@ def test_who_is_left_out_of_an_answer_is_told_that_it_failed(
 def test_a_request_has_a_bound(
     world: VirtualWorld, channel: Channel, changes: IsrChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "ISR_CHANGES_AT_ONCE", 2)
+    monkeypatch.setattr("pybroker.replication.isr_changes.ISR_CHANGES_AT_ONCE", 2)
     for index in range(3):
         ask(changes, index)
     world.advance(0)

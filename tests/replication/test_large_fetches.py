@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pybroker import cluster_limits
 from pybroker.cluster.peers import REPLICATION
+from pybroker.replication.replica_fetcher import REPLICA_FETCH_BYTES_MAX
 from pybroker_protocol.messages.fetch import FetchRequest
 from tests.replication.cluster import Cluster
 
 MakeCluster = Callable[..., Cluster]
 
 
-@pytest.mark.parametrize("setting", [1 << 20, cluster_limits.REPLICA_FETCH_BYTES_MAX + 1, 0x7FFF_FFFF])
+@pytest.mark.parametrize("setting", [1 << 20, REPLICA_FETCH_BYTES_MAX + 1, 0x7FFF_FFFF])
 def test_follower_asks_for_what_its_setting_says_up_to_a_bound(make_cluster: MakeCluster, setting: int) -> None:
     settings: dict[str, Any] = {"replica_fetch_response_max_bytes": setting, "replica_fetch_max_bytes": setting}
     cluster = make_cluster(replicas=(1, 2), **settings)
@@ -23,14 +23,14 @@ def test_follower_asks_for_what_its_setting_says_up_to_a_bound(make_cluster: Mak
     cluster.settle()
     fetches = [request for channel, request in cluster.brokers[2].asked if channel == REPLICATION]
     assert {request.max_bytes for request in fetches if isinstance(request, FetchRequest)} == {
-        min(setting, cluster_limits.REPLICA_FETCH_BYTES_MAX)
+        min(setting, REPLICA_FETCH_BYTES_MAX)
     }
 
 
 def test_batches_that_are_longer_than_a_fetch_are_copied_all_the_same(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "REPLICA_FETCH_BYTES_MAX", 10_000)
+    monkeypatch.setattr("pybroker.replication.replica_fetcher.REPLICA_FETCH_BYTES_MAX", 10_000)
     cluster = make_cluster(replicas=(1, 2), partitions=3)
     for size in (100_000, 1, 100_000):
         for index in range(3):

@@ -10,8 +10,7 @@ from harness.virtual_world import VirtualWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker import limits
-from pybroker.replication.purgatory import Purgatory
+from pybroker.replication.purgatory import PURGATORY_TICK_MS, Purgatory
 
 
 class Waiting:
@@ -40,7 +39,7 @@ def test_every_operation_expires_once_after_its_deadline_within_a_tick(waits: li
     world.advance(3_000)
     for deadline_ms, operation in operations:
         assert len(operation.expired_at) == 1
-        assert deadline_ms <= operation.expired_at[0] <= deadline_ms + limits.PURGATORY_TICK_MS + 1
+        assert deadline_ms <= operation.expired_at[0] <= deadline_ms + PURGATORY_TICK_MS + 1
 
 
 def test_purgatory_keeps_one_timer_for_any_number_of_operations() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from pybroker import cluster_limits
 from pybroker.cluster.image import NO_LEADER
 from pybroker.cluster.peers import CONTROL, REPLICATION
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
@@ -88,7 +88,7 @@ def test_a_coordinator_goes_on_while_its_marker_waits_for_the_replicas_in_sync(c
     cluster.cut.add((3, 1))
     leader.partition().log.producers.update(7, 0, 0, 0, 0, 0, False)
     written: list[tuple[int, int]] = []
-    partitions = CoordinatorPartitions(leader.replicas, leader.metadata, 1, NAME)
+    partitions = CoordinatorPartitions(leader.replicas, leader.metadata, 1, NAME, Mock())
     partitions.append_end_transaction(
         NAME,
         0,
@@ -127,7 +127,7 @@ def test_followers_at_rest_ask_once_per_wait_and_name_no_partition(make_cluster:
 def test_large_fetches_are_appended_over_several_turns(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "REPLICA_APPEND_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.replication.replica_fetcher.REPLICA_APPEND_SLICE_MS", 0)
     cluster = make_cluster(partitions=20)
     leader = cluster.brokers[1]
     for index in range(20):

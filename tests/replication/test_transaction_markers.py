@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import limits
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.results import TransactionMarker
@@ -39,8 +38,8 @@ class Writer:
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
-    monkeypatch.setattr(limits, "MARKERS_AT_ONCE", 3)
-    monkeypatch.setattr(limits, "MARKER_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.replication.transaction_markers.MARKERS_AT_ONCE", 3)
+    monkeypatch.setattr("pybroker.replication.transaction_markers.MARKER_SLICE_MS", 0)
     world = VirtualWorld()
     storage = Storage(tmp_path / "data", world)
     world.timers.clear()

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from pybroker.cluster import store_codec
-from pybroker.cluster.image import NO_LEADER, RECOVERED, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image import NO_LEADER, RECOVERED
 from pybroker.storage.log.log_state import LogState
 from pybroker_protocol.uuids import uuid_text
 from tests.simulation.model import FLEETING, REACHED, Batch, LogModel, Model, Violation, check, read_directory
@@ -559,7 +560,7 @@ class ClusterObserver:
         REACHED["an election while a reassignment runs"] += bool(before.get("adding") or before.get("removing"))
         REACHED["an election of one that is not in sync"] += leader not in before["isr"]
         _, part = self._partitions.get(key, (b"", ("", 0)))
-        if part[0] == TRANSACTION_STATE_TOPIC:
+        if part[0] == TRANSACTIONS.topic:
             is_open = any(log.open_transactions for log in self._model.logs.values())
             REACHED["a coordinator's move under an open transaction"] += is_open
         self.on_election(leader, before["leader"])

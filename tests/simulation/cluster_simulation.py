@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from pybroker.cluster import bootstrap
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
+from pybroker.cluster.image import NO_LEADER
 from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -167,7 +168,7 @@ class ClusterSimulation(Run):
     def _coordinator(self, group: str) -> Process | None:
         """As the newest image has it: one that is cut off may not know that it was deposed."""
         image = self.newest_image()
-        topic = None if image is None else image.topics_by_name.get(GROUP_METADATA_TOPIC)
+        topic = None if image is None else image.topics_by_name.get(GROUPS.topic)
         leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
         return None if leader == NO_LEADER else self.world.processes[leader]
 
@@ -381,7 +382,7 @@ class ClusterSimulation(Run):
         partitions = dict.fromkeys((TOPIC, OUTPUTS), PARTITIONS)
         if self._with_groups:
             partitions |= dict.fromkeys([TABLE] if self.cleans else [], PARTITIONS)
-            partitions |= dict.fromkeys((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC), COORDINATORS_PARTITIONS)
+            partitions |= dict.fromkeys((GROUPS.topic, TRANSACTIONS.topic), COORDINATORS_PARTITIONS)
         return Administrator(self, "administrator", partitions)
 
     # --- at rest -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.members import ClassicMember
 from tests.simulation.producers import IdempotentProducer
@@ -24,7 +24,7 @@ TABLE = "table"  # compacted
 KEYS = 6
 # Cleaned early and often, in small segments.
 CLEANING = {"log.cleaner.backoff.ms": "300", "log.cleaner.min.cleanable.ratio": "0.1"}
-COORDINATORS_SEGMENT_BYTES = {GROUP_METADATA_TOPIC: "3000", TRANSACTION_STATE_TOPIC: "1500"}
+COORDINATORS_SEGMENT_BYTES = {GROUPS.topic: "3000", TRANSACTIONS.topic: "1500"}
 DELETIONS_GO_MS, DELETIONS_STAY_MS = 1_000, 86_400_000
 INPUTS = [(TOPIC, index) for index in range(PARTITIONS)]
 

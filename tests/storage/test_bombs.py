@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualExecutor, VirtualWorld
 
-from pybroker import storage_limits
+from pybroker.storage.dirs.writers import WRITER_STEPS_AHEAD, WRITER_STEPS_PER_TURN
 from pybroker.storage.results import INVALID_RECORD, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE
+from pybroker.storage.rules.record_validator import RECORD_ERRORS_MAX
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
 from tests.storage.batches import batch
@@ -75,7 +76,7 @@ def test_append_waits_for_a_portion_of_few_batches_however_many_are_looked_at(
     while not other.later:
         take_turn(world)
         turns += 1
-    assert turns <= storage_limits.WRITER_STEPS_AHEAD + 1
+    assert turns <= WRITER_STEPS_AHEAD + 1
     assert not any(each.later for each in bombed)
 
 
@@ -91,7 +92,7 @@ def test_what_is_quickly_looked_at_does_not_wait_for_all_of_what_takes_long(
         take_turn(world)
         turns += 1
     assert ordinary.later[0].error_code == NONE
-    assert turns <= (len(bombed) + 1) * storage_limits.WRITER_STEPS_PER_TURN
+    assert turns <= (len(bombed) + 1) * WRITER_STEPS_PER_TURN
     assert not any(each.later for each in bombed)
 
 
@@ -172,4 +173,4 @@ def test_records_at_fault_are_counted_and_the_first_of_them_named(storage: Stora
         INVALID_RECORD,
         "One or more records have been rejected due to 30000 record errors",
     )
-    assert [index for index, _ in result.record_errors] == list(range(storage_limits.RECORD_ERRORS_MAX))
+    assert [index for index, _ in result.record_errors] == list(range(RECORD_ERRORS_MAX))

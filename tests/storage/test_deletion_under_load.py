@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
+from pybroker.storage.manager.log_manager import DELETION_SLICE_MS
 from pybroker.storage.manager.partition_places import PartitionPlaces
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
@@ -80,7 +80,7 @@ def half_deleted(storage: Storage, world: VirtualWorld, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os_file, "rename", slow_rename)
     storage.manager.delete("t", TOPIC_ID, PARTITIONS)
-    assert PARTITIONS - storage_limits.DELETION_SLICE_MS <= len(left_of(storage)) < PARTITIONS
+    assert PARTITIONS - DELETION_SLICE_MS <= len(left_of(storage)) < PARTITIONS
     return storage
 
 
@@ -93,7 +93,7 @@ def test_partitions_of_a_deleted_topic_are_put_aside_in_slices(half_deleted: Sto
     while left_of(half_deleted):
         before = len(left_of(half_deleted))
         world.step()
-        assert before - len(left_of(half_deleted)) <= storage_limits.DELETION_SLICE_MS
+        assert before - len(left_of(half_deleted)) <= DELETION_SLICE_MS
         turns += 1
         assert turns <= PARTITIONS
     world.advance(PARTITIONS)

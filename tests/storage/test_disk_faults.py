@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import storage_limits
+from pybroker.storage.dirs.log_dir import ROOM_CHECK_INTERVAL_MAX_MS, ROOM_CHECK_INTERVAL_MS, ROOM_LASTS_MS
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log import log_loader, truncation
@@ -142,7 +142,7 @@ def test_there_is_no_room_again_before_the_disk_has_any_also_without_writes(
     world.advance(600_000)
     assert "There is room" not in caplog.text
     disk.room = None
-    world.advance(2 * storage_limits.ROOM_CHECK_INTERVAL_MS)
+    world.advance(2 * ROOM_CHECK_INTERVAL_MS)
     assert f"There is room in {storage.path} again, 1 writes to it were refused" in caplog.text
 
 
@@ -176,14 +176,14 @@ def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world
         while len(told) % 2:
             world.advance(500)
     lacking = [end - begin for begin, end in zip(told[::2], told[1::2], strict=True)]
-    assert lacking[0] <= 2 * storage_limits.ROOM_CHECK_INTERVAL_MS
+    assert lacking[0] <= 2 * ROOM_CHECK_INTERVAL_MS
     assert lacking == sorted(lacking)
-    assert storage_limits.ROOM_CHECK_INTERVAL_MAX_MS <= max(lacking) <= storage_limits.ROOM_CHECK_INTERVAL_MAX_MS + 500
-    world.advance(storage_limits.ROOM_LASTS_MS)
+    assert ROOM_CHECK_INTERVAL_MAX_MS <= max(lacking) <= ROOM_CHECK_INTERVAL_MAX_MS + 500
+    world.advance(ROOM_LASTS_MS)
     disk.room = 0
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR
     disk.room = None
-    world.advance(2 * storage_limits.ROOM_CHECK_INTERVAL_MS)
+    world.advance(2 * ROOM_CHECK_INTERVAL_MS)
     assert len(told) % 2 == 0, "it had room for long"
 
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.handlers import describe_log_dirs
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.services import Services
@@ -101,7 +100,7 @@ def test_only_what_is_asked_for_is_looked_at(make_storage: MakeStorage, looks: L
 def test_files_are_looked_at_by_the_thread_one_partition_at_a_time(
     make_storage: MakeStorage, world: VirtualWorld, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_limits, "PARTITIONS_DESCRIBED_AT_ONCE", 3)
+    monkeypatch.setattr("pybroker.storage.manager.log_dir_description.PARTITIONS_DESCRIBED_AT_ONCE", 3)
     storage = restarted(make_storage)
     described: list[list[LogDirDescription]] = []
     storage.manager.describe(None, {}, described.append)
@@ -175,7 +174,7 @@ def test_client_that_goes_away_costs_no_further_look(
 def test_broker_that_stops_describes_no_further(
     make_storage: MakeStorage, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_limits, "PARTITIONS_DESCRIBED_AT_ONCE", 2)
+    monkeypatch.setattr("pybroker.storage.manager.log_dir_description.PARTITIONS_DESCRIBED_AT_ONCE", 2)
     storage = restarted(make_storage)
     parked = ask(storage)
     storage.close()

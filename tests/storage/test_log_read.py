@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files import segment_file as segment_module
 from pybroker.storage.files.os_file import is_resident  # the kernel's word, whatever the fixtures say
 from pybroker.storage.log import log_reader
 from pybroker.storage.log.cold_read import ColdRead
+from pybroker.storage.log.log_reader import COLD_READ_BYTES_MAX
 from pybroker.storage.log.log_rolling import roll
 from pybroker.storage.results import (
     CORRUPT_MESSAGE,
@@ -144,7 +144,7 @@ def test_cold_read_is_small_whatever_is_asked_so_that_nobody_waits_for_its_buffe
     log = storage.log(internal_segment_bytes=1 << 23)
     Client(log).fill(60, size=50_000)
     found = read_cold(world, log.read(0, 55 << 20, 60, True)).records
-    assert storage_limits.COLD_READ_BYTES_MAX - 60_000 < len(found) <= storage_limits.COLD_READ_BYTES_MAX
+    assert COLD_READ_BYTES_MAX - 60_000 < len(found) <= COLD_READ_BYTES_MAX
     rest = read_cold(world, log.read(len(parse(found)), 55 << 20, 60, True)).records
     assert parse(rest)[0][0] == len(parse(found))
 

@@ -14,14 +14,16 @@ from pybroker import storage_limits
 from pybroker.storage.files import os_file, os_process, segment_file
 from pybroker.storage.files.segment_file import SegmentFile
 from pybroker.storage.log.log import Log
+from pybroker.storage.manager.housekeeping import MAPPED_CHECK_INTERVAL_MS
+from pybroker.storage.manager.map_release import UNREAD_CHECK_INTERVAL_MS
 from tests.storage.logs import Client, Storage, read_all, read_now
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is resident is told by Linux alone")
 
 BOUND = 1 << 20
 TAIL = 256 << 10
-A_LOOK_MS = storage_limits.MAPPED_CHECK_INTERVAL_MS
-UNREAD_MS = storage_limits.UNREAD_CHECK_INTERVAL_MS
+A_LOOK_MS = MAPPED_CHECK_INTERVAL_MS
+UNREAD_MS = UNREAD_CHECK_INTERVAL_MS
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_an_end_that_was_cut_and_written_anew_counts_as_written_lately(storage: 
 def test_in_a_turn_of_the_loop_little_is_let_go_of(
     storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, bytes_per_turn: int
 ) -> None:
-    monkeypatch.setattr(storage_limits, "RELEASED_BYTES_PER_TURN", bytes_per_turn)
+    monkeypatch.setattr("pybroker.storage.manager.map_release.RELEASED_BYTES_PER_TURN", bytes_per_turn)
     log = filled(storage, 8 << 20, segment_bytes)
     read_all(log)
     turns: list[list[int]] = []

@@ -10,11 +10,11 @@ from harness.virtual_world import START_MS, VirtualWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pybroker import storage_limits
 from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import Found
 from pybroker.storage.results import INVALID_TIMESTAMP, AppendResult, TimestampOffset
+from pybroker.storage.rules.maximum_timestamp import INLINE_TIMES_RECORDS_MAX
 from pybroker_protocol.records import is_intact, read_batch_header
 from tests.storage.batches import batch
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read
@@ -139,7 +139,7 @@ def test_sums_that_64_bits_do_not_hold_are_those_of_kafka(storage: Storage, worl
     assert read_batch_header(read(log, 0)[0][2]).max_timestamp == end - 5
 
 
-@pytest.mark.parametrize("values", [[b""] * (storage_limits.INLINE_TIMES_RECORDS_MAX + 1), [bytes(200_000)] * 2])
+@pytest.mark.parametrize("values", [[b""] * (INLINE_TIMES_RECORDS_MAX + 1), [bytes(200_000)] * 2])
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_batches_keep_their_order_and_get_their_maximum(
     storage: Storage, world: VirtualWorld, values: list[bytes], codec: int

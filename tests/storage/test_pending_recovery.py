@@ -14,11 +14,12 @@ from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.log import recovery
 from pybroker.storage.log.recovery import Recovered
+from pybroker.storage.manager.pending_recovery import RECOVERY_PAUSE_MS, RECOVERY_SLICE_PARTITIONS
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
 
-PARTITIONS = 3 * storage_limits.RECOVERY_SLICE_PARTITIONS
+PARTITIONS = 3 * RECOVERY_SLICE_PARTITIONS
 TORN = b"\x01torn"
 
 
@@ -59,9 +60,9 @@ def test_start_recovers_no_small_partition_and_the_background_all(
 ) -> None:
     make_storage()
     assert recovered == []
-    world.advance(storage_limits.RECOVERY_PAUSE_MS)
-    assert 0 < len(recovered) <= storage_limits.RECOVERY_SLICE_PARTITIONS
-    world.advance(10 * storage_limits.RECOVERY_PAUSE_MS)
+    world.advance(RECOVERY_PAUSE_MS)
+    assert 0 < len(recovered) <= RECOVERY_SLICE_PARTITIONS
+    world.advance(10 * RECOVERY_PAUSE_MS)
     assert sorted(recovered) == sorted(f"t-{partition}" for partition in range(PARTITIONS))
     assert torn(crashed) == []
 
@@ -75,7 +76,7 @@ def test_first_touch_recovers_that_partition_once(
     assert recovered == ["t-7"]
     assert len(read_all(log)) == 4
     assert len(torn(crashed)) == PARTITIONS - 1
-    world.advance(10 * storage_limits.RECOVERY_PAUSE_MS)
+    world.advance(10 * RECOVERY_PAUSE_MS)
     assert recovered.count("t-7") == 1
 
 
@@ -128,7 +129,7 @@ def test_deleted_partition_is_not_recovered(
 ) -> None:
     storage = make_storage()
     storage.manager.delete("t", TOPIC_ID, PARTITIONS)
-    world.advance(10 * storage_limits.RECOVERY_PAUSE_MS)
+    world.advance(10 * RECOVERY_PAUSE_MS)
     assert recovered == []
     storage.close()
 
@@ -143,8 +144,8 @@ def test_recovery_without_a_descriptor_waits_and_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(os_file, "open_for_append", refuse)
-        world.advance(10 * storage_limits.RECOVERY_PAUSE_MS)
+        world.advance(10 * RECOVERY_PAUSE_MS)
         assert len(torn(crashed)) == PARTITIONS
-    world.advance(10 * storage_limits.RECOVERY_PAUSE_MS)
+    world.advance(10 * RECOVERY_PAUSE_MS)
     assert torn(crashed) == []
     assert not storage.all_failed

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.storage.results import INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER
-from pybroker.storage.rules.refused_batches import RefusedBatches
+from pybroker.storage.rules.refused_batches import REFUSED_BATCH_REMEMBERED_MS, RefusedBatches
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.batches import batch
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage
@@ -97,7 +96,7 @@ def test_sequences_wrap_around_behind_a_refused_batch(storage: Storage) -> None:
 def test_a_client_that_gives_the_batch_up_hears_of_the_gap(client: Client, world: VirtualWorld) -> None:
     refuse(client, producer_id=1, producer_epoch=0, sequence=5)
     assert send(client, 6) == NOT_ENOUGH_REPLICAS
-    world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
+    world.advance(REFUSED_BATCH_REMEMBERED_MS)
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -106,9 +105,9 @@ def test_an_error_is_lent_from_the_first_batch_that_is_refused_for_its_sake(
 ) -> None:
     for sequence in (5, 6):  # both find too few replicas
         refuse(client, producer_id=1, producer_epoch=0, sequence=sequence)
-    world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
+    world.advance(REFUSED_BATCH_REMEMBERED_MS)
     assert send(client, 6) == NOT_ENOUGH_REPLICAS
-    world.advance(storage_limits.REFUSED_BATCH_REMEMBERED_MS)
+    world.advance(REFUSED_BATCH_REMEMBERED_MS)
     assert send(client, 6) == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -169,7 +168,7 @@ def test_what_comes_behind_a_batch_that_found_no_room_gets_its_error(
 
 
 def test_notes_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_limits, "UNWRITTEN_PRODUCERS_MAX", 3)
+    monkeypatch.setattr("pybroker.storage.rules.refused_batches.UNWRITTEN_PRODUCERS_MAX", 3)
     refused = RefusedBatches()
     for producer_id in range(5):
         refused.note(producer_id, 0, 0, INVALID_TXN_STATE)

@@ -335,7 +335,7 @@ def test_a_target_without_room_is_tried_again(
 def test_a_cut_of_the_end_is_not_undone_by_what_was_copied_before(
     storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pybroker.storage_limits.MOVE_TAIL_BYTES_MAX", 0)
+    monkeypatch.setattr("pybroker.storage.manager.replica_moves.MOVE_TAIL_BYTES_MAX", 0)
     log = storage.log(internal_segment_bytes=1 << 20)
     client = Client(log)
     client.fill(50)

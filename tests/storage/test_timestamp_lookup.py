@@ -10,12 +10,12 @@ import pytest
 from crc32c import crc32c
 from harness.virtual_world import START_MS, VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.services import Services
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import Found, TimestampLookup
+from pybroker.storage.log.timestamp_search import BYTES_SEARCHED_PER_STEP, RECORDS_SEARCHED_PER_STEP
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
 from pybroker_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -29,8 +29,8 @@ from tests.storage.batches import batch
 from tests.storage.logs import Client, Storage
 
 NOW = START_MS
-LARGE = bytes(storage_limits.BYTES_SEARCHED_PER_STEP)
-MANY = [b""] * (2 * storage_limits.RECORDS_SEARCHED_PER_STEP)
+LARGE = bytes(BYTES_SEARCHED_PER_STEP)
+MANY = [b""] * (2 * RECORDS_SEARCHED_PER_STEP)
 # Batches of two timestamps each; the second record is the later one.
 HEAVY = pytest.mark.parametrize(
     "fields",

@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 from harness.virtual_world import START_MS, VirtualExecutor, VirtualWorld
 
-from pybroker import storage_limits
+from pybroker.storage.dirs.lookup_turns import LOOKUPS_AT_ONCE
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
@@ -29,9 +29,9 @@ LATE = NOW + 5
 
 @pytest.fixture(autouse=True)
 def _small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_limits, "RECORDS_SEARCHED_PER_STEP", STEP)
-    monkeypatch.setattr(storage_limits, "BATCHES_WALKED_PER_STEP", STEP)
-    monkeypatch.setattr(storage_limits, "ORDINARY_BATCH_RECORDS_MAX", ORDINARY)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.RECORDS_SEARCHED_PER_STEP", STEP)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.BATCHES_WALKED_PER_STEP", STEP)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.ORDINARY_BATCH_RECORDS_MAX", ORDINARY)
 
 
 class Asked:
@@ -90,7 +90,7 @@ def test_thread_has_one_lookup_of_a_log_and_few_of_all(storage: Storage, world: 
         most = max(most, len(reader(world).jobs))
         reader(world).work()
         reader(world).deliver()
-    assert most == storage_limits.LOOKUPS_AT_ONCE
+    assert most == LOOKUPS_AT_ONCE
     assert [one.offset for one in asked] == [BOMB - 1] * len(asked)
 
 
@@ -99,16 +99,16 @@ def test_ordinary_lookup_waits_for_portions_of_those_that_take_long(storage: Sto
         for _ in range(3):
             Asked(bomb(storage, partition))
     honest = Asked(log_with(storage, 9, ORDINARY))
-    assert portions_until(world, honest) <= (ORDINARY // STEP + 1) * (storage_limits.LOOKUPS_AT_ONCE + 1)
+    assert portions_until(world, honest) <= (ORDINARY // STEP + 1) * (LOOKUPS_AT_ONCE + 1)
     assert honest.offset == ORDINARY - 1
-    assert len(reader(world).jobs) == storage_limits.LOOKUPS_AT_ONCE
+    assert len(reader(world).jobs) == LOOKUPS_AT_ONCE
 
 
 def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage: Storage, world: VirtualWorld) -> None:
     asked = [Asked(bomb(storage, partition)) for partition in range(4)]
     done: list[object] = []
     asked[0].lookup.log.directory.reader.submit(lambda: "read", lambda result, _error: done.append(result))
-    for _ in range(storage_limits.LOOKUPS_AT_ONCE + 1):
+    for _ in range(LOOKUPS_AT_ONCE + 1):
         reader(world).work()
     reader(world).deliver()
     assert done == ["read"]
@@ -116,12 +116,12 @@ def test_description_and_cold_reads_wait_for_one_portion_of_each_lookup(storage:
 
 
 def test_logs_take_turns_whatever_each_is_asked(storage: Storage, world: VirtualWorld) -> None:
-    greedy = [bomb(storage, partition) for partition in range(storage_limits.LOOKUPS_AT_ONCE)]
+    greedy = [bomb(storage, partition) for partition in range(LOOKUPS_AT_ONCE)]
     many = [Asked(log) for _ in range(5) for log in greedy]
     late = Asked(bomb(storage, 9))
     portions_until(world, late)
     assert late.offset == BOMB - 1
-    assert sum(one.offset is not None for one in many) <= 2 * storage_limits.LOOKUPS_AT_ONCE
+    assert sum(one.offset is not None for one in many) <= 2 * LOOKUPS_AT_ONCE
     world.run()
     assert [one.offset for one in many] == [BOMB - 1] * len(many)
 
@@ -144,14 +144,14 @@ def test_lookup_that_nobody_waits_for_is_not_begun_or_goes_no_further(storage: S
 
 
 def test_place_of_a_lookup_that_is_given_up_is_the_next_ones(storage: Storage, world: VirtualWorld) -> None:
-    asked = [Asked(bomb(storage, partition)) for partition in range(storage_limits.LOOKUPS_AT_ONCE + 1)]
+    asked = [Asked(bomb(storage, partition)) for partition in range(LOOKUPS_AT_ONCE + 1)]
     same = Asked(storage.log(partition=0))
     asked[0].lookup.give_up()
     reader(world).work()
     reader(world).deliver()
     asked[1].lookup.give_up()
     world.run()
-    assert [one.offset for one in asked] == [None] * storage_limits.LOOKUPS_AT_ONCE + [BOMB - 1]
+    assert [one.offset for one in asked] == [None] * LOOKUPS_AT_ONCE + [BOMB - 1]
     assert same.offset == BOMB - 1
 
 
@@ -162,7 +162,7 @@ def test_lookups_end_with_their_log(storage: Storage, world: VirtualWorld) -> No
     reader(world).work()
     log.retire()
     assert [one.offset for one in asked] == [None, -1, -1]
-    assert portions_until(world, asked[0]) <= storage_limits.LOOKUPS_AT_ONCE + 1
+    assert portions_until(world, asked[0]) <= LOOKUPS_AT_ONCE + 1
     assert asked[0].offset == -1
     world.run()
     assert survivor.offset == BOMB - 1
@@ -181,7 +181,7 @@ def test_stop_waits_for_no_lookup(storage: Storage, world: VirtualWorld, monkeyp
     monkeypatch.setattr(VirtualExecutor, "work", counted)
     storage.close()
     assert [one.offset for one in asked] == [-1] * len(asked)
-    assert portions.count(reader(world)) == storage_limits.LOOKUPS_AT_ONCE
+    assert portions.count(reader(world)) == LOOKUPS_AT_ONCE
 
 
 def test_lookup_through_many_batches_has_no_more_of_the_loop_than_a_step(storage: Storage, world: VirtualWorld) -> None:
@@ -226,7 +226,7 @@ def test_first_look_at_many_segments_is_shared_over_turns(
     make_storage: Callable[..., Storage], world: VirtualWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is remembered of segments behind a restart; the newest record need not be in the last one."""
-    monkeypatch.setattr(storage_limits, "SEGMENTS_LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr("pybroker.storage.log.timestamp_search.SEGMENTS_LOOKED_AT_ONCE", 3)
     storage = make_storage()
     log = storage.log()
     client = Client(log)

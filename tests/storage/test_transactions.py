@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.limits import TRANSACTION_VERIFICATIONS_PER_PARTITION
 from pybroker.storage.files import os_file
 from pybroker.storage.log import unreplicated_transactions
 from pybroker.storage.results import (
@@ -20,6 +19,7 @@ from pybroker.storage.results import (
     TRANSACTION_COORDINATOR_FENCED,
     AppendResult,
 )
+from pybroker.storage.rules.verification_state import TRANSACTION_VERIFICATIONS_PER_PARTITION
 from tests.storage.batches import batch, end_marker
 from tests.storage.logs import TRANSACTIONAL_FLAG, Client, Storage
 

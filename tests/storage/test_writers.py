@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualExecutor, VirtualWorld
 
-from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
-from pybroker.storage.dirs.writers import Lane, Writers
+from pybroker.storage.dirs.writers import (
+    SMALL_APPENDS_REMEMBERED_MS,
+    WRITER_JOBS_AHEAD,
+    WRITER_STEPS_AHEAD,
+    WRITERS_PER_LOG_DIR,
+    Lane,
+    Writers,
+)
 from tests.storage.batches import batch
 from tests.storage.logs import Client, Storage, read_all
 
 MakeStorage = Callable[..., Storage]
 LARGE = 200_000
-AHEAD = storage_limits.WRITER_JOBS_AHEAD
+AHEAD = WRITER_JOBS_AHEAD
 
 
 def writers(world: VirtualWorld) -> list[VirtualExecutor]:
@@ -60,10 +66,10 @@ def test_thread_is_handed_no_more_than_it_needs_and_logs_take_turns(storage: Sto
     writers(world)[0].work()
     writers(world)[0].deliver()
     assert jobs(world) == [AHEAD]
-    others = [client(storage, partition) for partition in range(1, storage_limits.WRITERS_PER_LOG_DIR)]
+    others = [client(storage, partition) for partition in range(1, WRITERS_PER_LOG_DIR)]
     for other in others:
         send(other, AHEAD)
-    assert jobs(world) == [AHEAD] * storage_limits.WRITERS_PER_LOG_DIR
+    assert jobs(world) == [AHEAD] * WRITERS_PER_LOG_DIR
     late = client(storage, 99)
     send(late)
     for _ in range(2 + AHEAD):  # the greedy log's turn comes first, then that of the late one
@@ -113,7 +119,7 @@ def test_beside_small_appends_one_thread_makes_the_large_ones(storage: Storage, 
     assert jobs(world) == [3, 2]  # what the other has it finishes, and gets no more
     writers(world)[1].run()
     assert jobs(world) == [4, 0]
-    world.advance(storage_limits.SMALL_APPENDS_REMEMBERED_MS)
+    world.advance(SMALL_APPENDS_REMEMBERED_MS)
     world.run()
     for sender in large:
         send(sender)
@@ -168,7 +174,7 @@ def test_stop_does_no_work_in_portions_that_has_not_begun(world: VirtualWorld) -
         while True:
             yield
 
-    count = storage_limits.WRITERS_PER_LOG_DIR * storage_limits.WRITER_STEPS_AHEAD + 2
+    count = WRITERS_PER_LOG_DIR * WRITER_STEPS_AHEAD + 2
     for _ in range(count):
         threads.submit_steps(endless(), lambda _result, error: ends.append(error))
     threads.close()

@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "unknown-group-found",
         "DescribeGroups 6 does not say that the group does not exist.",
-        (Edit("responses.GROUP_ID_NOT_FOUND_VERSION", "6", "7"),),
+        (Edit("responses.GROUP_ID_NOT_FOUND_SINCE", 'DescribedGroup.since("error_message")', "7"),),
         ("test_groups.py::test_a_group_that_is_not_there_is_dead_or_not_found",),
     ),
     Mutant(

@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "committed-offsets-deleted-by-retention",
         "The topic of committed offsets is not compacted, and retention deletes what groups have committed.",
-        (Edit("_consumer_offsets", '("cleanup.policy", "compact")', '("cleanup.policy", "delete")'),),
+        (Edit("CoordinatorType.new_topic", "dict(self.configs)", '{"cleanup.policy": "delete"}'),),
         ("test_internal_topics.py::test_internal_topics_are_made_when_they_are_first_needed",),
     ),
     Mutant(
@@ -191,8 +191,8 @@ MUTANTS = (
         "The topic of committed offsets has as many partitions as any other topic.",
         (
             Edit(
-                "_consumer_offsets",
-                'config.get_int("offsets.topic.num.partitions")',
+                "CoordinatorType.new_topic",
+                "self.partition_count(config)",
                 'config.get_int("num.partitions")',
             ),
         ),

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from pybroker import limits
 from pybroker.cluster.features import HOSTS_ARE_RANGES, METADATA_VERSION
 from pybroker.cluster.image import ImageBuilder
 from pybroker.cluster.operations import AclDeletion, Outcome
@@ -28,6 +27,9 @@ from pybroker.security.acls import (
 )
 from pybroker.security.host_ranges import is_range, parse_range
 from pybroker_protocol.errors import ErrorCode
+
+# ACLs that one request creates, or removes: MAX_RECORDS_PER_USER_OP of Kafka's controller.
+ACLS_PER_REQUEST = 10_000
 
 _CREATED: Final = Outcome()
 _TOO_MANY: Final = Outcome(ErrorCode.INVALID_REQUEST, "Unable to perform excessively large batch operation.")
@@ -53,7 +55,7 @@ def create_acls(builder: ImageBuilder, acls: Sequence[Acl]) -> Generator[None, N
         else:
             outcomes.append(refused)
         yield
-    if len(added) > limits.ACLS_PER_REQUEST:
+    if len(added) > ACLS_PER_REQUEST:
         return [outcome if outcome.error_code else _TOO_MANY for outcome in outcomes]
     for acl in added.values():
         builder.put_acl(acl)
@@ -81,8 +83,8 @@ def delete_acls(builder: ImageBuilder, filters: Sequence[AclFilter]) -> Generato
                 matched.append(acl)
                 removed.add(acl_id)
             yield
-        if len(removed) > limits.ACLS_PER_REQUEST:
-            message = f"Cannot remove more than {limits.ACLS_PER_REQUEST} acls in a single delete operation."
+        if len(removed) > ACLS_PER_REQUEST:
+            message = f"Cannot remove more than {ACLS_PER_REQUEST} acls in a single delete operation."
             return [AclDeletion((), ErrorCode.INVALID_REQUEST, message)] * len(filters)
         answers.append(AclDeletion(matched))
     for acl_id in removed:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pybroker import limits
+from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
 from pybroker.cluster.image import (
-    INTERNAL_TOPICS,
     ClusterImage,
     ImageBuilder,
     PartitionImage,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pybroker import limits
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_member import ClassicMember, Protocols
 from pybroker.coordinators.group.classic_rebalance import (
@@ -25,15 +24,20 @@ from pybroker.coordinators.group.responses import join_error, join_response, syn
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.join_group import JoinGroupRequest
+from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+# Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
+# otherwise fill the memory.  Kafka has no such bound; far above any real group.
+PENDING_JOINS_MAX = 10_000
 
 # A new member that cannot send heartbeats yet is given up after this, as in Kafka (its join may wait that long).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 
 # JoinGroup versions that make a client join twice, the second time with the id it was given.
 KNOWN_MEMBER_ID_VERSION = 4
+REBALANCE_TIMEOUT_SINCE = JoinGroupRequest.since("rebalance_timeout_ms")
 # JoinGroup versions whose leader can be told to skip the assignment (KIP-814).
-SKIP_ASSIGNMENT_VERSION = 9
+SKIP_ASSIGNMENT_SINCE = JoinGroupResponse.since("skip_assignment")
 
 
 class Join(NamedTuple):
@@ -52,8 +56,9 @@ class Join(NamedTuple):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 has no rebalance timeout; there it is the session's."""
-        return self.request.rebalance_timeout_ms if self.api_version > 0 else self.request.session_timeout_ms
+        """Before there is one it is the session's."""
+        told = self.api_version >= REBALANCE_TIMEOUT_SINCE
+        return self.request.rebalance_timeout_ms if told else self.request.session_timeout_ms
 
 
 def join(group: ClassicGroup, joining: Join, settings: GroupSettings, now_ms: int) -> Result:
@@ -94,7 +99,7 @@ def _join_dynamic(group: ClassicGroup, joining: Join, settings: GroupSettings, n
     member_id = joining.new_member_id(joining.client_id)
     if joining.api_version < KNOWN_MEMBER_ID_VERSION:
         _add_member(group, joining, member_id, settings, now_ms, result)
-    elif len(group.pending_joins) >= limits.PENDING_JOINS_MAX:
+    elif len(group.pending_joins) >= PENDING_JOINS_MAX:
         result.response = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
     else:
         group.pending_joins[member_id] = None
@@ -222,7 +227,7 @@ def _replace_in_stable_group(
         done = Result()
         done.cancel(session_timer(group, old_member_id))
         renew_session(group, member, done)
-        if joining.api_version >= SKIP_ASSIGNMENT_VERSION:
+        if joining.api_version >= SKIP_ASSIGNMENT_SINCE:
             is_leader = group.is_leader(new_member_id)
             done.response = join_response(group, new_member_id, skip_assignment=is_leader)
         else:

@@ -8,7 +8,6 @@ Counterpart in Kafka: the classic half of ``GroupMetadataManager``.
 
 from __future__ import annotations
 
-from pybroker import limits
 from pybroker.coordinators.group.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic_member import ClassicMember
 from pybroker.coordinators.group.classic_state import ClassicState, Event
@@ -17,6 +16,10 @@ from pybroker.coordinators.group.responses import join_error, join_response, syn
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, TimerKey
 from pybroker_protocol.errors import ErrorCode
+
+# A wait for static members of a classic group that begins again whenever it is over, as long as their sessions last, is
+# this long at least: a rebalance timeout is the client's to say, and one of 0 would keep the loop busy.
+REPEATED_WAIT_MIN_MS = 1_000
 
 # Kinds of timers.  The session of a member; the end of a join phase; the end of the wait for SyncGroups.
 SESSION_TIMER = "session"
@@ -99,7 +102,7 @@ def complete_join(group: ClassicGroup, now_ms: int, result: Result) -> None:
         become_empty(group, now_ms, result)
     elif not group.elect_joined_leader():
         # Only static members are left and none of them came: wait until one does, or their sessions end.
-        result.schedule(join_timer(group), max(group.rebalance_timeout_ms, limits.REPEATED_WAIT_MIN_MS))
+        result.schedule(join_timer(group), max(group.rebalance_timeout_ms, REPEATED_WAIT_MIN_MS))
     else:
         _form_generation(group, now_ms, result)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-from pybroker import limits
 from pybroker.coordinators.group.assignors.spec import (
     Assignor,
     GroupAssignment,
@@ -25,6 +24,10 @@ from pybroker.coordinators.group.consumer_member import ConsumerMember
 from pybroker.coordinators.group.consumer_records import target_member_record, target_metadata_record
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record
+
+# How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about
+# two milliseconds.
+ASSIGNMENT_STEPS_PER_SLICE = 20_000
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class ComingTarget:
 
     def advance(self) -> bool:
         """Work on it for a slice of the loop's time; True when it is done."""
-        left = limits.ASSIGNMENT_STEPS_PER_SLICE
+        left = ASSIGNMENT_STEPS_PER_SLICE
         while left > 0:
             try:
                 left -= next(self._making)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from pybroker import limits
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages.consumer_protocol import (
@@ -24,6 +23,14 @@ from pybroker_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
+
+# Topics that the subscriptions of a classic group may name, all members together, and be read for: a tenth of a
+# second.  Of a group with more all topics count as subscribed to.
+GROUP_SUBSCRIBED_TOPICS_MAX = 250_000
+
+# A subscription or assignment of a classic member that is read as a whole.  As much as a record of __consumer_offsets
+# may have, and there it has to be kept.
+CONSUMER_PROTOCOL_BYTES_MAX = 1 << 20
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -45,7 +52,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """All topics of all subscriptions, or None when one of them cannot be read, or all of them name too many."""
     decode = codec.decoder(ConsumerProtocolSubscription, 0)
     topics: set[str] = set()
-    left = limits.GROUP_SUBSCRIBED_TOPICS_MAX
+    left = GROUP_SUBSCRIBED_TOPICS_MAX
     try:
         for subscription in subscriptions:
             if len(subscription) >= _VERSION_BYTES + _TOPIC_COUNT.size:
@@ -70,8 +77,8 @@ def read_version(data: bytes) -> int:
 
 
 def _readable_version(data: bytes) -> int:
-    if len(data) > limits.CONSUMER_PROTOCOL_BYTES_MAX:
-        raise ProtocolError(f"there are more than {limits.CONSUMER_PROTOCOL_BYTES_MAX} bytes")
+    if len(data) > CONSUMER_PROTOCOL_BYTES_MAX:
+        raise ProtocolError(f"there are more than {CONSUMER_PROTOCOL_BYTES_MAX} bytes")
     return read_version(data)
 
 

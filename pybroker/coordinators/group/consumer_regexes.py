@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from pybroker import limits
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_member import ConsumerMember
 from pybroker.coordinators.group.consumer_records import (
@@ -33,6 +32,11 @@ from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
+
+# A slice of resolving a group's regular expressions holds the loop for about this long, and a match or a compilation;
+# and how often it matches one of them against one topic's name, where they are ordinary ones, in that time.
+REGEX_SLICE_MS = 2
+REGEX_MATCHES_PER_SLICE = 2_000
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +139,8 @@ class Resolution:
 
     def advance(self, monotonic_ms: Callable[[], int]) -> bool:
         """Work on it for a slice of the loop's time, by that clock; True when it is done."""
-        end_ms = monotonic_ms() + limits.REGEX_SLICE_MS
-        left = limits.REGEX_MATCHES_PER_SLICE
+        end_ms = monotonic_ms() + REGEX_SLICE_MS
+        left = REGEX_MATCHES_PER_SLICE
         for matched in self._steps:
             left -= matched
             if left <= 0 or monotonic_ms() >= end_ms:

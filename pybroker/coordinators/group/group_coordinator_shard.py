@@ -17,7 +17,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from pybroker import limits
 from pybroker.coordinators.group import (
     classic_join,
     classic_requests,
@@ -67,6 +66,11 @@ from pybroker_protocol.messages.offset_fetch import OffsetFetchRequestGroup, Off
 from pybroker_protocol.messages.sync_group import SyncGroupRequest
 from pybroker_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pybroker_protocol.records import NO_PRODUCER_ID
+
+# Groups whose offsets one operation looks at for expiry, and tombstones that one batch may hold: both keep the
+# operation to a few milliseconds and the batch far below max.message.bytes.  The next operation goes on from there.
+EXPIRY_GROUPS_PER_OPERATION = 256
+TOMBSTONES_PER_BATCH = 2_000
 
 logger = logging.getLogger(__name__)
 
@@ -296,14 +300,14 @@ class GroupCoordinatorShard:
         for name in names:
             for offsets in self.offsets.of_topic(name):
                 result.records += [offsets.tombstone(partition) for partition in offsets.values]
-                if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
+                if len(result.records) >= TOMBSTONES_PER_BATCH:
                     result.in_later_turn = True
                     result.then = lambda _now_ms: self.forget_topics(names)
                     return result
         tombstones = {key for key, _ in result.records}
         unstable = sorted(self.offsets.unstable_keys_of_topics(names) - tombstones)
-        result.records += [(key, None) for key in unstable[: limits.TOMBSTONES_PER_BATCH]]
-        if len(unstable) > limits.TOMBSTONES_PER_BATCH:
+        result.records += [(key, None) for key in unstable[:TOMBSTONES_PER_BATCH]]
+        if len(unstable) > TOMBSTONES_PER_BATCH:
             result.in_later_turn = True
             result.then = lambda _now_ms: self.forget_topics(names)
         return result
@@ -342,12 +346,12 @@ class GroupCoordinatorShard:
         if not self._expiry_queue:
             self._expiry_queue = list(self.groups)
         examined = 0
-        while self._expiry_queue and examined < limits.EXPIRY_GROUPS_PER_OPERATION:
+        while self._expiry_queue and examined < EXPIRY_GROUPS_PER_OPERATION:
             group = self.groups.get(self._expiry_queue.pop())
             examined += 1
             if group is not None and group.group_id not in self.kept_groups:
                 self._expire_group(group, now_ms, result)
-            if len(result.records) >= limits.TOMBSTONES_PER_BATCH:
+            if len(result.records) >= TOMBSTONES_PER_BATCH:
                 break
         interval_ms = self._settings.offsets_retention_check_interval_ms
         result.schedule(EXPIRY_TIMER, 0 if self._expiry_queue else interval_ms)

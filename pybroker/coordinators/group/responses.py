@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pybroker.coordinators.group.group import Group
 
 # The version of DescribeGroups that learned to say that the group does not exist (KIP-1043).
-GROUP_ID_NOT_FOUND_VERSION = 6
+GROUP_ID_NOT_FOUND_SINCE = DescribedGroup.since("error_message")
 
 
 def join_error(member_id: str, error_code: int) -> JoinGroupResponse:
@@ -127,7 +127,7 @@ def described_group_error(
 def described_group(group_id: str, group: Group | None, api_version: int) -> DescribedGroup:
     """A classic group as DescribeGroups shows it; the members' metadata only while it is stable."""
     if not isinstance(group, ClassicGroup):
-        if api_version < GROUP_ID_NOT_FOUND_VERSION:
+        if api_version < GROUP_ID_NOT_FOUND_SINCE:
             return described_group_error(group_id, 0, group_state=ClassicState.DEAD.value)
         message = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
         return described_group_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message, ClassicState.DEAD.value)

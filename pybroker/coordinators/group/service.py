@@ -1,7 +1,7 @@
 """The group coordinator of a broker, as its handlers and the composition root see it.
 
-Owns: which partition of ``__consumer_offsets`` a group belongs to, checks that need no group's state, and turning
-requests into operations on shards.  Owns no group: ``GroupCoordinatorShard`` does.
+Owns: checks that need no group's state, and turning requests into operations on shards.  Owns no group:
+``GroupCoordinatorShard`` does.
 
 Every method that takes ``done`` calls it exactly once with the response, inside the call or later on the loop.
 Requests and responses are the message classes of ``pybroker_protocol``; a handler has already resolved topic ids to
@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker.cluster.coordinator_table import GROUPS
 from pybroker.cluster.features import GROUP_VERSION
-from pybroker.cluster.image import GROUP_METADATA_TOPIC, ClusterImage, ImageDelta
+from pybroker.cluster.image import ClusterImage, ImageDelta
 from pybroker.coordinators.coordinator_context import response_error
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
@@ -43,7 +44,7 @@ from pybroker.coordinators.group.responses import (
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
-from pybroker.coordinators.partitioning import partition_for
+from pybroker.coordinators.partitioning import partitioner
 from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
@@ -87,13 +88,14 @@ class GroupCoordinator:
         self._settings = settings
         self._writer = writer
         self._metadata = metadata
+        self.partition_of = partitioner(GROUPS, config, metadata)
         self._topics = Topics(metadata.image)
         self._allows_consumer_groups = "consumer" in config.get_list("group.coordinator.rebalance.protocols")
         self._consumer_settings = ConsumerSettings(config, self._topics)
         world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid, self._env.clock.monotonic_ms)
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             env,
-            GROUP_METADATA_TOPIC,
+            GROUPS.topic,
             writer,
             reader,
             lambda _partition: GroupCoordinatorShard(settings, world),
@@ -121,12 +123,6 @@ class GroupCoordinator:
         deleted = [topic.name for topic in delta.topics_deleted]
         if deleted:
             self._runtime.submit_to_all(lambda shard, _now_ms: shard.forget_topics(deleted))
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition of ``__consumer_offsets`` that keeps the group, whoever leads it."""
-        topic = self._metadata.image.topics_by_name.get(GROUP_METADATA_TOPIC)
-        count = self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        return partition_for(group_id, count)
 
     # --- membership -----------------------------------------------------------------------------------------------
 
@@ -242,7 +238,7 @@ class GroupCoordinator:
                 self._runtime.submit(partition, commit, waiter)
 
         producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
-        self._writer.verify_transaction(GROUP_METADATA_TOPIC, partition, producer, api_version, verified)
+        self._writer.verify_transaction(GROUPS.topic, partition, producer, api_version, verified)
 
     def end_transaction(self, partition: int, marker: TransactionMarker, done: Callable[[int], None]) -> None:
         """Write the marker into a partition of ``__consumer_offsets``, and make the pending offsets current or forget

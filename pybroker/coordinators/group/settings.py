@@ -26,7 +26,6 @@ class GroupSettings(NamedTuple):
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
     offsets_commit_timeout_ms: int = 5_000
-    offsets_topic_num_partitions: int = 50
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
@@ -40,5 +39,4 @@ class GroupSettings(NamedTuple):
             config.get_int("offsets.retention.minutes") * MINUTE_MS,
             config.get_int("offsets.retention.check.interval.ms"),
             config.get_int("offsets.commit.timeout.ms"),
-            config.get_int("offsets.topic.num.partitions"),
         )

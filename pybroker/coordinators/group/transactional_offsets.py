@@ -16,12 +16,14 @@ from pybroker.coordinators.result import ProducerOfRecords, Result
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
-TOPIC_IDS_VERSION = 6  # and the first that tells of member epochs by their own names (KIP-1319)
+# The first version that tells of member epochs by their own names, too (KIP-1319).
+TOPIC_IDS_VERSION = TxnOffsetCommitRequestTopic.since("topic_id")
 
 # What consumers of a KIP-848 group call their generation, by the names of the classic protocol.
 _OLD_GENERATIONS = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND))

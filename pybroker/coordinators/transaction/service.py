@@ -1,8 +1,7 @@
 """The transaction coordinator of a broker, as its handlers, the partition leaders and the composition root see it.
 
-Owns: which partition of ``__transaction_state`` a transactional id belongs to, checks that need no id's state, turning
-requests into operations on shards, fetching producer ids for those that need one, and seeing ends through.  Owns no
-transaction: ``TransactionCoordinatorShard`` does.
+Owns: checks that need no id's state, turning requests into operations on shards, fetching producer ids for those that
+need one, and seeing ends through.  Owns no transaction: ``TransactionCoordinatorShard`` does.
 
 Every method that takes ``done`` calls it exactly once, inside the call or later on the loop.  Requests and responses
 are the message classes of ``pybroker_protocol``; a handler has already refused partitions that do not exist.
@@ -16,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pybroker.cluster.coordinator_table import TRANSACTIONS
 from pybroker.cluster.features import TRANSACTION_VERSION
-from pybroker.cluster.image import TRANSACTION_STATE_TOPIC
 from pybroker.coordinators.gather import Gather
-from pybroker.coordinators.partitioning import partition_for
+from pybroker.coordinators.partitioning import partitioner
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
 from pybroker.coordinators.transaction import responses
@@ -87,11 +86,12 @@ class TransactionCoordinator:
         self._env = env
         self._settings = settings
         self._metadata = metadata
+        self.partition_of = partitioner(TRANSACTIONS, config, metadata)
         self._producer_ids = producer_ids
         self._led: set[int] = set()
         self._runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
             env,
-            TRANSACTION_STATE_TOPIC,
+            TRANSACTIONS.topic,
             writer,
             reader,
             lambda partition: TransactionCoordinatorShard(partition, settings, self),
@@ -115,12 +115,6 @@ class TransactionCoordinator:
         self._sender.close()
         self._led.clear()
         self._runtime.close()
-
-    def partition_of(self, transactional_id: str) -> int:
-        """The partition of ``__transaction_state`` that keeps the id, whoever leads it."""
-        topic = self._metadata.image.topics_by_name.get(TRANSACTION_STATE_TOPIC)
-        count = self._settings.state_topic_num_partitions if topic is None else len(topic.partitions)
-        return partition_for(transactional_id, count)
 
     @property
     def transaction_version(self) -> int:
@@ -303,7 +297,7 @@ class TransactionCoordinator:
 
     def coordinator_epoch(self, partition: int) -> int | None:
         """See ``Cluster.coordinator_epoch``."""
-        state = self._metadata.partition(TRANSACTION_STATE_TOPIC, partition) if partition in self._led else None
+        state = self._metadata.partition(TRANSACTIONS.topic, partition) if partition in self._led else None
         return None if state is None else state.leader_epoch
 
     def exists(self, partition: TopicPartition) -> bool:

@@ -20,7 +20,6 @@ class TransactionSettings(NamedTuple):
     id_expiration_ms: int = 604_800_000
     abort_interval_ms: int = 10_000
     expiry_interval_ms: int = 3_600_000
-    state_topic_num_partitions: int = 50
     write_timeout_ms: int = 30_000
 
     @classmethod
@@ -31,6 +30,5 @@ class TransactionSettings(NamedTuple):
             config.get_int("transactional.id.expiration.ms"),
             config.get_int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
             config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-            config.get_int("transaction.state.log.num.partitions"),
             config.get_int("request.timeout.ms"),
         )

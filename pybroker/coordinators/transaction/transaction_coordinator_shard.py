@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from pybroker import limits
 from pybroker.coordinators.result import Record, Result, TimerKey, Waiter
 from pybroker.coordinators.transaction import decisions
 from pybroker.coordinators.transaction.decisions import Decision
@@ -37,6 +36,14 @@ from pybroker.coordinators.transaction.records import (
 from pybroker.coordinators.transaction.settings import TransactionSettings
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
+
+# Transactional ids that one operation looks at for expiry, and tombstones that it may write: some milliseconds,
+# and a batch far below max.message.bytes.
+EXPIRY_IDS_PER_OPERATION = 1_000
+
+# Transactions that one operation has ended, because they timed out or a load found them prepared, each with its markers
+# and two records of its own: a third of a millisecond, and all fifty partitions of the coordinator look at once.
+ENDS_PER_OPERATION = 2
 
 RESUME_TIMER: TimerKey = ("resume", "", "")
 ABORT_TIMER: TimerKey = ("abort", "", "")
@@ -231,7 +238,7 @@ class TransactionCoordinatorShard:
     def _resume_prepared(self) -> Result:
         """Have the markers of transactions written that a load found prepared, some at a time."""
         result = Result()
-        while self._prepared_queue and len(result.replies) < limits.ENDS_PER_OPERATION:
+        while self._prepared_queue and len(result.replies) < ENDS_PER_OPERATION:
             txn = self.transactions.get(self._prepared_queue.pop())
             if txn is not None and txn.state in PREPARED:
                 self._markers(txn, result)
@@ -293,11 +300,11 @@ class TransactionCoordinatorShard:
         if not self._timeout_queue:
             self._timeout_queue = list(reversed(self._open))
         result = Result()
-        for _ in range(min(len(self._timeout_queue), limits.EXPIRY_IDS_PER_OPERATION)):
+        for _ in range(min(len(self._timeout_queue), EXPIRY_IDS_PER_OPERATION)):
             txn = self.transactions.get(self._timeout_queue.pop())
             if txn is not None and txn.times_out(now_ms):
                 self._time_out(_transaction(txn), result)
-            if len(result.replies) == limits.ENDS_PER_OPERATION:
+            if len(result.replies) == ENDS_PER_OPERATION:
                 break
         self._look_for_timeouts(result)
         return result
@@ -317,7 +324,7 @@ class TransactionCoordinatorShard:
             self._expiry_queue = list(self.transactions)
         oldest_ms = now_ms - self._settings.id_expiration_ms
         records: list[Record] = []
-        for _ in range(min(len(self._expiry_queue), limits.EXPIRY_IDS_PER_OPERATION)):
+        for _ in range(min(len(self._expiry_queue), EXPIRY_IDS_PER_OPERATION)):
             txn = self.transactions.get(self._expiry_queue.pop())
             if txn is not None and txn.state in IDLE and txn.last_update_ms <= oldest_ms:
                 records.append(tombstone(txn.transactional_id))

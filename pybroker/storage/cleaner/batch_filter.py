@@ -17,7 +17,6 @@ from pybroker.config.schema import LONG_MAX
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
 from pybroker.storage.cleaner.jobs import Progress
 from pybroker.storage.cleaner.offset_map import OffsetMap
-from pybroker.storage_limits import CLEANER_SLICE_RECORDS
 from pybroker_protocol.compression import compress, decompress
 from pybroker_protocol.record_columns import (
     RecordColumns,
@@ -38,6 +37,10 @@ from pybroker_protocol.records import (
     BatchHeader,
     set_crc,
 )
+
+# The cleaner looks at so many records before it pauses: a thread that shares the interpreter works for 2 ms then, and
+# what a slice needs in memory is small whatever a batch's header claims.
+CLEANER_SLICE_RECORDS = 2_000
 
 _EMPTY_KEEPS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 

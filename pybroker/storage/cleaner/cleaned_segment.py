@@ -28,8 +28,11 @@ from pybroker.storage.files.offset_index import OffsetIndex
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage.results import AbortedTransaction
-from pybroker.storage_limits import CLEANER_SYNC_BYTES
 from pybroker_protocol.records import CURRENT_MAGIC, HEADER, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, compute_crc
+
+# The cleaner syncs what it writes in portions of this size: more dirty pages, and the kernel throttles all writers.
+# To write portions back without a sync gave a producer beside it nothing.
+CLEANER_SYNC_BYTES = 8 << 20
 
 # Positions in Kafka's offset index are int32.
 _POSITION_MAX = (1 << 31) - 1

@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog
 
+# A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many
+# times as long as each took, and has room for some 270,000 keys a round.
+IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
+IN_PROCESS_CLEANER_REST = 3
+IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20
+
+
 DEATHS_MAX = 3
 BUFFER_BYTES_MIN = 1024
 
@@ -243,7 +250,7 @@ class LogCleaner:
                 if aborted.first_offset < bound
             ],
             producers={
-                producer_id: (tuple(batch[3] for batch in entry.batches), entry.producer_epoch)
+                producer_id: (entry.last_offsets, entry.producer_epoch)
                 for producer_id, entry in log.producers.producers.items()
             },
             first_dirty_offset=chosen.first_dirty_offset,
@@ -253,11 +260,9 @@ class LogCleaner:
             segment_bytes=config.segment_size_bytes,
             index_bytes_max=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
-            offset_map_bytes=min(map_bytes, storage_limits.IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
+            offset_map_bytes=min(map_bytes, IN_PROCESS_CLEANER_MAP_BYTES) if small else map_bytes,
             offset_map_load_factor=broker.get_float("log.cleaner.io.buffer.load.factor"),
-            io_buffer_bytes=min(buffer_bytes, storage_limits.IN_PROCESS_CLEANER_BUFFER_BYTES)
-            if small
-            else buffer_bytes,
+            io_buffer_bytes=min(buffer_bytes, IN_PROCESS_CLEANER_BUFFER_BYTES) if small else buffer_bytes,
             bytes_per_second=self._bytes_per_second(),
             sync=log.directory.sync,
         )
@@ -290,7 +295,7 @@ class LogCleaner:
         """How long the thread rests, so that the broker has the interpreter, and the disk is not used too fast."""
         took_ms = self._env.clock.monotonic_ms() - round_.step_started_ms
         throttled_ms = 1000 * progress.bytes / self._bytes_per_second()
-        return max(storage_limits.IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
+        return max(IN_PROCESS_CLEANER_REST * took_ms, throttled_ms - took_ms, 1)
 
     def _swap(self, round_: _RunningRound, group: CleanedGroup) -> bool:
         """Put a cleaned segment in its place; whether the round goes on."""

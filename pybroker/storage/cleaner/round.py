@@ -45,10 +45,16 @@ from pybroker.storage.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, T
 from pybroker.storage.files.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
 from pybroker.storage.results import AbortedTransaction
-from pybroker.storage_limits import CLEANED_GROUP_SEGMENTS_MAX, CLEANER_ROUND_RECORDS_MAX
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_columns import RecordColumns
 from pybroker_protocol.records import BatchHeader
+
+# Segments that are cleaned into one at a time: swapping them is a few renames for each, on the loop.
+CLEANED_GROUP_SEGMENTS_MAX = 32
+
+# After so many records, a minute's work, a round goes no further into the dirty part, and the next log has its turn: a
+# few KB may be millions of records.  The next round over the log goes on.
+CLEANER_ROUND_RECORDS_MAX = 50_000_000
 
 
 class Round:

@@ -31,7 +31,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from pybroker import limits, storage_limits
+from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
 from pybroker.storage.dirs.lookup_turns import LookupTurns
 from pybroker.storage.dirs.start_traces import (
@@ -45,6 +45,17 @@ from pybroker.storage.dirs.writers import Writers
 from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import ZERO_UUID
+
+# A full disk is reported when it begins and, with the number of refusals, when there is room again and nothing was
+# refused for so long: one line per refused append would fill what room there is.  Where it is full again within
+# ``ROOM_LASTS_MS`` the interval doubles, so that replicas do not come and go with each file that is removed.
+ROOM_CHECK_INTERVAL_MS = 1_000
+ROOM_CHECK_INTERVAL_MAX_MS = 60_000
+ROOM_LASTS_MS = 60_000
+# There is room where so much could be written, or a twentieth of the file system (``os_file.has_room``), and what was
+# refused; at a broker's start, where it may have been stopped with little, the smaller bound holds.
+ROOM_BYTES = 64 << 20
+ROOM_AT_START_BYTES = 256 << 10
 
 # POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
 # broker in this process must be refused before it opens the file.
@@ -76,7 +87,7 @@ def _remove(paths: list[Path]) -> Generator[None, None, None]:
 
 def _has_room_for(directory: Path, refused_bytes: int) -> bool:
     """Whether there is room, also for a write of this size: that may be more than what passes for room otherwise."""
-    return os_file.has_room(directory, storage_limits.ROOM_BYTES) and os_file.takes(directory, refused_bytes)
+    return os_file.has_room(directory, ROOM_BYTES) and os_file.takes(directory, refused_bytes)
 
 
 def _removed(_nothing: None, _error: BaseException | None) -> None:
@@ -145,7 +156,7 @@ class LogDir:
         self._identity: tuple[int, int] | None = None
         self._refusals = self._refused_bytes = 0  # since room began to lack: how many, and the largest of them
         self._looks_for_room = False  # a thread is at it
-        self._room_interval_ms = storage_limits.ROOM_CHECK_INTERVAL_MS
+        self._room_interval_ms = ROOM_CHECK_INTERVAL_MS
         self._room_ended_ms = 0  # when there was room again (monotonic)
         self._room_timer: Cancellable | None = None
         self._removals: dict[object, Cancellable] = {}
@@ -277,7 +288,7 @@ class LogDir:
             if not has_room:
                 self.refused_for_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
 
-        self._ask_for_room(partial(os_file.has_room, self.path, storage_limits.ROOM_AT_START_BYTES), looked)
+        self._ask_for_room(partial(os_file.has_room, self.path, ROOM_AT_START_BYTES), looked)
 
     def refused_for_room(self, error: BaseException, size: int = 0) -> None:
         """A write of ``size`` bytes, as far as that is known, found no room or no descriptor.
@@ -301,9 +312,9 @@ class LogDir:
     def _adapt_room_interval(self) -> None:
         """What is full again soon after it had room is looked at less often."""
         since_ms = self._env.clock.monotonic_ms() - self._room_ended_ms
-        is_relapse = self._room_ended_ms and since_ms < storage_limits.ROOM_LASTS_MS
-        longer_ms = min(2 * self._room_interval_ms, storage_limits.ROOM_CHECK_INTERVAL_MAX_MS)
-        self._room_interval_ms = longer_ms if is_relapse else storage_limits.ROOM_CHECK_INTERVAL_MS
+        is_relapse = self._room_ended_ms and since_ms < ROOM_LASTS_MS
+        longer_ms = min(2 * self._room_interval_ms, ROOM_CHECK_INTERVAL_MAX_MS)
+        self._room_interval_ms = longer_ms if is_relapse else ROOM_CHECK_INTERVAL_MS
 
     def _look_for_room_later(self) -> None:
         self._room_timer = self._env.timers.call_later(self._room_interval_ms, self._look_for_room, self._refusals)

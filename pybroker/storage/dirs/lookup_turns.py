@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from pybroker import storage_limits
+# Searches by timestamp that a log dir's reader thread has at once, of those in ordinary batches, and of those in larger
+# ones: each may hold 128 MB, of one snappy block or of what zstd looks back at.
+LOOKUPS_AT_ONCE = 2
 
 
 class Lookup(Protocol):
@@ -77,7 +79,7 @@ class _Line:
         return list(self._waiting)
 
     def _hand_out(self) -> None:
-        while self._ready and len(self._under_way) < storage_limits.LOOKUPS_AT_ONCE:
+        while self._ready and len(self._under_way) < LOOKUPS_AT_ONCE:
             log = next(iter(self._ready))
             del self._ready[log]
             waiting = self._waiting[log]

@@ -24,8 +24,24 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from pybroker import storage_limits
 from pybroker.env import Clock, Executor, WorkGivenUp
+
+# Threads that make a log dir's large appends: with two, four connections stored 1.2 times as much, and where the host
+# has the memory half as much again and more; a third gave a little more, and its requests to others waited for longer.
+WRITERS_PER_LOG_DIR = 2
+
+# Appends that one of them is handed at once: it should not have to wait for the loop to come round.
+WRITER_JOBS_AHEAD = 4
+
+# Batches whose records one of them looks at, or writes anew, at the same time: an append waits for a portion of each
+# (``WORK_PORTION_NS``).  After so many steps, of a few hundred microseconds each, the next that waits has its turn:
+# large batches of producers are done by then, what goes on for seconds is not.
+WRITER_STEPS_AHEAD = 2
+WRITER_STEPS_PER_TURN = 100
+
+# For so long after a small append one thread makes all the large ones: small requests beside two had twice the p99.
+# Less niceness makes that worse: a thread that is put aside while it holds the interpreter keeps the loop waiting.
+SMALL_APPENDS_REMEMBERED_MS = 1_000
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -65,13 +81,13 @@ class Writers:
     def __init__(self, clock: Clock, make: Callable[[int], Executor]) -> None:
         self._clock = clock
         self._make = make
-        self._writers = [_Writer() for _ in range(storage_limits.WRITERS_PER_LOG_DIR)]
+        self._writers = [_Writer() for _ in range(WRITERS_PER_LOG_DIR)]
         self._ready: deque[Lane] = deque()  # whose jobs wait
         self._steps: deque[tuple[Steps, Done]] = deque()  # that wait for a thread
         self._small_appends = 0
         self._seen = 0
         self._closing = False
-        self._small_ms = -storage_limits.SMALL_APPENDS_REMEMBERED_MS
+        self._small_ms = -SMALL_APPENDS_REMEMBERED_MS
 
     def submit(self, lane: Lane, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run ``work()`` in a thread behind the lane's other jobs; otherwise as ``pybroker.env.Executor.submit``."""
@@ -166,7 +182,7 @@ class Writers:
     def _hand_out_steps(self) -> None:
         in_use = self._writers[: self._count()]
         while self._steps and not self._closing:
-            free = [writer for writer in in_use if writer.steps < storage_limits.WRITER_STEPS_AHEAD]
+            free = [writer for writer in in_use if writer.steps < WRITER_STEPS_AHEAD]
             if not free:
                 return
             self._take_turn(min(free, key=_work_of), *self._steps.popleft())
@@ -191,13 +207,13 @@ class Writers:
         if self._small_appends != self._seen:
             self._seen = self._small_appends
             self._small_ms = now_ms
-        return 1 if now_ms - self._small_ms < storage_limits.SMALL_APPENDS_REMEMBERED_MS else len(self._writers)
+        return 1 if now_ms - self._small_ms < SMALL_APPENDS_REMEMBERED_MS else len(self._writers)
 
 
 def _turn(steps: Steps) -> Generator[None, None, tuple[bool, Any]]:
     """A turn of work in steps: whether it has come to its end, and what to."""
     try:
-        for _ in range(storage_limits.WRITER_STEPS_PER_TURN):
+        for _ in range(WRITER_STEPS_PER_TURN):
             next(steps)
             yield
     except StopIteration as end:
@@ -218,7 +234,7 @@ def _work_of(writer: _Writer) -> int:
 
 
 def _has_room(writer: _Writer) -> bool:
-    return writer.jobs < storage_limits.WRITER_JOBS_AHEAD
+    return writer.jobs < WRITER_JOBS_AHEAD
 
 
 def _have_room(writers: list[_Writer]) -> bool:

@@ -29,7 +29,6 @@ from pybroker.storage.files.segment_scan import rebuild_indexes
 from pybroker.storage.files.stored_headers import stored_headers
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.files.transaction_index import TransactionIndex
-from pybroker.storage_limits import CURSORS_MAX, TAIL_ENTRIES_MAX, UNINDEXED_BYTES_MAX
 from pybroker_protocol.records import (
     BASE_OFFSET,
     HEADER,
@@ -43,6 +42,16 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from pybroker.storage.files.segment_cache import SegmentCache
+
+# Batches of the recent past that a segment knows by name: 64 KB per active segment at most; beyond that the sparse
+# index and a scan answer.
+TAIL_ENTRIES_MAX = 8192
+
+# Remembered ends of earlier reads in a segment, where sequential readers of old data go on.
+CURSORS_MAX = 64
+
+# A sealed segment of more bytes whose offset index has no entry gets one: else each read walks from its beginning.
+UNINDEXED_BYTES_MAX = 1 << 20
 
 _LOW = 0xFFFFFFFF
 _NEVER = -2  # no batch's timestamp is that low: it may be -1
@@ -332,7 +341,7 @@ class Segment(SegmentFile):
         self.load_max_timestamp()
         indexed = self.offset_index.last()[0]
         for at, header in stored_headers(self, indexed):
-            self.note_stored(at, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP], at - indexed)
+            self.note_stored(at, header.last_offset, header.max_timestamp, at - indexed)
         if position == 0:
             self._begin_at(-1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files import os_file
-from pybroker_protocol.records import BATCH_LENGTH, HEADER, HEADER_BYTES, LOG_OVERHEAD, HeaderFields
+from pybroker_protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
     from pybroker.storage.files.segment_file import SegmentFile
 
 
-def stored_headers(segment: SegmentFile, position: int, end: int | None = None) -> Iterator[tuple[int, HeaderFields]]:
+def stored_headers(segment: SegmentFile, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the batches from ``position`` to ``end``, or the segment's, by reads of the file."""
     end = segment.size if end is None else end
     while position + HEADER_BYTES <= end:
-        header = HEADER.unpack(os_file.pread(segment.fd, HEADER_BYTES, position))
-        if (
-            header[BATCH_LENGTH] < HEADER_BYTES - LOG_OVERHEAD
-            or position + LOG_OVERHEAD + header[BATCH_LENGTH] > segment.size
-        ):
+        header = read_batch_header(os_file.pread(segment.fd, HEADER_BYTES, position))
+        size = header.size_bytes
+        if size < HEADER_BYTES or position + size > segment.size:
             return
         yield position, header
-        position += LOG_OVERHEAD + header[BATCH_LENGTH]
+        position += size

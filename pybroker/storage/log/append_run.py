@@ -81,8 +81,9 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
             break
         placed.append(its_place)
         base_offsets.append(next_offset)
-        next_offset = its_place[3] + 1
-        position += its_place[1]
+        _, size, _, last_offset, _ = its_place
+        next_offset = last_offset + 1
+        position += size
     if not placed:
         return base_offsets
     data = batches[0] if len(placed) == 1 else b"".join(batches[: len(placed)])

@@ -19,7 +19,7 @@ from pybroker.storage.log.log_state import LogState
 from pybroker.storage.log.placing import note_refusal, place, verdict_on, write_failed
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE, RECORD_LIST_TOO_LARGE, AppendResult
 from pybroker.storage.rules.maximum_timestamp import true_header
-from pybroker.storage.rules.producer_state import BatchMetadata, FormerState, SequenceError
+from pybroker.storage.rules.producer_state import BatchFields, BatchMetadata, FormerState, SequenceError
 from pybroker.storage.rules.validator import TIMESTAMP_TOO_LATE, Rejection, stamp_log_append_time, validate
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 from pybroker_protocol.records import (
@@ -31,6 +31,7 @@ from pybroker_protocol.records import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORDS_COUNT,
+    BatchHeader,
     HeaderFields,
 )
 
@@ -259,14 +260,19 @@ def _append_when_idle(log: LogState, append: LeaderAppend) -> None:
     log.queue.when_idle(append_now)
 
 
-def _answer_verdict(log: LogState, append: LeaderAppend, verdict: BatchMetadata | SequenceError) -> AppendResult | None:
+def _answer_verdict(log: LogState, append: LeaderAppend, verdict: BatchFields | SequenceError) -> AppendResult | None:
     """Refuse a batch out of sequence; answer a repeated one with the original's offsets."""
     if isinstance(verdict, SequenceError):
-        _, _, _, _, _, _, _, _, _, producer_id, epoch, sequence, _ = append.header
-        refused = log.producers.answer_behind(verdict, producer_id, epoch, sequence, log.environment.now_ms())
+        batch, now_ms = BatchHeader._make(append.header), log.environment.now_ms()
+        refused = log.producers.answer_behind(
+            verdict, batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms
+        )
         return log.failure(refused.error_code, refused.message)
-    timestamp = verdict[4] if log.rules.log_append_time else -1
-    result = AppendResult(NONE, verdict[2], verdict[3], timestamp, log.log_start_offset, append.leader_epoch)
+    original = BatchMetadata._make(verdict)
+    timestamp = original.max_timestamp if log.rules.log_append_time else -1
+    result = AppendResult(
+        NONE, original.base_offset, original.last_offset, timestamp, log.log_start_offset, append.leader_epoch
+    )
     if result.last_offset >= max(log.sync_at_offset, log.recovery_point):
         # The original's sync has not ended yet, or a process that died had only written it.
         log.flushes.acknowledge(result.last_offset + 1, result, append.on_complete)

@@ -32,27 +32,18 @@ from pybroker.storage.log.unreplicated_transactions import unreplicated_transact
 from pybroker.storage.results import StorageError
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
-from pybroker.storage_limits import PRODUCERS_TAIL_BATCHES, PRODUCERS_TAIL_BYTES
-from pybroker_protocol.records import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BATCH_LENGTH,
-    CONTROL_FLAG,
-    HEADER,
-    HEADER_BYTES,
-    LAST_OFFSET_DELTA,
-    LOG_OVERHEAD,
-    MAX_TIMESTAMP,
-    PARTITION_LEADER_EPOCH,
-    PRODUCER_ID,
-    HeaderFields,
-)
+from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.storage.log.log_environment import RestartPoint
     from pybroker.storage.log.log_state import LogState
+
+# Where the last batches of producers are looked for when a log is opened: what a dozen of them had in flight, five
+# batches each, and more of small ones.  Headers alone are read.
+PRODUCERS_TAIL_BYTES = 256 << 10
+PRODUCERS_TAIL_BATCHES = 64
 
 logger = logging.getLogger("pybroker.storage")
 
@@ -172,17 +163,12 @@ def _load_end(segment: Segment) -> int | None:
     segment.open()
     end = start = position
     for at, header in stored_headers(segment, position):
-        in_order = (
-            end_offset
-            <= header[BASE_OFFSET]
-            <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-            <= offset_max_of(segment.base_offset)
-        )
-        end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        in_order = end_offset <= header.base_offset <= header.last_offset <= offset_max_of(segment.base_offset)
+        end_offset = header.next_offset
         if not in_order or (at == start and expected >= 0 and end_offset != expected + 1):
             return None
-        segment.note_stored(at, end_offset - 1, header[MAX_TIMESTAMP], at - start)
-        end = at + header[BATCH_LENGTH] + LOG_OVERHEAD
+        segment.note_stored(at, header.last_offset, header.max_timestamp, at - start)
+        end = at + header.size_bytes
     if end != segment.size:
         return None
     segment.load_first_timestamp()
@@ -212,12 +198,12 @@ def _epoch_beginnings(segment: Segment) -> Iterator[tuple[int, int]]:
     position = 0
     while True:
         for _, header in stored_headers(segment, position):
-            if header[PARTITION_LEADER_EPOCH] > known:
+            if header.partition_leader_epoch > known:
                 break
-            end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            end_offset = header.next_offset
         else:
             return
-        known = header[PARTITION_LEADER_EPOCH]
+        known = header.partition_leader_epoch
         yield known, end_offset
         position = _before_next_epoch(segment, known)
 
@@ -228,7 +214,7 @@ def _before_next_epoch(segment: Segment, epoch: int) -> int:
     def epoch_at(entry: int) -> int:
         header = os_file.pread(segment.fd, HEADER_BYTES, entry & 0xFFFFFFFF)
         # A sealed segment may be torn inside of the last that are indexed: nothing begins there.
-        return int(HEADER.unpack(header)[2]) if len(header) == HEADER_BYTES else INT_MAX
+        return read_batch_header(header).partition_leader_epoch if len(header) == HEADER_BYTES else INT_MAX
 
     entries = segment.offset_index.entries
     i = bisect_right(entries, epoch, key=epoch_at)
@@ -262,13 +248,10 @@ def _replay_from(log: LogState, start: int) -> None:
         segment.open()
         position = segment.offset_index.floor(start) if segment.base_offset < start else 0
         for at, header in stored_headers(segment, position):
-            if header[BASE_OFFSET] >= start and header[PRODUCER_ID] >= 0:
-                batch = (
-                    os_file.pread(segment.fd, LOG_OVERHEAD + min(header[BATCH_LENGTH], 4096), at)
-                    if header[ATTRIBUTES] & CONTROL_FLAG
-                    else b""
-                )
-                replay_batch(producers, header, header[BASE_OFFSET], memoryview(batch))
+            if header.base_offset >= start and header.producer_id >= 0:
+                size = LOG_OVERHEAD + min(header.batch_length, 4096)
+                batch = os_file.pread(segment.fd, size, at) if header.is_control else b""
+                replay_batch(producers, header, header.base_offset, memoryview(batch))
     producers.remove_expired(log.environment.now_ms())
 
 
@@ -279,8 +262,8 @@ def _refill_batches(log: LogState) -> None:
     """
     tail = ProducerStateManager(log.producers.expiration_ms)
     for header in _tail(log):
-        if header[PRODUCER_ID] >= 0 and not header[ATTRIBUTES] & CONTROL_FLAG:
-            replay_batch(tail, header, header[BASE_OFFSET], memoryview(b""))
+        if header.producer_id >= 0 and not header.is_control:
+            replay_batch(tail, header, header.base_offset, memoryview(b""))
     for producer_id, seen in tail.producers.items():
         entry = log.producers.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == seen.producer_epoch and entry.batches:
@@ -290,9 +273,9 @@ def _refill_batches(log: LogState) -> None:
                 entry.batches = seen.batches
 
 
-def _tail(log: LogState) -> Iterator[HeaderFields]:
+def _tail(log: LogState) -> Iterator[BatchHeader]:
     """The log's last batches in order: as many as are in flight of some producers, be they large or small ones."""
-    pieces: list[list[HeaderFields]] = []
+    pieces: list[list[BatchHeader]] = []
     missing_bytes, missing_batches = PRODUCERS_TAIL_BYTES, PRODUCERS_TAIL_BATCHES
     for i in reversed(range(len(log.segments))):
         if missing_bytes <= 0 and missing_batches <= 0:

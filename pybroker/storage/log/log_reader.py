@@ -25,13 +25,19 @@ from pybroker.storage.results import (
     OFFSET_OUT_OF_RANGE,
     ReadResult,
 )
-from pybroker.storage_limits import COLD_BUFFER_BYTES_MAX, COLD_READ_BYTES_MAX, READ_AHEAD_BYTES
+from pybroker.storage_limits import COLD_BUFFER_BYTES_MAX
 from pybroker_protocol.records import HEADER_BYTES, LOG_OVERHEAD, end_offset_of
 
 if TYPE_CHECKING:
     from pybroker.storage.files.segment import Segment
     from pybroker.storage.log.log_state import LogState
     from pybroker.storage.results import AbortedTransaction
+
+# One cold read brings no more than this: its buffer is fresh memory, which is made while every other thread waits.
+COLD_READ_BYTES_MAX = 1 << 20
+
+# How far past a cold read the kernel is asked to read on.
+READ_AHEAD_BYTES = 2 << 20
 
 _NO_RESULT = ReadResult(NONE, EMPTY)
 _OUT_OF_RANGE = ReadResult(OFFSET_OUT_OF_RANGE, EMPTY)

@@ -32,7 +32,7 @@ from pybroker.storage.results import KAFKA_STORAGE_ERROR, AppendResult
 from pybroker.storage.rules.control_batch import replay_batch
 from pybroker.storage.rules.producer_state import ProducerStateManager
 from pybroker.storage.rules.validator import AppendRules, Rejection
-from pybroker_protocol.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, HeaderFields
+from pybroker_protocol.records import HeaderFields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -374,16 +374,10 @@ class LogState:
 
     def note_producer(self, header: HeaderFields, base_offset: int, records: memoryview) -> None:
         """Take a producer's batch, whose place in the log is certain or reserved, into account."""
-        _, _, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
-        if attributes & CONTROL_FLAG:
-            aborted = replay_batch(self.producers, header, base_offset, records)
-            if aborted is not None:
-                self.active.txn_index.append(aborted)
-                self.guarded(self.active.txn_index.persist, "transaction index")
-            return
-        transactional = attributes & TRANSACTIONAL_FLAG
-        last_offset = base_offset + last_offset_delta
-        self.producers.update(producer_id, epoch, sequence, base_offset, last_offset, max_timestamp, transactional)
+        aborted = replay_batch(self.producers, header, base_offset, records)
+        if aborted is not None:
+            self.active.txn_index.append(aborted)
+            self.guarded(self.active.txn_index.persist, "transaction index")
 
     # After a write --------------------------------------------------------------------------------------------------
 

@@ -20,24 +20,20 @@ from typing import TYPE_CHECKING
 from pybroker.storage.results import INVALID_TXN_STATE
 from pybroker.storage.rules.producer_state import SequenceError
 from pybroker_protocol.records import (
-    ATTRIBUTES,
-    BASE_SEQUENCE,
     CONTROL_FLAG,
     CURRENT_MAGIC,
-    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD,
-    MAGIC,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
     HeaderFields,
+    read_batch_header,
 )
 
 if TYPE_CHECKING:
     from pybroker.storage.files.segment import Placed
     from pybroker.storage.log.log_state import LogState
-    from pybroker.storage.rules.producer_state import BatchMetadata, FormerState
+    from pybroker.storage.rules.producer_state import BatchFields, FormerState
 
 # Base offset, length (as it was), leader epoch: they lie outside the CRC.
 patch_into = Struct(">qii").pack_into
@@ -83,18 +79,18 @@ def place(
     return position, size, base_offset, last_offset, max_timestamp
 
 
-def verdict_on(log: LogState, header: HeaderFields) -> BatchMetadata | SequenceError | None:
+def verdict_on(log: LogState, header: HeaderFields) -> BatchFields | SequenceError | None:
     """Why the producer of a batch may not append it now, or the batch that it repeats; None if it may.
 
     That it waits for a batch which was refused is another question (``ProducerStateManager.answer_behind``).
     """
-    _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
-    if producer_id < 0 or attributes & CONTROL_FLAG:
+    batch = BatchHeader._make(header)
+    producer_id, epoch, transactional = batch.producer_id, batch.producer_epoch, batch.is_transactional
+    if producer_id < 0 or batch.is_control:
         return None
-    transactional = attributes & TRANSACTIONAL_FLAG
-    if sequence < 0:
+    if batch.base_sequence < 0:
         return log.producers.check_unsequenced(producer_id, epoch, transactional)
-    return log.producers.check(producer_id, epoch, sequence, last_offset_delta, transactional)
+    return log.producers.check(producer_id, epoch, batch.base_sequence, batch.last_offset_delta, transactional)
 
 
 def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
@@ -105,13 +101,12 @@ def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
     """
     if len(records) < HEADER_BYTES:
         return
-    header = HEADER.unpack_from(records)
-    is_in_sequence = header[MAGIC] == CURRENT_MAGIC and header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0
-    if not is_in_sequence or header[ATTRIBUTES] & CONTROL_FLAG:
+    batch = read_batch_header(records)
+    if batch.magic != CURRENT_MAGIC or batch.producer_id < 0 or batch.base_sequence < 0 or batch.is_control:
         return
-    verdict = verdict_on(log, header)
+    verdict = verdict_on(log, batch)
     if verdict is None or (isinstance(verdict, SequenceError) and verdict.error_code == INVALID_TXN_STATE):
-        log.producers.refused.note(header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], error_code)
+        log.producers.refused.note(batch.producer_id, batch.producer_epoch, batch.base_sequence, error_code)
 
 
 def write_failed(log: LogState, formers: Sequence[FormerState], error: OSError, size: int) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from struct import Struct
 
 from pybroker.storage.files import os_file
-from pybroker.storage.rules.producer_state import BatchMetadata, ProducerStateEntry
+from pybroker.storage.rules.producer_state import BatchFields, BatchMetadata, ProducerStateEntry
 from pybroker_protocol.checksum import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"
 _VERSION = 1
+_NO_BATCH: BatchFields = (-1, -1, -1, -1, -1)
 _HEADER = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_START = 6
@@ -40,18 +41,14 @@ def encode_snapshot(producers: dict[int, ProducerStateEntry]) -> bytes:
     """The bytes of a snapshot file."""
     parts = []
     for producer_id, entry in producers.items():
-        if entry.batches:
-            _, last_sequence, base_offset, last_offset, _ = entry.batches[-1]
-            offset_delta = last_offset - base_offset
-        else:
-            last_sequence, last_offset, offset_delta = -1, -1, 0
+        last = BatchMetadata._make(entry.batches[-1] if entry.batches else _NO_BATCH)
         parts.append(
             _ENTRY.pack(
                 producer_id,
                 entry.producer_epoch,
-                last_sequence,
-                last_offset,
-                offset_delta,
+                last.last_sequence,
+                last.last_offset,
+                last.last_offset - last.base_offset,
                 entry.last_timestamp,
                 entry.coordinator_epoch,
                 entry.current_txn_first_offset,
@@ -71,7 +68,7 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry] | None:
     producers = {}
     for fields in _ENTRY.iter_unpack(data[_HEADER.size :]):
         producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn_first = fields
-        batches: tuple[BatchMetadata, ...] = ()
+        batches: tuple[BatchFields, ...] = ()
         if last_offset >= 0:
             first_sequence = (last_sequence - offset_delta) & _LAST_SEQUENCE if last_sequence >= 0 else last_sequence
             batches = ((first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp),)

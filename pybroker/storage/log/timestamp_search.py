@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker import storage_limits
 from pybroker.storage.log.retention import largest_timestamp, newest_timestamp
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset
@@ -34,6 +33,18 @@ if TYPE_CHECKING:
     from pybroker.storage.files.segment import Segment
     from pybroker.storage.log.log_state import LogState
     from pybroker.storage.log.timestamp_lookup import Found, Search
+
+# Batches with more records than producers send are no ordinary ones to a search by timestamp.
+ORDINARY_BATCH_RECORDS_MAX = 50_000
+
+# A search by timestamp stops after so many batches, records of a batch or bytes of them once they are decompressed, to
+# see whether others have their turn: that is after half a millisecond.  The loop does no more of a search than that.
+BATCHES_WALKED_PER_STEP = 1_000
+RECORDS_SEARCHED_PER_STEP = 1_000
+BYTES_SEARCHED_PER_STEP = 64 << 10
+
+# Segments whose index a search by timestamp looks into for the first time in one turn of the loop.
+SEGMENTS_LOOKED_AT_ONCE = 100
 
 
 def offset_for_timestamp(log: LogState, timestamp: int, from_offset: int = 0) -> Found:
@@ -89,7 +100,7 @@ class _Looks:
     def are_over(self, segment: Segment) -> bool:
         """Whether one more look would be more than the loop has time for."""
         self._count += segment.max_timestamp < 0
-        return self._count > storage_limits.SEGMENTS_LOOKED_AT_ONCE
+        return self._count > SEGMENTS_LOOKED_AT_ONCE
 
 
 def _segments_from(log: LogState, offset: int) -> Iterator[Segment]:
@@ -120,7 +131,7 @@ def _begin(log: LogState, segment: Segment, timestamp: int, start_offset: int, g
         found: TimestampOffset | None = end.value[0]
         return found
     segment.expose(segment.size)
-    return TimestampLookup(log, search, records > storage_limits.ORDINARY_BATCH_RECORDS_MAX, go_on)
+    return TimestampLookup(log, search, records > ORDINARY_BATCH_RECORDS_MAX, go_on)
 
 
 def _search(view: memoryview, position: int, end: int, timestamp: int, start_offset: int) -> Search:
@@ -137,7 +148,7 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
             break
         next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if header[MAX_TIMESTAMP] >= timestamp and next_offset > start_offset:
-            if has_paused and header[RECORDS_COUNT] > storage_limits.ORDINARY_BATCH_RECORDS_MAX:
+            if has_paused and header[RECORDS_COUNT] > ORDINARY_BATCH_RECORDS_MAX:
                 break  # whose turn it is depends on that: the search begins anew
             found = yield from _find_in(view[position:next_position], timestamp, start_offset)
             if found is not None:
@@ -146,16 +157,14 @@ def _search(view: memoryview, position: int, end: int, timestamp: int, start_off
             has_paused = True
         position, offset = next_position, max(next_offset, start_offset)
         walked += 1
-        if not walked % storage_limits.BATCHES_WALKED_PER_STEP:
+        if not walked % BATCHES_WALKED_PER_STEP:
             yield 0
             has_paused = True
     return None, offset
 
 
 def _find_in(batch: memoryview, timestamp: int, start_offset: int) -> Generator[int, None, FoundRecord | None]:
-    search = first_record_since(
-        batch, timestamp, start_offset, storage_limits.RECORDS_SEARCHED_PER_STEP, storage_limits.BYTES_SEARCHED_PER_STEP
-    )
+    search = first_record_since(batch, timestamp, start_offset, RECORDS_SEARCHED_PER_STEP, BYTES_SEARCHED_PER_STEP)
     try:
         return (yield from search)
     except ProtocolError:

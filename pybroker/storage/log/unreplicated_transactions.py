@@ -16,20 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files.stored_headers import stored_headers
-from pybroker.storage_limits import UNREPLICATED_TRANSACTIONS_BYTES
-from pybroker_protocol.records import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CONTROL_FLAG,
-    PRODUCER_ID,
-    TRANSACTIONAL_FLAG,
-    HeaderFields,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.storage.log.log_state import LogState
+    from pybroker_protocol.records import BatchHeader
+
+# How far from a log's end transactions are looked for that were decided and not replicated when it was closed.
+UNREPLICATED_TRANSACTIONS_BYTES = 8 << 20
 
 _WINDOW_BYTES = 64 << 10
 
@@ -43,14 +38,14 @@ def unreplicated_transactions(log: LogState) -> dict[int, int]:
     undecided_from = log.high_watermark
     sought: dict[int, tuple[int, int]] = {}  # producer id -> first offset seen, marker's offset
     for header in _headers_backwards(log):
-        offset, attributes, producer_id = header[BASE_OFFSET], header[ATTRIBUTES], header[PRODUCER_ID]
+        offset, producer_id = header.base_offset, header.producer_id
         if offset < undecided_from and not sought:
             break
-        if attributes & CONTROL_FLAG:  # what was sought of this producer began behind its marker before
+        if header.is_control:  # what was sought of this producer began behind its marker before
             _keep(found, sought.pop(producer_id, None))
             if offset >= undecided_from and producer_id >= 0:
                 sought[producer_id] = offset, offset
-        elif attributes & TRANSACTIONAL_FLAG and producer_id in sought:
+        elif header.is_transactional and producer_id in sought:
             sought[producer_id] = offset, sought[producer_id][1]
     for began in sought.values():
         _keep(found, began)
@@ -62,7 +57,7 @@ def _keep(found: dict[int, int], began: tuple[int, int] | None) -> None:
         found[began[0]] = began[1]
 
 
-def _headers_backwards(log: LogState) -> Iterator[HeaderFields]:
+def _headers_backwards(log: LogState) -> Iterator[BatchHeader]:
     """The headers of the log's last batches, from its end on."""
     bytes_left = UNREPLICATED_TRANSACTIONS_BYTES
     for segment in reversed(list(log.segments)):

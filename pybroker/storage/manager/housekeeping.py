@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.partition_places import PartitionPlaces
     from pybroker.storage.results import TopicPartition
 
+# The broker looks this often whether mapped pages are more than ``MAPPED_BYTES_MAX``.
+MAPPED_CHECK_INTERVAL_MS = 100
+
+# How often logs with ``flush.ms`` are looked at.  Kafka's ``log.flush.scheduler.interval.ms`` counts as the default of
+# ``flush.ms`` only: its own default would mean never.
+FLUSH_CHECK_INTERVAL_MS = 1_000
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -62,9 +69,9 @@ class Housekeeping:
         """Begin with all tasks, each after its interval."""
         settings = self._environment.settings
         self._every("retention", settings.log_retention_check_interval_ms, self.check_retention)
-        self._every("flush", storage_limits.FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
+        self._every("flush", FLUSH_CHECK_INTERVAL_MS, self._flush_overdue)
         if self._maps.start():
-            self._every("maps", storage_limits.MAPPED_CHECK_INTERVAL_MS, self._maps.look)
+            self._every("maps", MAPPED_CHECK_INTERVAL_MS, self._maps.look)
         self._every(
             "recovery points", settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points
         )

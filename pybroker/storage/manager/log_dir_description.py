@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.files.directory_listing import segment_files
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.partition_places import PartitionPlaces
     from pybroker.storage.manager.replica_moves import ReplicaMoves
     from pybroker.storage.results import TopicPartition
+
+# Partitions of which the loop tells DescribeLogDirs at a time whose log is in use, before their files are looked at.
+PARTITIONS_DESCRIBED_AT_ONCE = 100
 
 _UNKNOWN = -1
 # Total and usable bytes of a volume, sizes of partitions.
@@ -141,7 +143,7 @@ class LogDirsDescription:
 
     def _look(self, state: LogDirState, described: LogDirDescription, keys: list[TopicPartition]) -> None:
         """Let the reader thread look at the next of the partitions."""
-        some = keys[: storage_limits.PARTITIONS_DESCRIBED_AT_ONCE]
+        some = keys[:PARTITIONS_DESCRIBED_AT_ONCE]
         paths = [None if self._open_log(key) or key in self._unwritten else state.path_of(key) for key in some]
         self._jobs[state] = state.directory.reader.submit(
             partial(_sizes, state.directory.path, paths), partial(self._seen, state, described, keys)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.pending_recovery import PendingRecovery
 
 logger = logging.getLogger("pybroker.storage")
+DELETION_SLICE_MS = 3  # deleted partitions' directories are renamed for so long at a time: a filled one takes 50 µs
 
 
 class LogManager:
@@ -57,9 +58,8 @@ class LogManager:
         self._config = config
         self._cleaner_process = cleaner_process  # logs are cleaned by a process of its own, not by a thread of this one
         settings = StorageSettings.of(config)
-        open_max = min(
-            storage_limits.SEGMENTS_OPEN_MAX, os_process.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
-        )
+        openable = os_process.raise_open_files_limit() // limits.DESCRIPTOR_PARTS // 2
+        open_max = min(storage_limits.SEGMENTS_OPEN_MAX, openable)
         self._environment = LogEnvironment(env, settings, open_max)
         self._on_all_dirs_failed = on_all_dirs_failed
         self._states = [LogDirState(LogDir(Path(path).absolute(), env, settings.sync)) for path in config.log_dirs]
@@ -330,7 +330,7 @@ class LogManager:
             self._delete_some()
 
     def _delete_some(self) -> None:
-        slice_end_ms = self._env.clock.monotonic_ms() + storage_limits.DELETION_SLICE_MS
+        slice_end_ms = self._env.clock.monotonic_ms() + DELETION_SLICE_MS
         while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
             self._delete_doomed(*self._doomed.popitem(last=False)[0])
         if self._doomed:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.storage.files.segment_cache import OpenSegment, SegmentCache
 
+# How often it lets go of segments that nobody has used since.  Whoever lets go of all at each look takes a tenth from
+# bulk readers, who map the same pages anew.
+UNREAD_CHECK_INTERVAL_MS = 2_000
+
+# To take so much out of the process's memory holds the loop for up to a millisecond.
+RELEASED_BYTES_PER_TURN = 32 << 20
+
 
 class MapRelease:
     """Keeps the resident part of the maps of a broker's open segments small."""
@@ -51,21 +58,21 @@ class MapRelease:
         now_ms = self._env.clock.monotonic_ms()
         of_unread = now_ms >= self._unread_at_ms
         if of_unread:
-            self._unread_at_ms = now_ms + storage_limits.UNREAD_CHECK_INTERVAL_MS
+            self._unread_at_ms = now_ms + UNREAD_CHECK_INTERVAL_MS
         self._release(_pieces(list(self._segments), of_unread))
 
     def _release(self, pieces: Iterator[tuple[OpenSegment, int, int]]) -> None:
         self._rest = None
         for count, (segment, start, end) in enumerate(pieces, 1):
             segment.release_pages(start, end)
-            if count == storage_limits.PARTITIONS_PER_TURN or end - start == storage_limits.RELEASED_BYTES_PER_TURN:
+            if count == storage_limits.PARTITIONS_PER_TURN or end - start == RELEASED_BYTES_PER_TURN:
                 self._rest = self._env.timers.call_soon(self._release, pieces)
                 return
 
 
 def _pieces(segments: list[OpenSegment], of_unread: bool) -> Iterator[tuple[OpenSegment, int, int]]:
     """What to let go of, in pieces for a turn; an empty one for a segment that keeps all, because it was looked at."""
-    most = storage_limits.RELEASED_BYTES_PER_TURN
+    most = RELEASED_BYTES_PER_TURN
     for segment in segments:
         start, end = segment.written_lately()
         if of_unread and (unread := segment.unread_lately())[1]:

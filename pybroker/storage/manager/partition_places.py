@@ -19,7 +19,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker import storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
 from pybroker.storage.manager.move_names import (
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from pybroker.storage.dirs.log_dir import LogDir
     from pybroker.storage.log.log import Log
     from pybroker.storage.manager.log_dir_state import LogDirState
+
+# Log dirs that are remembered for partitions which are not here yet; past that the oldest is forgotten.
+PREFERRED_LOG_DIRS_MAX = 10_000
 
 STRAY_DIR_SUFFIX = "-stray"
 _NOT_PARTITIONS = (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, MOVED_DIR_SUFFIX, STRAY_DIR_SUFFIX)
@@ -189,7 +191,7 @@ class PartitionPlaces:
         """
         self._preferred.pop(key, None)
         self._preferred[key] = state
-        if len(self._preferred) > storage_limits.PREFERRED_LOG_DIRS_MAX:
+        if len(self._preferred) > PREFERRED_LOG_DIRS_MAX:
             del self._preferred[next(iter(self._preferred))]
 
     def move(self, key: TopicPartition, state: LogDirState) -> None:

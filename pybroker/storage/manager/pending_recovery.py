@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from pybroker.storage.log.log_environment import LogEnvironment
     from pybroker.storage.manager.log_dir_state import LogDirState
 
+# The background's recovery holds the loop for so long, or so many partitions, at a time, and lets it go for so long.
+RECOVERY_SLICE_MS = 2
+RECOVERY_SLICE_PARTITIONS = 16
+RECOVERY_PAUSE_MS = 5
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -84,14 +89,14 @@ class PendingRecovery:
     def _go_on_later(self) -> None:
         self.cancel()
         if self._waiting:
-            self._timer = self._environment.env.timers.call_later(storage_limits.RECOVERY_PAUSE_MS, self._recover_some)
+            self._timer = self._environment.env.timers.call_later(RECOVERY_PAUSE_MS, self._recover_some)
 
     def _recover_some(self) -> None:
         """Recover some partitions that were not asked for yet."""
         clock, directory = self._environment.env.clock, self._state.directory
-        until_ms = clock.monotonic_ms() + storage_limits.RECOVERY_SLICE_MS
+        until_ms = clock.monotonic_ms() + RECOVERY_SLICE_MS
         self._timer = None
-        for _ in range(storage_limits.RECOVERY_SLICE_PARTITIONS):
+        for _ in range(RECOVERY_SLICE_PARTITIONS):
             if directory.offline or not self._waiting or clock.monotonic_ms() >= until_ms:
                 break
             key = next(iter(self._waiting))

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.log_dir_state import LogDirState
     from pybroker.storage.results import TopicPartition
 
+# A move that the controller has not committed tries again after so long.
+MOVE_COMMIT_RETRY_MS = 100
+
+
 logger = logging.getLogger("pybroker.storage")
 
 
@@ -350,7 +354,7 @@ class ReplicaMove:
 
     def _could_not_take_place(self, error: OSError) -> None:
         if os_file.is_passing(error) and not self._closing:
-            self._timer = self._env.timers.call_later(storage_limits.MOVE_COMMIT_RETRY_MS, self._take_place)
+            self._timer = self._env.timers.call_later(MOVE_COMMIT_RETRY_MS, self._take_place)
             return
         self.log.go_offline()  # it lies in the target, which the next start sees
         if not self._closing:

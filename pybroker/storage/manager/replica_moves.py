@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from pybroker.storage.manager.replica_move import ReplicaMove
     from pybroker.storage.results import TopicPartition
 
+# A segment is copied in steps of this size, and the kernel asked to begin to write each: more dirty pages, and it
+# throttles all writers.  Under a throttle a step is what a tenth of a second allows.
+MOVE_STEP_BYTES = 8 << 20
+MOVE_STEPS_PER_SECOND_THROTTLED = 10
+
+# What the two logs may differ by when the exchange begins: so much is copied, and synced, while appends wait.
+MOVE_TAIL_BYTES_MAX = 1 << 20
+
 THREADS = "num.replica.alter.log.dirs.threads"
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -263,12 +271,12 @@ class ReplicaMoves:
 
     def step_bytes(self) -> int:
         """See ``Mover``."""
-        throttled = self._config.get_int(THROTTLE) // storage_limits.MOVE_STEPS_PER_SECOND_THROTTLED
-        return max(min(throttled, storage_limits.MOVE_STEP_BYTES), 1)
+        throttled = self._config.get_int(THROTTLE) // MOVE_STEPS_PER_SECOND_THROTTLED
+        return max(min(throttled, MOVE_STEP_BYTES), 1)
 
     def tail_bytes(self) -> int:
         """See ``Mover``."""
-        return min(self._config.get_int(THROTTLE), storage_limits.MOVE_TAIL_BYTES_MAX)
+        return min(self._config.get_int(THROTTLE), MOVE_TAIL_BYTES_MAX)
 
     def pause_ms(self, copied_bytes: int) -> float:
         """See ``Mover``: all moves together are within the throttle."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_TIMES_RECORDS_MAX
+from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX
 from pybroker_protocol.compression import decompress
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_times import largest_delta
@@ -34,6 +34,9 @@ from pybroker_protocol.schema import Buffer
 
 if TYPE_CHECKING:
     from pybroker.storage.rules.validator import AppendRules
+
+# Where only the largest timestamp is looked for, in records that are not compressed, so many are looked at by the loop.
+INLINE_TIMES_RECORDS_MAX = 10_000
 
 # A record whose body has fewer bytes than this has a length of one byte, or of two.
 _ONE_BYTE_LENGTH = 1 << 6

@@ -13,6 +13,7 @@ A new producer may begin with any sequence, except while its first batch is know
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pybroker.storage.results import (
     DUPLICATE_SEQUENCE_NUMBER,
@@ -33,8 +34,19 @@ _LAST_EPOCH = (1 << 15) - 1
 # From this transaction version on (KIP-890) a marker carries a larger epoch than the records of its transaction.
 EPOCH_BUMPING_TRANSACTION_VERSION = 2
 
-# (first sequence, last sequence, base offset, last offset, max timestamp)
-BatchMetadata = tuple[int, int, int, int, int]
+
+class BatchMetadata(NamedTuple):
+    """What is remembered of a producer's batch."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+# The same as the bare tuple that an append makes: it has no time for more, and the collector need not look at it.
+BatchFields = tuple[int, int, int, int, int]
 
 
 class ProducerStateEntry:
@@ -55,7 +67,7 @@ class ProducerStateEntry:
     def __init__(
         self,
         producer_epoch: int,
-        batches: tuple[BatchMetadata, ...],
+        batches: tuple[BatchFields, ...],
         last_timestamp: int,
         coordinator_epoch: int = -1,
         current_txn_first_offset: int = NO_OFFSET,
@@ -71,6 +83,11 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         """The sequence number of the last record, -1 where none is remembered."""
         return self.batches[-1][1] if self.batches else -1
+
+    @property
+    def last_offsets(self) -> tuple[int, ...]:
+        """The offset of the last record of each batch that is remembered."""
+        return tuple(BatchMetadata._make(batch).last_offset for batch in self.batches)
 
 
 # What an append of a producer replaces: (producer id, its entry, the verification that the append has used up).
@@ -131,7 +148,7 @@ class ProducerStateManager:
 
     def check(
         self, producer_id: int, producer_epoch: int, base_sequence: int, last_offset_delta: int, transactional: int
-    ) -> BatchMetadata | SequenceError | None:
+    ) -> BatchFields | SequenceError | None:
         """``None`` if the batch is next in line, the original's metadata if it is a repeat, else why it is refused."""
         entry = self.producers.get(producer_id)
         if transactional:
@@ -173,7 +190,7 @@ class ProducerStateManager:
         producer_epoch: int,
         base_sequence: int,
         last_offset_delta: int,
-    ) -> BatchMetadata | SequenceError | None:
+    ) -> BatchFields | SequenceError | None:
         batches = entry.batches
         if entry.producer_epoch == producer_epoch:
             if base_sequence == ((batches[-1][1] + 1) & _LAST_SEQUENCE if batches else 0):
@@ -199,7 +216,7 @@ class ProducerStateManager:
         producer_epoch: int,
         base_sequence: int,
         last_offset_delta: int,
-    ) -> BatchMetadata | SequenceError | None:
+    ) -> BatchFields | SequenceError | None:
         """As ``check``; the first batch of a transaction must have been verified (KIP-890)."""
         verdict = None
         if entry is not None:
@@ -221,7 +238,7 @@ class ProducerStateManager:
 
     @staticmethod
     def _out_of_order(
-        producer_id: int, base_sequence: int, last_sequence: int, batches: tuple[BatchMetadata, ...]
+        producer_id: int, base_sequence: int, last_sequence: int, batches: tuple[BatchFields, ...]
     ) -> SequenceError:
         if not batches:
             return SequenceError(
@@ -306,7 +323,7 @@ class ProducerStateManager:
         )
         batch = (base_sequence, last_sequence, base_offset, last_offset, max_timestamp)
         coordinator_epoch, txn_first_offset = -1, NO_OFFSET
-        batches: tuple[BatchMetadata, ...] = (batch,)
+        batches: tuple[BatchFields, ...] = (batch,)
         if former is not None:
             coordinator_epoch, txn_first_offset = former.coordinator_epoch, former.current_txn_first_offset
             if former.producer_epoch == producer_epoch:

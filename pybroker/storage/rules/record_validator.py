@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterator
 from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
 from pybroker.storage.rules.maximum_timestamp import with_largest_delta, with_maximum
 from pybroker.storage.rules.validator import AppendRules, Rejection, too_large
-from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX, RECORD_ERRORS_MAX
+from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX
 from pybroker_protocol.compression import (
     DECOMPRESSED_BYTES_MAX,
     PIECE_BYTES,
@@ -47,6 +47,9 @@ from pybroker_protocol.records import (
     set_crc,
 )
 from pybroker_protocol.schema import Buffer
+
+# Records at fault that the answer to a Produce names: a few KB may be millions of them.
+RECORD_ERRORS_MAX = 1_000
 
 Prepared = tuple[memoryview, HeaderFields] | Rejection
 

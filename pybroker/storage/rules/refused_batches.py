@@ -19,7 +19,12 @@ Kafka: none.  There whatever comes behind a refused batch is out of order.
 
 from __future__ import annotations
 
-from pybroker import storage_limits
+# Producers per partition whose next batch was refused and is waited for: they come back within their time-outs.
+UNWRITTEN_PRODUCERS_MAX = 10_000
+# What was sent behind such a batch is refused with its error for so long: clients pause for a second at most before
+# they send it again, and one that has given the batch up has to hear of the gap before its own time-outs end.
+REFUSED_BATCH_REMEMBERED_MS = 10_000
+
 
 _SEQUENCES = 1 << 31  # sequence numbers wrap from 2**31 - 1 to 0
 
@@ -63,7 +68,7 @@ class RefusedBatches:
         if earlier is not None and earlier.is_before(producer_epoch, base_sequence):
             return
         self.by_producer.pop(producer_id, None)
-        while len(self.by_producer) >= storage_limits.UNWRITTEN_PRODUCERS_MAX:
+        while len(self.by_producer) >= UNWRITTEN_PRODUCERS_MAX:
             del self.by_producer[next(iter(self.by_producer))]
         self.by_producer[producer_id] = RefusedBatch(producer_epoch, base_sequence, error_code)
 
@@ -92,5 +97,5 @@ class RefusedBatches:
         if refused is None or not refused.is_before(producer_epoch, base_sequence):
             return 0
         refused.lent_since_ms = refused.lent_since_ms or now_ms
-        is_recent = 0 <= now_ms - refused.lent_since_ms < storage_limits.REFUSED_BATCH_REMEMBERED_MS
+        is_recent = 0 <= now_ms - refused.lent_since_ms < REFUSED_BATCH_REMEMBERED_MS
         return refused.error_code if is_recent else 0

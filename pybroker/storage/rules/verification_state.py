@@ -15,7 +15,10 @@ Kafka counterpart: VerificationStateEntry, VerificationGuard.
 
 from __future__ import annotations
 
-from pybroker import limits
+# Producers of one partition that wait for the transaction coordinator's word at once, or could not be given it: each
+# costs an entry until ``producer.id.expiration.ms`` is over, and producer ids are the client's to invent.
+TRANSACTION_VERIFICATIONS_PER_PARTITION = 10_000
+
 
 _NOT_VERIFIED = -1
 ANY_SEQUENCE = (1 << 31) - 1
@@ -62,7 +65,7 @@ class VerificationStates:
         """The producer's verification, begun by an earlier batch or now.  The oldest goes where there are too many."""
         verification = self._by_producer.get(producer_id)
         if verification is None:
-            if len(self._by_producer) >= limits.TRANSACTION_VERIFICATIONS_PER_PARTITION:
+            if len(self._by_producer) >= TRANSACTION_VERIFICATIONS_PER_PARTITION:
                 del self._by_producer[next(iter(self._by_producer))]
             verification = Verification(producer_epoch, sequence, supports_epoch_bump, now_ms)
             self._by_producer[producer_id] = verification

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from pybroker.cluster.image import TRANSACTION_STATE_TOPIC
+from pybroker.cluster.coordinator_table import TRANSACTIONS
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.transaction_markers import TransactionMarkers
 
@@ -47,7 +47,7 @@ def _append(partitions: Any, topic: str, partition: int, batch: bytes, done: Cal
 
 if CRASH_AT:
     _counted_append = _crash_around(
-        "append", CoordinatorPartitions.append, lambda _self, topic, *_rest: topic == TRANSACTION_STATE_TOPIC
+        "append", CoordinatorPartitions.append, lambda _self, topic, *_rest: topic == TRANSACTIONS.topic
     )
     CoordinatorPartitions.append = _append  # type: ignore[method-assign, assignment]
     TransactionMarkers._write_one = _crash_around(  # type: ignore[method-assign]

@@ -11,9 +11,9 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import round as cleaner_round
+from pybroker.storage.cleaner.batch_filter import CLEANER_SLICE_RECORDS
 from pybroker.storage.cleaner.jobs import Progress, RoundEnd
 from pybroker.storage.cleaner.round import Round
-from pybroker.storage_limits import CLEANER_SLICE_RECORDS
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch
 from pybroker_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD, read_batch_header, set_crc
