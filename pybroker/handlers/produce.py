@@ -36,6 +36,8 @@ from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pybroker.handlers.context import HeldRequest
+    from pybroker.handlers.transactional_produce import TransactionalProduce
     from pybroker.replication.partition import Partition
 
 _NONE = 0
@@ -58,25 +60,11 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     is_transactional = _has_transactional_records(request)
     refusal = _refusal_of_transaction(ctx, request) if is_transactional else 0
     refusal = refusal or _refusal_of_request(ctx, request.acks)
-    if _is_long(ctx, request.topic_data):
-        return _append_many(ctx, request, refusal, is_transactional, produce)
-    if is_transactional and not refusal:
-        from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
-
-        refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
-    if refusal or not is_transactional:
-        produce.has_other_leader = _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
-        return produce.answer(ctx)
-    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    produce.has_other_leader = _place_batches(
-        ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place)
-    )
-    assert request.transactional_id is not None
-    transactional = TransactionalProduce(produce, places)
-    transactional.start(ctx, request.transactional_id)
-    if transactional.is_appended:
-        return produce.answer(ctx)
-    return transactional.wait(ctx)
+    is_long = _is_long(ctx, request.topic_data)
+    if is_long or (is_transactional and not refusal):
+        return _append_in_steps(ctx, request, refusal, is_transactional, is_long, produce)
+    produce.has_other_leader = _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
+    return produce.answer(ctx)
 
 
 def append_run(
@@ -113,73 +101,76 @@ def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
     return False
 
 
-def _append_many(
-    ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: ProduceAppends
+def _append_in_steps(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    refusal: int,
+    is_transactional: bool,
+    is_long: bool,
+    produce: ProduceAppends,
 ) -> Steps:
-    """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
-    held = ctx.connection.hold_request()
+    """Append many batches portion by portion, and transactional ones once the coordinator has answered.
+
+    Nothing behind it on its connection is started, so that batches stay in order.  Pauses only while it holds them.
+    """
+    held: HeldRequest | None = ctx.connection.hold_request() if is_long else None
+    size = limits.PARTITIONS_APPENDED_AT_ONCE if is_long else limits.PARTITIONS_AT_ONCE
+    transactional: TransactionalProduce | None = None
+    place: _Place = produce.append
     produce.pending += 1  # so that no append which completes on the way is taken for the last one
     try:
         if is_transactional and not refusal:
-            yield from _append_many_transactional(ctx, request, produce)
-        else:
-            yield from _place_many(ctx, request, refusal, produce, produce.append)
+            from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
+
+            producers: set[tuple[int, int]] = set()
+            for portion in portions_of_topics(request.topic_data, "partition_data", size):
+                producers |= producers_of(_records_of(portion))
+                if is_long:
+                    yield
+            refusal = _refusal_of_producers(producers)
+            if not refusal:
+                transactional = TransactionalProduce(produce)
+                place = transactional.place
+        for portion in portions_of_topics(request.topic_data, "partition_data", size):
+            _place_portion(ctx, portion, refusal, produce, place)
+            if is_long:
+                yield
+        if transactional is not None:
+            assert request.transactional_id is not None
+            verified = transactional.verify(ctx, request.transactional_id)
+            if held is None and not verified.completed:
+                held = transactional.hold(ctx)
+            errors = verified.response if verified.completed else (yield verified)
+            for some in portions(transactional.places, size):
+                transactional.append(some, errors)
+                if is_long:
+                    yield
     finally:
         produce.pending -= 1
         # A writer thread may still read from the request.
         if produce.pending:
             produce.held = held
-        else:
+        elif held is not None:
             held.release()
     return produce.answer(ctx)
 
 
-def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, produce: ProduceAppends) -> Steps:
-    """The coordinator is asked once, for all of them."""
-    from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
-
-    producers: set[tuple[int, int]] = set()
-    for portion in _portions(request):
-        producers |= producers_of(_records_of(portion))
-        yield
-    refusal = _refusal_of_producers(producers)
-    if refusal:
-        yield from _place_many(ctx, request, refusal, produce, produce.append)
-        return
-    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    yield from _place_many(ctx, request, 0, produce, lambda *place: places.append(place))
-    assert request.transactional_id is not None
-    transactional = TransactionalProduce(produce, places)
-    verified = Parked()
-    transactional.verify(ctx, request.transactional_id, verified.complete)
-    errors = yield verified
-    for some in portions(places, limits.PARTITIONS_APPENDED_AT_ONCE):
-        transactional.append(some, errors)
-        yield
-
-
-def _place_many(
-    ctx: RequestContext, request: ProduceRequest, refusal: int, produce: ProduceAppends, place: _Place
-) -> Steps:
-    answered = produce.response.responses
-    for portion in _portions(request):
-        some = ProduceResponse(responses=[], throttle_time_ms=0)
-        if _place_batches(ctx, portion, refusal, some, place):
-            produce.has_other_leader = True
-        for topic in some.responses:
-            if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
-                answered[-1].partition_responses.extend(topic.partition_responses)
-            else:
-                answered.append(topic)
-        yield
-
-
-def _portions(request: ProduceRequest) -> Iterator[list[TopicProduceData]]:
-    return portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE)
+def _place_portion(
+    ctx: RequestContext, portion: Sequence[TopicProduceData], refusal: int, produce: ProduceAppends, place: _Place
+) -> None:
+    """As ``_place_batches``; a topic that was cut goes on."""
+    answered, some = produce.response.responses, ProduceResponse(responses=[], throttle_time_ms=0)
+    if _place_batches(ctx, portion, refusal, some, place):
+        produce.has_other_leader = True
+    for topic in some.responses:
+        if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
+            answered[-1].partition_responses.extend(topic.partition_responses)
+        else:
+            answered.append(topic)
 
 
 def _place_batches(
-    ctx: RequestContext, topics: list[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
+    ctx: RequestContext, topics: Sequence[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
 ) -> bool:
     """Find the partition of every batch, and answer for those that may not be appended.
 
@@ -220,7 +211,7 @@ def _place_batches(
     return has_other_leader
 
 
-def _records_of(topics: list[TopicProduceData]) -> Iterator[memoryview]:
+def _records_of(topics: Sequence[TopicProduceData]) -> Iterator[memoryview]:
     for topic in topics:
         for data in topic.partition_data:
             if data.records is not None:

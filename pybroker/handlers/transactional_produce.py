@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
+from pybroker.handlers.context import Parked
 from pybroker.replication.transaction_verification import (
     PASSING_PRODUCE_ERRORS,
     ProducerOfTransaction,
@@ -19,9 +20,9 @@ from pybroker.replication.transaction_verification import (
 from pybroker_protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from pybroker.handlers.context import Parked, RequestContext
+    from pybroker.handlers.context import HeldRequest, RequestContext
     from pybroker.handlers.produce_appends import ProduceAppends
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import PartitionErrors
@@ -46,55 +47,42 @@ def producers_of(batches: Iterable[memoryview]) -> set[tuple[int, int]]:
 
 
 class TransactionalProduce:
-    """One request under way."""
+    """The batches of one request, until they are appended."""
 
-    __slots__ = ("_operation", "_places", "_produce", "is_appended")
+    __slots__ = ("_operation", "_produce", "places")
 
-    def __init__(self, produce: ProduceAppends, places: list[Place]) -> None:
+    def __init__(self, produce: ProduceAppends) -> None:
         self._produce = produce
-        self._places = places
+        self.places: list[Place] = []
         self._operation: TransactionOperation = produce_operation(produce.api_version)
-        self.is_appended = False
 
-    def start(self, ctx: RequestContext, transactional_id: str) -> None:
-        """Append what may be appended, at once or when the coordinator has answered."""
-        self.verify(ctx, transactional_id, self._append_all)
+    def place(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
+        """Keep a batch whose partition was found."""
+        self.places.append((partition, records, reply))
 
-    def verify(self, ctx: RequestContext, transactional_id: str, done: Callable[[PartitionErrors], None]) -> None:
-        """Ask the coordinator about all batches; ``done`` hears what speaks against a partition."""
+    def verify(self, ctx: RequestContext, transactional_id: str) -> Parked:
+        """Ask the coordinator, once, about all batches; completes with what speaks against a partition."""
+        verified = Parked()
         producer: ProducerOfTransaction | None = None
         batches: list[tuple[Partition, int]] = []
-        for partition, records, _ in self._places:
+        for partition, records, _ in self.places:
             for header in transactional_headers([records]):
                 producer = ProducerOfTransaction(transactional_id, header.producer_id, header.producer_epoch)
                 batches.append((partition, header.base_sequence))
         if producer is None:
-            done({})
+            verified.complete({})
         else:
             verification = ctx.services.transaction_verification
-            verification.verify(producer, batches, self._operation, done, retries=True)
+            verification.verify(producer, batches, self._operation, verified.complete, retries=True)
+        return verified
 
-    def wait(self, ctx: RequestContext) -> Parked:
+    def hold(self, ctx: RequestContext) -> HeldRequest:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
-        produce = self._produce
-        records_bytes = sum(len(records) for _, records, _ in self._places)
+        records_bytes = sum(len(records) for _, records, _ in self.places)
         if records_bytes > storage_limits.INLINE_WRITE_BYTES_MAX:
-            produce.held = ctx.connection.hold_request()
-        else:
-            produce.held = ctx.connection.hold_copy(records_bytes)
-            self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
-        parked = produce.wait(ctx)
-        parked.holds_back = True
-        return parked
-
-    def _append_all(self, errors: PartitionErrors) -> None:
-        self.is_appended = True
-        produce = self._produce
-        produce.pending += 1  # so that no append which completes in here is taken for the last one
-        self.append(self._places, errors)
-        self._places = []
-        produce.pending -= 1
-        produce.complete_if_done()
+            return ctx.connection.hold_request()
+        self.places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self.places]
+        return ctx.connection.hold_copy(records_bytes)
 
     def append(self, places: Iterable[Place], errors: PartitionErrors) -> None:
         """Append the batches of these places, but for those that an error speaks against."""
