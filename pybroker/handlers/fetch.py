@@ -59,7 +59,8 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
         refusal = refusal_of_follower(ctx, replica_id, request.replica_state.replica_epoch)
         if refusal:
             return _refuse(ctx, request, by_id, refusal)
-    return at_once(_fetch(ctx, request, replica_id, by_id))
+    answer: FetchResponse | Parked | Steps = at_once(_fetch(ctx, request, replica_id, by_id))
+    return answer
 
 
 def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: bool) -> Steps:
@@ -239,7 +240,9 @@ def _session(
     return (resumed, 0) if isinstance(resumed, FetchSession) else (None, resumed)
 
 
-def _asked(ctx: RequestContext, topics: list[FetchTopic], by_id: bool, reads_followers: bool) -> list[FetchPartition]:
+def _asked(
+    ctx: RequestContext, topics: Sequence[FetchTopic], by_id: bool, reads_followers: bool
+) -> list[FetchPartition]:
     topics_by_id = ctx.services.metadata.image.topics_by_id
     asked = []
     for topic in topics:
