@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.fetch_response import add_topics, empty_response, name_leaders, topics_of
+from pybroker.handlers.fetch_response import empty_response, tell
 from pybroker.handlers.portions import at_once, portions, portions_of_topics
 from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import (
@@ -104,11 +104,11 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
                 permitted += _permitted(ctx, some)
                 if some is not answered:
                     yield
-        share = _share(ctx)
+        share = None if ctx.services.quotas is None else _share(ctx)
         operation = _consumer_fetch(ctx, request, permitted, share, is_read.complete)
     is_read.on_abandon = operation.abandon
     operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
-    looked_at = yield is_read
+    looked_at = is_read.response if is_read.completed else (yield is_read)
     if replica_id >= 0:
         answered = looked_at
     try:
@@ -117,9 +117,7 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
             return _throttled(ctx, session, epoch, throttle_ms)
         response = empty_response(session)
         for some in portions(answered, _AT_ONCE):
-            topics_told = topics_of(_news(session, some, epoch), by_id)
-            name_leaders(ctx, response, topics_told)
-            add_topics(response, topics_told)
+            tell(ctx, response, some if session is None else _news(session, some, epoch), by_id)
             if some is not answered:
                 yield
     except GeneratorExit:  # the client is gone, but its session is not
@@ -192,11 +190,11 @@ def _consumer_fetch(
     return ConsumerFetch(
         services.replicas,
         partitions,
-        min_bytes=min(request.min_bytes, max_bytes),
-        max_bytes=max_bytes,
-        read_committed=request.isolation_level == _READ_COMMITTED,
-        done=done,
-        rack=request.rack_id if services.replicas.selects_by_rack else "",
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        done,
+        request.isolation_level == _READ_COMMITTED,
+        request.rack_id if services.replicas.selects_by_rack else "",
     )
 
 
@@ -295,10 +293,8 @@ def _forgotten(request: FetchRequest, topics: Sequence[ForgottenTopic], by_id: b
     return [(topic.topic_id if by_id else topic.topic, index) for topic in topics for index in topic.partitions]
 
 
-def _news(session: FetchSession | None, partitions: Sequence[FetchPartition], epoch: int) -> Sequence[FetchPartition]:
+def _news(session: FetchSession, partitions: Sequence[FetchPartition], epoch: int) -> Sequence[FetchPartition]:
     """Everything in a full reply, only the news in an incremental one."""
-    if session is None:
-        return partitions
     # A full reply tells everything, and what it tells is remembered all the same.
     told = [fetched for fetched in partitions if fetched.has_news()]
     if session.follower == NO_FOLLOWER:  # a follower's are looked at in another order
@@ -315,6 +311,6 @@ def _refuse(ctx: RequestContext, request: FetchRequest, by_id: bool, error: int)
         ]
         for fetched in refused:
             fetched.answer(error)
-        add_topics(response, topics_of(refused, by_id))
+        tell(ctx, response, refused, by_id, hints=False)
         yield
     return response

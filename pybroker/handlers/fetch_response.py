@@ -36,34 +36,24 @@ def empty_response(session: FetchSession | None) -> FetchResponse:
     return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=[])
 
 
-def topics_of(partitions: Sequence[FetchPartition], by_id: bool) -> list[FetchableTopicResponse]:
-    """What is told of the partitions; their records belong to the response from then on."""
-    topics: list[FetchableTopicResponse] = []
-    topic: FetchableTopicResponse | None = None
+def tell(
+    ctx: RequestContext, response: FetchResponse, partitions: Sequence[FetchPartition], by_id: bool, hints: bool = True
+) -> None:
+    """Add what is told of the partitions; their records belong to the response from then on, and a topic goes on.
+
+    ``hints``: a client that asked the wrong broker is told who leads, so that it need not ask (KIP-951).
+    """
+    hints = hints and ctx.api_version >= _LEADER_HINTS
+    topics = response.responses
+    topic = topics[-1] if topics else None
     for fetched in partitions:
         if topic is None or (topic.topic_id != fetched.topic_id if by_id else topic.topic != fetched.topic):
             topic = FetchableTopicResponse(topic=fetched.topic or "", topic_id=fetched.topic_id, partitions=[])
             topics.append(topic)
-        topic.partitions.append(_partition_data(fetched))
-    return topics
-
-
-def add_topics(response: FetchResponse, topics: list[FetchableTopicResponse]) -> None:
-    """Add what follows; a topic that was cut goes on."""
-    before = response.responses
-    if before and topics and (before[-1].topic, before[-1].topic_id) == (topics[0].topic, topics[0].topic_id):
-        before[-1].partitions.extend(topics.pop(0).partitions)
-    before += topics
-
-
-def name_leaders(ctx: RequestContext, response: FetchResponse, topics: list[FetchableTopicResponse]) -> None:
-    """Tell the client who leads what it asked the wrong broker for, so that it need not ask (KIP-951)."""
-    if ctx.api_version < _LEADER_HINTS:
-        return
-    for topic in topics:
-        for data in topic.partitions:
-            if data.error_code in _WRONG_LEADER:
-                name_leader(ctx, messages, response, topic.topic_id, data.partition_index, data)
+        data = _partition_data(fetched)
+        topic.partitions.append(data)
+        if hints and data.error_code in _WRONG_LEADER:
+            name_leader(ctx, messages, response, topic.topic_id, data.partition_index, data)
 
 
 def _partition_data(fetched: FetchPartition) -> PartitionData:

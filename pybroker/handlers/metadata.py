@@ -23,9 +23,9 @@ from pybroker.cluster.listener_view import ListenerView
 from pybroker.cluster.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
 from pybroker.handlers.certainty import certainty
-from pybroker.handlers.context import RequestContext, Steps
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
-from pybroker.handlers.portions import portions
+from pybroker.handlers.portions import at_once, portions
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -60,9 +60,15 @@ class AssembledResponse(NamedTuple):
     throttle_time_ms: int = 0  # in place of that in ``before_topics``, which is 0
 
 
-def handle(ctx: RequestContext, request: MetadataRequest) -> Steps:
+def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
     """Answer from the image, and begin to create what is missing; while a death is in doubt wait for certainty."""
     certain = certainty(ctx)
+    steps = _answer(ctx, request, certain)
+    answer: AssembledResponse | Steps = at_once(steps) if certain is None else steps
+    return answer
+
+
+def _answer(ctx: RequestContext, request: MetadataRequest, certain: Parked | None) -> Steps:
     if certain is not None:
         yield certain
     size = limits.ELEMENTS_AT_ONCE
@@ -74,12 +80,13 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> Steps:
     else:
         answer, keys = yield from _asked(ctx.api_version, request.topics)
     count, topics = 0, []
-    for portion in portions(keys, size) or ((),):
+    for portion in portions(keys, size) or (keys,):
         part = answer(ctx, request, portion)
+        if portion is keys:
+            return part
         count += part.topic_count
         topics += part.topics
-        if portion is not keys:
-            yield
+        yield
     return part._replace(topic_count=count, topics=topics)
 
 
@@ -97,7 +104,8 @@ def _asked(
         if any(map(is_bad, portion)):
             return _refused, topics
         topic_ids.update((topic.topic_id, None) for topic in portion if topic.topic_id != ZERO_UUID)
-        names.update((topic.name, None) for topic in portion if topic.name is not None)
+        if not topic_ids:
+            names.update((topic.name, None) for topic in portion if topic.name is not None)
         if portion is not topics:
             yield
     return (_answer_by_id, list(topic_ids)) if topic_ids else (_answer_by_name, list(names))

@@ -34,10 +34,8 @@ def at_once(steps: Steps) -> Any:
     Steps that pause only between portions (``if portion is not elements: yield``) are over where there is one portion,
     and cost what a plain function does.  Those that wait before they pause go on to their end when that is there.
     """
-    value = None
     try:
-        while (waits_for := steps.send(value)) is not None and waits_for.completed:
-            value = waits_for.response
+        waits_for = next(steps)
     except StopIteration as end:
         return end.value
     return steps if waits_for is None else _goes_on(waits_for, steps)

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.replication.fetch import FetchOperation, FetchSource
+from pybroker.replication.fetch import FetchOperation
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
@@ -29,23 +27,7 @@ _NOT_AVAILABLE = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 class ConsumerFetch(FetchOperation):
     """One request of a client that replicates nothing."""
 
-    __slots__ = ("_has_news", "_rack")
-
-    def __init__(
-        self,
-        replicas: FetchSource,
-        partitions: list[FetchPartition],
-        *,
-        min_bytes: int,
-        max_bytes: int,
-        read_committed: bool,
-        done: Callable[[list[FetchPartition]], None],
-        rack: str = "",
-    ) -> None:
-        """``rack``: a consumer's that is to be sent to a replica there; none where it is to be served here."""
-        super().__init__(replicas, partitions, min_bytes, max_bytes, read_committed, done)
-        self._has_news = False  # since it was read, in a slice, a partition was appended to or changed its role
-        self._rack = rack
+    __slots__ = ()
 
     def try_complete(self, partition: Partition | FollowedPartition) -> None:
         """A partition of this operation has more to read, or changed its role: complete if that is enough."""
@@ -69,6 +51,9 @@ class ConsumerFetch(FetchOperation):
                 fetched.partition.waiting[self] = None
 
     def _wait(self, max_wait_ms: int) -> None:
+        if not self._partitions:  # nothing will ever come
+            self._finish()
+            return
         self._see_changes(self._partitions)
         self._tick = self._replicas.purgatory.add(self, max_wait_ms)
         if self._has_news and (

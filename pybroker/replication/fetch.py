@@ -71,9 +71,11 @@ class FetchOperation:
         "_cold_reads",
         "_done",
         "_finished",
+        "_has_news",
         "_max_bytes",
         "_min_bytes",
         "_partitions",
+        "_rack",
         "_read_committed",
         "_reading",
         "_replicas",
@@ -86,9 +88,11 @@ class FetchOperation:
         partitions: list[FetchPartition],
         min_bytes: int,
         max_bytes: int,
-        read_committed: bool,
         done: Callable[[list[FetchPartition]], None],
+        read_committed: bool = False,
+        rack: str = "",
     ) -> None:
+        """``rack``: a consumer's that is to be sent to a replica there; none where it is to be served here."""
         self._replicas = replicas
         self._partitions = partitions
         self._min_bytes = min_bytes
@@ -97,7 +101,9 @@ class FetchOperation:
         self._done = done
         self._finished = False
         self._abandoned = False
+        self._rack = rack
         self._reading = False  # in slices: the rest is read in later turns of the loop
+        self._has_news = False  # since it was read, in a slice, a partition was appended to or changed its role
         self._cold_reads = 0
         self._tick = -1  # where it stands in the purgatory while it waits
 
@@ -129,8 +135,13 @@ class FetchOperation:
     # --- what is the same ------------------------------------------------------------------------------------------
 
     def start(self, max_wait_ms: int) -> None:
-        """Read; wait when there is too little and the client wants to wait."""
-        self._read_all(max_wait_ms if self._partitions else 0)
+        """Read every partition in order; then wait when there is too little and the client wants to wait."""
+        if len(self._partitions) <= limits.FETCH_PARTITIONS_AT_ONCE:
+            total, failed = self._read_some(self._partitions, 0)
+            self._after_reading(total, failed, max_wait_ms)
+        else:
+            self._reading = True
+            self._read_slice(0, 0, False, max_wait_ms)
 
     def expire(self) -> None:
         """The wait is over, for whatever reason: answer with what is there."""
@@ -175,14 +186,6 @@ class FetchOperation:
                         return True
                     total += min(log.bytes_between(offset, upper), fetched.max_bytes)
         return total >= max(self._min_bytes, 1)
-
-    def _read_all(self, max_wait_ms: int) -> None:
-        """Read every partition in order, then complete or wait."""
-        if len(self._partitions) <= limits.FETCH_PARTITIONS_AT_ONCE:
-            self._after_reading(*self._read_some(self._partitions, 0), max_wait_ms)
-        else:
-            self._reading = True
-            self._read_slice(0, 0, False, max_wait_ms)
 
     def _read_slice(self, start: int, total: int, failed: bool, max_wait_ms: int) -> None:
         """Read on from partition ``start`` for a share of a turn of the loop; the first touch of a log opens it."""

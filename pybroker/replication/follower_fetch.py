@@ -50,7 +50,7 @@ class FollowerFetch(FetchOperation):
         max_bytes: int,
         done: Callable[[list[FetchPartition]], None],
     ) -> None:
-        super().__init__(replicas, [], min_bytes, max_bytes, False, done)
+        super().__init__(replicas, [], min_bytes, max_bytes, done)
         self._watch = watch
         self._broker_id = watch.broker_id
         self._broker_epoch = broker_epoch
@@ -62,7 +62,7 @@ class FollowerFetch(FetchOperation):
     def start(self, max_wait_ms: int) -> None:
         """Read what is due."""
         self._partitions = self._watch.take(self._counts)
-        self._read_all(max_wait_ms)
+        super().start(max_wait_ms)
 
     def try_complete(self, _: object) -> None:
         """The end of a partition's log has moved, or a partition changed its role: complete if that is enough."""

@@ -10,7 +10,7 @@ MUTANTS = (
         "Metadata of no topics brings all of them.",
         (
             Edit(
-                "metadata.handle",
+                "metadata._answer",
                 "request.topics is None or (ctx.api_version == 0 and not request.topics)",
                 "not request.topics",
             ),
@@ -22,7 +22,7 @@ MUTANTS = (
         "Metadata 0 of no topics brings none, though it cannot ask for all in another way.",
         (
             Edit(
-                "metadata.handle",
+                "metadata._answer",
                 "request.topics is None or (ctx.api_version == 0 and not request.topics)",
                 "request.topics is None",
             ),
