@@ -63,7 +63,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     is_long = _is_long(ctx, request.topic_data)
     if is_long or (is_transactional and not refusal):
         return _append_in_steps(ctx, request, refusal, is_transactional, is_long, produce)
-    produce.has_other_leader = _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
+    _place_batches(ctx, request.topic_data, refusal, produce, produce.append)
     return produce.answer(ctx)
 
 
@@ -132,7 +132,7 @@ def _append_in_steps(
                 transactional = TransactionalProduce(produce)
                 place = transactional.place
         for portion in portions_of_topics(request.topic_data, "partition_data", size):
-            _place_portion(ctx, portion, refusal, produce, place)
+            _place_batches(ctx, portion, refusal, produce, place)
             if is_long:
                 yield
         if transactional is not None:
@@ -155,28 +155,11 @@ def _append_in_steps(
     return produce.answer(ctx)
 
 
-def _place_portion(
-    ctx: RequestContext, portion: Sequence[TopicProduceData], refusal: int, produce: ProduceAppends, place: _Place
-) -> None:
-    """As ``_place_batches``; a topic that was cut goes on."""
-    answered, some = produce.response.responses, ProduceResponse(responses=[], throttle_time_ms=0)
-    if _place_batches(ctx, portion, refusal, some, place):
-        produce.has_other_leader = True
-    for topic in some.responses:
-        if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
-            answered[-1].partition_responses.extend(topic.partition_responses)
-        else:
-            answered.append(topic)
-
-
 def _place_batches(
-    ctx: RequestContext, topics: Sequence[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
-) -> bool:
-    """Find the partition of every batch, and answer for those that may not be appended.
-
-    Returns whether another broker leads one of them.
-    """
-    has_other_leader = False
+    ctx: RequestContext, topics: Sequence[TopicProduceData], refusal: int, produce: ProduceAppends, place: _Place
+) -> None:
+    """Find the partition of every batch, and answer for those that may not be appended; a cut topic goes on."""
+    answered = produce.response.responses
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
     request_refusal = refusal
@@ -202,13 +185,12 @@ def _place_batches(
             if name is not None and reply.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 reply.error_code = _refusal_of_partition(ctx, name) or reply.error_code
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                has_other_leader = True
+                produce.has_other_leader = True
                 replicas.note_refusal(key, data.index, cast(memoryview, data.records or _NO_RECORDS), reply.error_code)
-        if replies:
-            response.responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
-            )
-    return has_other_leader
+        if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
+            answered[-1].partition_responses.extend(replies)
+        elif replies:
+            answered.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies))
 
 
 def _records_of(topics: Sequence[TopicProduceData]) -> Iterator[memoryview]:
