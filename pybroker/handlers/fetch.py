@@ -104,6 +104,8 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
                 permitted += _permitted(ctx, some)
                 if some is not answered:
                     yield
+        if len(answered) > _AT_ONCE:
+            yield  # so that its answer is made portion by portion also where it waits
         share = None if ctx.services.quotas is None else _share(ctx)
         operation = _consumer_fetch(ctx, request, permitted, share, is_read.complete)
     is_read.on_abandon = operation.abandon

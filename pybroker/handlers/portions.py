@@ -32,7 +32,7 @@ def at_once(steps: Steps) -> Any:
     """Begin a handler's steps: what they come to, or a ``Parked`` of it, or where they pause the steps that are left.
 
     Steps that pause only between portions (``if portion is not elements: yield``) are over where there is one portion,
-    and cost what a plain function does.  Those that wait before they pause go on to their end when that is there.
+    and cost what a plain function does.  Those that wait before they pause go on without a pause when that is there.
     """
     try:
         waits_for = next(steps)

@@ -34,9 +34,8 @@ from pybroker_protocol.messages.produce import (
 from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from pybroker.handlers.context import HeldRequest
     from pybroker.handlers.transactional_produce import TransactionalProduce
     from pybroker.replication.partition import Partition
 
@@ -60,9 +59,16 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     is_transactional = _has_transactional_records(request)
     refusal = _refusal_of_transaction(ctx, request) if is_transactional else 0
     refusal = refusal or _refusal_of_request(ctx, request.acks)
-    is_long = _is_long(ctx, request.topic_data)
-    if is_long or (is_transactional and not refusal):
-        return _append_in_steps(ctx, request, refusal, is_transactional, is_long, produce)
+    if _is_long(ctx, request.topic_data):
+        return _append_in_steps(ctx, request, refusal, is_transactional, produce)
+    if is_transactional and not refusal:
+        from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
+
+        refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
+        if not refusal:
+            transactional = TransactionalProduce(produce)
+            _place_batches(ctx, request.topic_data, refusal, produce, transactional.place)
+            return transactional.start(ctx, request.transactional_id)
     _place_batches(ctx, request.topic_data, refusal, produce, produce.append)
     return produce.answer(ctx)
 
@@ -102,57 +108,46 @@ def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
 
 
 def _append_in_steps(
-    ctx: RequestContext,
-    request: ProduceRequest,
-    refusal: int,
-    is_transactional: bool,
-    is_long: bool,
-    produce: ProduceAppends,
+    ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: ProduceAppends
 ) -> Steps:
-    """Append many batches portion by portion, and transactional ones once the coordinator has answered.
-
-    Nothing behind it on its connection is started, so that batches stay in order.  Pauses only while it holds them.
-    """
-    held: HeldRequest | None = ctx.connection.hold_request() if is_long else None
-    size = limits.PARTITIONS_APPENDED_AT_ONCE if is_long else limits.PARTITIONS_AT_ONCE
+    """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
     transactional: TransactionalProduce | None = None
-    place: _Place = produce.append
+    held = ctx.connection.hold_request()
     produce.pending += 1  # so that no append which completes on the way is taken for the last one
     try:
         if is_transactional and not refusal:
             from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
 
             producers: set[tuple[int, int]] = set()
-            for portion in portions_of_topics(request.topic_data, "partition_data", size):
+            for portion in _portions(request):
                 producers |= producers_of(_records_of(portion))
-                if is_long:
-                    yield
+                yield
             refusal = _refusal_of_producers(producers)
             if not refusal:
                 transactional = TransactionalProduce(produce)
-                place = transactional.place
-        for portion in portions_of_topics(request.topic_data, "partition_data", size):
+        place = produce.append if transactional is None else transactional.place
+        for portion in _portions(request):
             _place_batches(ctx, portion, refusal, produce, place)
-            if is_long:
-                yield
+            yield
         if transactional is not None:
-            assert request.transactional_id is not None
-            verified = transactional.verify(ctx, request.transactional_id)
-            if held is None and not verified.completed:
-                held = transactional.hold(ctx)
-            errors = verified.response if verified.completed else (yield verified)
-            for some in portions(transactional.places, size):
+            verified = Parked()
+            transactional.verify(ctx, request.transactional_id, verified.complete)
+            errors = yield verified
+            for some in portions(transactional.places, limits.PARTITIONS_APPENDED_AT_ONCE):
                 transactional.append(some, errors)
-                if is_long:
-                    yield
+                yield
     finally:
         produce.pending -= 1
         # A writer thread may still read from the request.
         if produce.pending:
             produce.held = held
-        elif held is not None:
+        else:
             held.release()
     return produce.answer(ctx)
+
+
+def _portions(request: ProduceRequest) -> Iterable[Sequence[TopicProduceData]]:
+    return portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE)
 
 
 def _place_batches(
