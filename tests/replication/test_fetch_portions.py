@@ -32,6 +32,7 @@ def handled(cluster: Cluster, max_wait_ms: int, session_id: int = 0) -> Any:
     request = FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
+        isolation_level=0,
         session_id=session_id,
         session_epoch=1 if session_id else 0,
         forgotten_topics_data=[],
@@ -96,7 +97,12 @@ def test_what_waits_ends_with_its_client() -> None:
 
 def test_topics_of_few_partitions_are_one_portion_and_a_long_topic_is_cut() -> None:
     def topic(name: str, count: int) -> FetchTopic:
-        return FetchTopic(topic=name, partitions=[FetchPartition(partition=index) for index in range(count)])
+        return FetchTopic(
+            topic=name,
+            partitions=[
+                FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000) for index in range(count)
+            ],
+        )
 
     short = [topic("a", 1), topic("b", 1)]
     assert [portion is short for portion in portions_of_topics(short, "partitions", 2)] == [True]
