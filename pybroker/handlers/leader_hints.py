@@ -1,33 +1,36 @@
 """Who leads a partition, for a client that asked another broker (KIP-951).
 
-Owns: what Produce and Fetch tell beside NOT_LEADER_OR_FOLLOWER.  Owns no error, and no shape of a message.
+Owns: what Produce and Fetch tell beside NOT_LEADER_OR_FOLLOWER.  Owns no error.
 
 Kafka counterpart: KafkaApis.getCurrentLeader.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pybroker.cluster.listener_view import ReachableBroker
+    from types import ModuleType
+
     from pybroker.handlers.context import RequestContext
 
 
-class LeaderHint(NamedTuple):
-    """The leader by what this broker knows, -1 for none, and where clients of the request's listener find it."""
+def name_leader(
+    ctx: RequestContext, messages: ModuleType, response: Any, topic: str | bytes, index: int, reply: Any
+) -> None:
+    """Tell in a partition's reply who leads it, -1 for none, and in the response where clients of the listener find it.
 
-    leader: int
-    leader_epoch: int
-    node: ReachableBroker | None
-
-
-def leader_hint(ctx: RequestContext, topic: str | bytes, index: int) -> LeaderHint | None:
-    """Of a partition of the topic with that name or id; None for one that does not exist."""
+    ``messages`` has the classes of the response; ``topic`` is a name or an id.  Tells nothing of what does not exist.
+    """
     metadata = ctx.services.metadata
     image = metadata.image
     found = image.topics_by_name.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
     if found is None or not 0 <= index < len(found.partitions):
-        return None
+        return
     state = found.partitions[index]
-    return LeaderHint(state.leader, state.leader_epoch, metadata.view(ctx.listener).live.get(state.leader))
+    reply.current_leader = messages.LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+    node = metadata.view(ctx.listener).live.get(state.leader)
+    if node is not None and all(told.node_id != state.leader for told in response.node_endpoints):
+        response.node_endpoints.append(
+            messages.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        )

@@ -13,7 +13,7 @@ the difference between 1 ms and 60 ms for each client that asks for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operat
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
-from pybroker.handlers.portions import portions
+from pybroker.handlers.portions import at_once, portions
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -64,62 +64,52 @@ class AssembledResponse(NamedTuple):
 def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
     """Answer from the image, and begin to create what is missing; while a death is in doubt wait for certainty."""
     certain = certainty(ctx)
-    return _answer(ctx, request) if certain is None else _answer_after(certain, ctx, request)
+    steps = _answer(ctx, request, certain)
+    answer: AssembledResponse | Steps = at_once(steps) if certain is None else steps
+    return answer
 
 
-def _answer_after(certain: Parked, ctx: RequestContext, request: MetadataRequest) -> Steps:
-    yield certain
-    answer = _answer(ctx, request)
-    return answer if isinstance(answer, AssembledResponse) else (yield from answer)
-
-
-def _answer(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
+def _answer(ctx: RequestContext, request: MetadataRequest, certain: Parked | None) -> Steps:
+    if certain is not None:
+        yield certain
+    size = limits.ELEMENTS_AT_ONCE
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        topics = ctx.services.metadata.image.topics_by_name
-        if len(topics) <= limits.PARTITIONS_AT_ONCE:
-            return _respond_known(ctx, request, list(topics.values()))
-        return _assembled(ctx, request, _respond_known, list(topics.values()))
-    if len(request.topics) <= limits.ELEMENTS_AT_ONCE:
-        answer, keys = _asked(ctx.api_version, request.topics)
-        return answer(ctx, request, keys)
-    return _answer_many(ctx, request, request.topics)
+        answer: _Answer = _respond_known
+        keys: Sequence[Any] = list(ctx.services.metadata.image.topics_by_name.values())
+        if len(keys) <= limits.PARTITIONS_AT_ONCE:
+            size = limits.PARTITIONS_AT_ONCE
+    else:
+        answer, keys = yield from _asked(ctx.api_version, request.topics)
+    count, topics = 0, []
+    for portion in portions(keys, size) or (keys,):
+        part = answer(ctx, request, portion)
+        if portion is keys:
+            return part
+        count += part.topic_count
+        topics += part.topics
+        yield
+    return part._replace(topic_count=count, topics=topics)
 
 
 _Answer = Callable[["RequestContext", MetadataRequest, Sequence[Any]], AssembledResponse]
 
 
-def _asked(version: int, topics: Sequence[MetadataRequestTopic]) -> tuple[_Answer, Sequence[Any]]:
+def _asked(
+    version: int, topics: Sequence[MetadataRequestTopic]
+) -> Generator[None, None, tuple[_Answer, Sequence[Any]]]:
     """How the topics are answered for, and by which names or ids, once each."""
-    if any(map(_is_bad if version >= _IDS_ASKED_SINCE else _is_bad_before_ids, topics)):
-        return _refused, topics
-    topic_ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
-    if topic_ids:
-        return _answer_by_id, list(topic_ids)
-    return _answer_by_name, list(dict.fromkeys(topic.name for topic in topics if topic.name is not None))
-
-
-def _answer_many(ctx: RequestContext, request: MetadataRequest, topics: Sequence[MetadataRequestTopic]) -> Steps:
-    """As ``_asked``, with what is found out of portions put together; each name or id is answered for once."""
-    keys: dict[_Answer, dict[Any, None]] = {}
+    is_bad = _is_bad if version >= _IDS_ASKED_SINCE else _is_bad_before_ids
+    topic_ids: dict[bytes, None] = {}
+    names: dict[str, None] = {}
     for portion in portions(topics):
-        answer, some = _asked(ctx.api_version, portion)
-        if answer is _refused:
-            return (yield from _assembled(ctx, request, _refused, topics))
-        keys.setdefault(answer, {}).update(dict.fromkeys(some))
-        yield
-    answer = _answer_by_id if _answer_by_id in keys else _answer_by_name
-    return (yield from _assembled(ctx, request, answer, list(keys[answer])))
-
-
-def _assembled(ctx: RequestContext, request: MetadataRequest, answer: _Answer, keys: Sequence[Any]) -> Steps:
-    """Answer portion by portion, and put the encoded topics together."""
-    count, topics = 0, []
-    for portion in portions(keys):
-        part = answer(ctx, request, portion)
-        count += part.topic_count
-        topics += part.topics
-        yield
-    return part._replace(topic_count=count, topics=topics)
+        if any(map(is_bad, portion)):
+            return _refused, topics
+        topic_ids.update((topic.topic_id, None) for topic in portion if topic.topic_id != ZERO_UUID)
+        if not topic_ids:
+            names.update((topic.name, None) for topic in portion if topic.name is not None)
+        if portion is not topics:
+            yield
+    return (_answer_by_id, list(topic_ids)) if topic_ids else (_answer_by_name, list(names))
 
 
 # ------------------------------------------------------------------------------------------------------ which topics

@@ -12,13 +12,12 @@ whether the group takes the offsets is ``offset_operations``' to say.  ``handle`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pybroker.coordinators.group.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
+from pybroker.handlers.portions import answered_in_portions, merge_topics
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
@@ -40,7 +39,8 @@ _key = attrgetter("topic_id", "name")
 
 def handle(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked | Steps:
     """Commit what exists and may be read; the rest comes first in the response, with an error each."""
-    return _commit(ctx, request) if is_short(request.topics, "partitions") else _commit_many(ctx, request)
+    answer: OffsetCommitResponse | Parked | Steps = answered_in_portions(ctx, request, _commit, _key)
+    return answer
 
 
 def commit_run(
@@ -63,12 +63,6 @@ def commit_run(
             return False
     services.groups.commit_offsets_again(commit, requests, done)
     return True
-
-
-def _commit_many(ctx: RequestContext, request: OffsetCommitRequest) -> Steps:
-    """A batch of the coordinator's for each portion."""
-    topics = yield from answered_in_portions(request, partial(_commit, ctx), _key)
-    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
 def _commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Parked:

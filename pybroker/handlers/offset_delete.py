@@ -41,9 +41,9 @@ def _delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps:
         if existing.partitions:
             accepted.append(existing)
         yield
-    for portion in list(portions_of_topics(accepted, "partitions")) or [accepted]:
+    for portion in portions_of_topics(accepted, "partitions") or (accepted,):
         part = copy(request)
-        part.topics = portion
+        part.topics = list(portion)
         deleted = Parked()
         ctx.services.groups.delete_offsets(part, deleted.complete)
         response: OffsetDeleteResponse = yield deleted

@@ -14,11 +14,10 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
-from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.offset_operations import no_offset
 from pybroker.coordinators.group.responses import fetch_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import is_short, merge_topics, portions_of_topics
+from pybroker.handlers.portions import merge_topics, portions_of_topics
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
@@ -41,34 +40,35 @@ TOPIC_IDS_VERSION = OffsetFetchRequestTopics.since("topic_id")
 def handle(ctx: RequestContext, request: OffsetFetchRequest) -> Steps:
     """Ask every group in the shape of the newest version, and answer in the shape of the request's."""
     groups = request.groups if ctx.api_version >= BATCHED_VERSION else [_as_group(request)]
-    answers = Parked()
-    gather = Gather(len(groups), answers.complete)
-    for position, group in enumerate(groups):
-        if group.topics is None or is_short(group.topics, "partition_indexes"):
-            _fetch_group(ctx, group, request.require_stable, gather.slot(position))
-        else:
-            gather.slot(position)((yield from _fetch_long_group(ctx, group, request.require_stable)))
-        yield
-    fetched: list[OffsetFetchResponseGroup] = yield answers
+    asked: list[list[Parked]] = []
+    for group in groups:
+        topics, of_group = group.topics, []
+        for portion in (None,) if topics is None else portions_of_topics(topics, "partition_indexes") or ((),):
+            part = group if portion is topics else copy(group)
+            part.topics = None if portion is None else list(portion)
+            of_group.append(Parked())
+            _fetch_group(ctx, part, request.require_stable, of_group[-1].complete)
+            yield
+        asked.append(of_group)
+    fetched = []
+    for of_group in asked:
+        fetched.append((yield from _merged(of_group)))
     if ctx.api_version >= BATCHED_VERSION:
         return OffsetFetchResponse(throttle_time_ms=0, groups=fetched)
     return (yield from _as_single(ctx.api_version, request, fetched[0]))
 
 
-def _fetch_long_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> Steps:
-    """Portion by portion; a topic that is cut is one again in the answer, and the first error is the group's."""
+def _merged(asked: list[Parked]) -> Steps:
+    """What the portions of a group come to: a topic that is cut is one again, and the first error is the group's."""
     merged: dict[tuple[bytes, str], OffsetFetchResponseTopics] = {}
-    for portion in portions_of_topics(group.topics or (), "partition_indexes"):
-        part = copy(group)
-        part.topics = portion
-        parked = Parked()
-        _fetch_group(ctx, part, require_stable, parked.complete)
+    for parked in asked:
         fetched: OffsetFetchResponseGroup = yield parked
-        if fetched.error_code:
+        if fetched.error_code or len(asked) == 1:
             return fetched
         merge_topics(merged, fetched.topics, attrgetter("topic_id", "name"))
         yield
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=list(merged.values()), error_code=0)
+    fetched.topics = list(merged.values())
+    return fetched
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:

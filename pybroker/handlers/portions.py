@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pybroker import limits
 from pybroker.coordinators.gather import Gather
-from pybroker.handlers.context import Parked, Steps
+from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -21,10 +21,45 @@ Key = TypeVar("Key")
 Topic = TypeVar("Topic", bound=Any)
 
 
-def portions(elements: Sequence[T], size: int = limits.ELEMENTS_AT_ONCE) -> Iterator[Sequence[T]]:
-    """The elements in order, at most ``size`` of them at a time."""
-    for start in range(0, len(elements), size):
-        yield elements[start : start + size]
+def portions(elements: Sequence[T], size: int = limits.ELEMENTS_AT_ONCE) -> Iterable[Sequence[T]]:
+    """The elements in order, at most ``size`` of them at a time; of few the one portion is ``elements`` itself."""
+    if len(elements) <= size:
+        return (elements,) if elements else ()
+    return (elements[start : start + size] for start in range(0, len(elements), size))
+
+
+def at_once(steps: Steps) -> Any:
+    """Begin a handler's steps: what they come to, or a ``Parked`` of it, or where they pause the steps that are left.
+
+    Steps that pause only between portions (``if portion is not elements: yield``) are over where there is one portion,
+    and cost what a plain function does.  Those that wait before they pause go on without a pause when that is there.
+    """
+    try:
+        waits_for = next(steps)
+    except StopIteration as end:
+        return end.value
+    return steps if waits_for is None else _goes_on(waits_for, steps)
+
+
+def _goes_on(waits_for: Parked, steps: Steps) -> Parked:
+    """What the steps come to once what they wait for is there."""
+    parked = Parked()
+
+    def go_on(value: Any) -> None:
+        try:
+            while True:
+                steps.send(value)
+                value = None
+        except StopIteration as end:
+            parked.complete(end.value)
+
+    def abandon() -> None:
+        waits_for.abandon()
+        steps.close()
+
+    parked.on_abandon = abandon
+    waits_for.subscribe(go_on)
+    return parked
 
 
 def asked_in_portions(elements: Sequence[T], ask: Callable[[Sequence[T], Callable[[Any], None]], object]) -> Steps:
@@ -46,21 +81,31 @@ def merge_topics(merged: dict[Key, Topic], topics: Iterable[Topic], key: Callabl
             before.partitions.extend(topic.partitions)
 
 
-def answered_in_portions(request: Any, answer: Callable[[Any], Any], key: Callable[[Any], Any]) -> Steps:
-    """Have a request answered portion by portion of its topics; the topics of all answers, one entry per ``key``.
+def answered_in_portions(
+    ctx: RequestContext, request: Any, answer: Callable[[RequestContext, Any], Any], key: Callable[[Any], Any]
+) -> Any:
+    """Have a request answered portion by portion of its topics, and its topics put together, one entry per ``key``.
 
-    ``answer`` takes a request of the same kind and gives back a response, or a ``Parked`` that comes to one.
+    ``answer`` takes a request of the same kind and gives back a response, or a ``Parked`` that comes to one; what it
+    says of a short request is the answer.
     """
+    return answer(ctx, request) if is_short(request.topics, "partitions") else _merged(ctx, request, answer, key)
+
+
+def _merged(
+    ctx: RequestContext, request: Any, answer: Callable[[RequestContext, Any], Any], key: Callable[[Any], Any]
+) -> Steps:
     merged: dict[Any, Any] = {}
     for portion in portions_of_topics(request.topics, "partitions"):
         part = copy(request)
         part.topics = portion
-        response = answer(part)
+        response = answer(ctx, part)
         if isinstance(response, Parked):
             response = yield response
         merge_topics(merged, response.topics, key)
         yield
-    return list(merged.values())
+    response.topics = list(merged.values())
+    return response
 
 
 def visible(elements: Iterable[Any], may_see: Callable[[Any], bool]) -> Steps:
@@ -93,8 +138,17 @@ def is_short(topics: Sequence[Any], partitions: str, size: int = limits.PARTITIO
 
 def portions_of_topics(
     topics: Sequence[T], partitions: str, size: int = limits.PARTITIONS_AT_ONCE
-) -> Iterator[list[T]]:
-    """The topics in order, ``size`` topics and partitions at a time; a topic that is longer is cut."""
+) -> Iterable[Sequence[T]]:
+    """The topics in order, ``size`` topics and partitions at a time; a topic that is longer is cut.
+
+    Of few the one portion is ``topics`` itself.
+    """
+    if is_short(topics, partitions, size):
+        return (topics,) if topics else ()
+    return _cut_topics(topics, partitions, size)
+
+
+def _cut_topics(topics: Sequence[T], partitions: str, size: int) -> Iterator[list[T]]:
     portion: list[T] = []
     room = size
     for topic in topics:

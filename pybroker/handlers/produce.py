@@ -34,8 +34,9 @@ from pybroker_protocol.messages.produce import (
 from pybroker_protocol.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from pybroker.handlers.transactional_produce import TransactionalProduce
     from pybroker.replication.partition import Partition
 
 _NONE = 0
@@ -59,24 +60,17 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pa
     refusal = _refusal_of_transaction(ctx, request) if is_transactional else 0
     refusal = refusal or _refusal_of_request(ctx, request.acks)
     if _is_long(ctx, request.topic_data):
-        return _append_many(ctx, request, refusal, is_transactional, produce)
+        return _append_in_steps(ctx, request, refusal, is_transactional, produce)
     if is_transactional and not refusal:
         from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
 
         refusal = _refusal_of_producers(producers_of(_records_of(request.topic_data)))
-    if refusal or not is_transactional:
-        produce.has_other_leader = _place_batches(ctx, request.topic_data, refusal, produce.response, produce.append)
-        return produce.answer(ctx)
-    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    produce.has_other_leader = _place_batches(
-        ctx, request.topic_data, refusal, produce.response, lambda *place: places.append(place)
-    )
-    assert request.transactional_id is not None
-    transactional = TransactionalProduce(produce, places)
-    transactional.start(ctx, request.transactional_id)
-    if transactional.is_appended:
-        return produce.answer(ctx)
-    return transactional.wait(ctx)
+        if not refusal:
+            transactional = TransactionalProduce(produce)
+            _place_batches(ctx, request.topic_data, refusal, produce, transactional.place)
+            return transactional.start(ctx, request.transactional_id)
+    _place_batches(ctx, request.topic_data, refusal, produce, produce.append)
+    return produce.answer(ctx)
 
 
 def append_run(
@@ -113,17 +107,35 @@ def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
     return False
 
 
-def _append_many(
+def _append_in_steps(
     ctx: RequestContext, request: ProduceRequest, refusal: int, is_transactional: bool, produce: ProduceAppends
 ) -> Steps:
     """Append over many turns: nothing behind it on its connection is started, so that batches stay in order."""
+    transactional: TransactionalProduce | None = None
     held = ctx.connection.hold_request()
     produce.pending += 1  # so that no append which completes on the way is taken for the last one
     try:
         if is_transactional and not refusal:
-            yield from _append_many_transactional(ctx, request, produce)
-        else:
-            yield from _place_many(ctx, request, refusal, produce, produce.append)
+            from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
+
+            producers: set[tuple[int, int]] = set()
+            for portion in _portions(request):
+                producers |= producers_of(_records_of(portion))
+                yield
+            refusal = _refusal_of_producers(producers)
+            if not refusal:
+                transactional = TransactionalProduce(produce)
+        place = produce.append if transactional is None else transactional.place
+        for portion in _portions(request):
+            _place_batches(ctx, portion, refusal, produce, place)
+            yield
+        if transactional is not None:
+            verified = Parked()
+            transactional.verify(ctx, request.transactional_id, verified.complete)
+            errors = yield verified
+            for some in portions(transactional.places, limits.PARTITIONS_APPENDED_AT_ONCE):
+                transactional.append(some, errors)
+                yield
     finally:
         produce.pending -= 1
         # A writer thread may still read from the request.
@@ -134,58 +146,15 @@ def _append_many(
     return produce.answer(ctx)
 
 
-def _append_many_transactional(ctx: RequestContext, request: ProduceRequest, produce: ProduceAppends) -> Steps:
-    """The coordinator is asked once, for all of them."""
-    from pybroker.handlers.transactional_produce import TransactionalProduce, producers_of
-
-    producers: set[tuple[int, int]] = set()
-    for portion in _portions(request):
-        producers |= producers_of(_records_of(portion))
-        yield
-    refusal = _refusal_of_producers(producers)
-    if refusal:
-        yield from _place_many(ctx, request, refusal, produce, produce.append)
-        return
-    places: list[tuple[Partition, memoryview, PartitionProduceResponse]] = []
-    yield from _place_many(ctx, request, 0, produce, lambda *place: places.append(place))
-    assert request.transactional_id is not None
-    transactional = TransactionalProduce(produce, places)
-    verified = Parked()
-    transactional.verify(ctx, request.transactional_id, verified.complete)
-    errors = yield verified
-    for some in portions(places, limits.PARTITIONS_APPENDED_AT_ONCE):
-        transactional.append(some, errors)
-        yield
-
-
-def _place_many(
-    ctx: RequestContext, request: ProduceRequest, refusal: int, produce: ProduceAppends, place: _Place
-) -> Steps:
-    answered = produce.response.responses
-    for portion in _portions(request):
-        some = ProduceResponse(responses=[], throttle_time_ms=0)
-        if _place_batches(ctx, portion, refusal, some, place):
-            produce.has_other_leader = True
-        for topic in some.responses:
-            if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
-                answered[-1].partition_responses.extend(topic.partition_responses)
-            else:
-                answered.append(topic)
-        yield
-
-
-def _portions(request: ProduceRequest) -> Iterator[list[TopicProduceData]]:
+def _portions(request: ProduceRequest) -> Iterable[Sequence[TopicProduceData]]:
     return portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE)
 
 
 def _place_batches(
-    ctx: RequestContext, topics: list[TopicProduceData], refusal: int, response: ProduceResponse, place: _Place
-) -> bool:
-    """Find the partition of every batch, and answer for those that may not be appended.
-
-    Returns whether another broker leads one of them.
-    """
-    has_other_leader = False
+    ctx: RequestContext, topics: Sequence[TopicProduceData], refusal: int, produce: ProduceAppends, place: _Place
+) -> None:
+    """Find the partition of every batch, and answer for those that may not be appended; a cut topic goes on."""
+    answered = produce.response.responses
     by_id = ctx.api_version >= _BY_ID
     replicas = ctx.services.replicas
     request_refusal = refusal
@@ -211,16 +180,15 @@ def _place_batches(
             if name is not None and reply.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 reply.error_code = _refusal_of_partition(ctx, name) or reply.error_code
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                has_other_leader = True
+                produce.has_other_leader = True
                 replicas.note_refusal(key, data.index, cast(memoryview, data.records or _NO_RECORDS), reply.error_code)
-        if replies:
-            response.responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies)
-            )
-    return has_other_leader
+        if answered and (answered[-1].name, answered[-1].topic_id) == (topic.name, topic.topic_id):
+            answered[-1].partition_responses.extend(replies)
+        elif replies:
+            answered.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=replies))
 
 
-def _records_of(topics: list[TopicProduceData]) -> Iterator[memoryview]:
+def _records_of(topics: Sequence[TopicProduceData]) -> Iterator[memoryview]:
     for topic in topics:
         for data in topic.partition_data:
             if data.records is not None:

@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING
 
 from pybroker import storage_limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, HeldRequest, Parked, RequestContext
-from pybroker.handlers.leader_hints import leader_hint
+from pybroker.handlers.leader_hints import name_leader
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceResponse,
-    ProduceResponse,
-)
+from pybroker_protocol.messages import produce as messages
+from pybroker_protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 
 if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
@@ -165,17 +160,8 @@ def name_leaders(ctx: RequestContext, response: ProduceResponse) -> None:
     """Say beside NOT_LEADER_OR_FOLLOWER who leads the partition and where that is (KIP-951)."""
     if ctx.api_version < _LEADER_HINTS:
         return
-    nodes: dict[int, NodeEndpoint] = {}
     for topic in response.responses:
         for reply in topic.partition_responses:
-            if reply.error_code != _NOT_LEADER:
-                continue
-            hint = leader_hint(ctx, topic.topic_id if ctx.api_version >= _BY_ID else topic.name, reply.index)
-            if hint is not None:
-                reply.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.leader_epoch)
-                if hint.node is not None:
-                    node = hint.node
-                    nodes[hint.leader] = NodeEndpoint(
-                        node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack
-                    )
-    response.node_endpoints = list(nodes.values())
+            if reply.error_code == _NOT_LEADER:
+                key = topic.topic_id if ctx.api_version >= _BY_ID else topic.name
+                name_leader(ctx, messages, response, key, reply.index, reply)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pybroker.handlers.produce_appends import ProduceAppends
     from pybroker.replication.partition import Partition
     from pybroker.storage.results import PartitionErrors
-    from pybroker_protocol.messages.produce import PartitionProduceResponse
+    from pybroker_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 # A batch with its place: the partition, and where its fate is written.
 Place = tuple["Partition", memoryview, "PartitionProduceResponse"]
@@ -46,25 +46,33 @@ def producers_of(batches: Iterable[memoryview]) -> set[tuple[int, int]]:
 
 
 class TransactionalProduce:
-    """One request under way."""
+    """The batches of one request, until they are appended."""
 
-    __slots__ = ("_operation", "_places", "_produce", "is_appended")
+    __slots__ = ("_is_appended", "_operation", "_produce", "places")
 
-    def __init__(self, produce: ProduceAppends, places: list[Place]) -> None:
+    def __init__(self, produce: ProduceAppends) -> None:
         self._produce = produce
-        self._places = places
+        self.places: list[Place] = []
+        self._is_appended = False
         self._operation: TransactionOperation = produce_operation(produce.api_version)
-        self.is_appended = False
 
-    def start(self, ctx: RequestContext, transactional_id: str) -> None:
-        """Append what may be appended, at once or when the coordinator has answered."""
+    def place(self, partition: Partition, records: memoryview, reply: PartitionProduceResponse) -> None:
+        """Keep a batch whose partition was found."""
+        self.places.append((partition, records, reply))
+
+    def start(self, ctx: RequestContext, transactional_id: str | None) -> ProduceResponse | Parked | None:
+        """Append what may be appended, once the coordinator has answered, even if the client is gone by then."""
         self.verify(ctx, transactional_id, self._append_all)
+        return self._produce.answer(ctx) if self._is_appended else self._wait(ctx)
 
-    def verify(self, ctx: RequestContext, transactional_id: str, done: Callable[[PartitionErrors], None]) -> None:
+    def verify(
+        self, ctx: RequestContext, transactional_id: str | None, done: Callable[[PartitionErrors], None]
+    ) -> None:
         """Ask the coordinator about all batches; ``done`` hears what speaks against a partition."""
+        assert transactional_id is not None
         producer: ProducerOfTransaction | None = None
         batches: list[tuple[Partition, int]] = []
-        for partition, records, _ in self._places:
+        for partition, records, _ in self.places:
             for header in transactional_headers([records]):
                 producer = ProducerOfTransaction(transactional_id, header.producer_id, header.producer_epoch)
                 batches.append((partition, header.base_sequence))
@@ -74,25 +82,25 @@ class TransactionalProduce:
             verification = ctx.services.transaction_verification
             verification.verify(producer, batches, self._operation, done, retries=True)
 
-    def wait(self, ctx: RequestContext) -> Parked:
+    def _wait(self, ctx: RequestContext) -> Parked:
         """The coordinator has not answered yet: small records are copied, for large ones the request is held."""
         produce = self._produce
-        records_bytes = sum(len(records) for _, records, _ in self._places)
+        records_bytes = sum(len(records) for _, records, _ in self.places)
         if records_bytes > storage_limits.INLINE_WRITE_BYTES_MAX:
             produce.held = ctx.connection.hold_request()
         else:
             produce.held = ctx.connection.hold_copy(records_bytes)
-            self._places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self._places]
+            self.places = [(place[0], memoryview(bytearray(place[1])), place[2]) for place in self.places]
         parked = produce.wait(ctx)
         parked.holds_back = True
         return parked
 
     def _append_all(self, errors: PartitionErrors) -> None:
-        self.is_appended = True
+        self._is_appended = True
         produce = self._produce
         produce.pending += 1  # so that no append which completes in here is taken for the last one
-        self.append(self._places, errors)
-        self._places = []
+        self.append(self.places, errors)
+        self.places = []
         produce.pending -= 1
         produce.complete_if_done()
 

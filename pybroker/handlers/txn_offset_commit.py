@@ -9,12 +9,11 @@ refused one by one.
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 
 from pybroker.coordinators.group.transactional_offsets import TOPIC_IDS_VERSION, txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.handlers.portions import answered_in_portions, is_short, merge_topics
+from pybroker.handlers.portions import answered_in_portions, merge_topics
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
@@ -34,13 +33,8 @@ _key = attrgetter("topic_id", "name")
 
 def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked | Steps:
     """Commit what exists and may be read; the rest comes first in the response, with an error each."""
-    return _commit(ctx, request) if is_short(request.topics, "partitions") else _commit_many(ctx, request)
-
-
-def _commit_many(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Steps:
-    """A batch of the coordinator's for each portion."""
-    topics = yield from answered_in_portions(request, partial(_commit, ctx), _key)
-    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    answer: TxnOffsetCommitResponse | Parked | Steps = answered_in_portions(ctx, request, _commit, _key)
+    return answer
 
 
 def _commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Parked:

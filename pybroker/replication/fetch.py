@@ -1,19 +1,19 @@
 """A fetch: reading many partitions within one limit, and waiting until there is enough.
 
-Owns: ``FetchOperation``: one request's reads, its wait for ``min_bytes``, and its cold reads.
-Does not own sessions (``fetch_session``), what is another with a follower's fetch (``follower_fetch``), the wire or the
-log.
+Owns: ``FetchOperation``: one request's reads, whether it waits for ``min_bytes``, and its cold reads.
+Does not own which partitions are looked at, what may be read of one and what a wait is woken by: these are other rules
+for a consumer (``consumer_fetch``) than for a follower (``follower_fetch``).  Nor sessions (``fetch_session``), the
+wire or the log.
 
-Invariants: an operation completes exactly once; one of many partitions is read in slices, so that it holds nobody up,
-and what is appended meanwhile to what was read already is not missed; while it waits it stands in ``waiting`` of each
-of its partitions, and in none afterwards; records of one partition are one view; the first partition with data gets at
-least one batch, whatever the limits are (KIP-74).
+Invariants: an operation completes exactly once; one of many partitions is read in slices, so that it delays no other
+request, and what is appended meanwhile to what was read already is not missed; records of one partition are one view;
+the first partition with data gets at least one batch, whatever the limits are (KIP-74).
 
 A waiting fetch completes when any of these holds
   A  there is enough: ``min_bytes`` are there to be read, or a partition is behind by a segment,
   B  a partition of it is gone, led by somebody else, or its leader epoch changed,
   C  its time is over,
-  D  its session's connection is gone (then nobody is answered).
+  D  its session's connection is gone (then nothing is answered).
 
 Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
 """
@@ -46,9 +46,7 @@ FETCH_SLICE_MS = 2
 # closed for others, and 10,000 maps that end with the reply, all in one turn, take 130 ms.
 FETCH_COPIED_BYTES_MAX = 1 << 10
 
-_NONE = int(ErrorCode.NONE)
 _OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-_NOT_AVAILABLE = int(ErrorCode.OFFSET_NOT_AVAILABLE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -72,7 +70,10 @@ class FetchSource(Protocol):
 
 
 class FetchOperation:
-    """See the module's docstring.  ``done(partitions)`` is called when every partition of it is answered."""
+    """What the fetches of consumers and of followers share.
+
+    ``done(partitions)`` is called when every partition of it is answered.
+    """
 
     __slots__ = (
         "_abandoned",
@@ -94,15 +95,13 @@ class FetchOperation:
         self,
         replicas: FetchSource,
         partitions: list[FetchPartition],
-        *,
         min_bytes: int,
         max_bytes: int,
-        read_committed: bool,
         done: Callable[[list[FetchPartition]], None],
+        read_committed: bool = False,
         rack: str = "",
     ) -> None:
         """``rack``: a consumer's that is to be sent to a replica there; none where it is to be served here."""
-        self._rack = rack
         self._replicas = replicas
         self._partitions = partitions
         self._min_bytes = min_bytes
@@ -111,44 +110,60 @@ class FetchOperation:
         self._done = done
         self._finished = False
         self._abandoned = False
+        self._rack = rack
         self._reading = False  # in slices: the rest is read in later turns of the loop
         self._has_news = False  # since it was read, in a slice, a partition was appended to or changed its role
         self._cold_reads = 0
         self._tick = -1  # where it stands in the purgatory while it waits
 
-    def start(self, max_wait_ms: int) -> None:
-        """Read; wait when there is too little and the client wants to wait."""
-        self._read_all(max_wait_ms if self._partitions else 0)
+    # --- what is another with a consumer than with a follower ------------------------------------------------------
 
-    def try_complete(self, partition: Partition | FollowedPartition) -> None:
-        """A partition of this operation has more to read, or changed its role: complete if that is enough."""
-        if self._finished:
-            return
-        if self._reading:
-            self._has_news = True
-            return
-        # Whatever is appended is more for a reader of everything, but not for one that stops at an open transaction,
-        # nor for one that has read at another leader what is committed here only now.
-        anything_will_do = self._min_bytes <= 1 and not self._read_committed and partition.followers is None
-        if partition.gone or anything_will_do or self._is_enough():
-            self.expire()
+    def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
+        """Read one partition into ``fetched``; the bytes read (of a cold read: those that it will bring)."""
+        raise NotImplementedError
+
+    def _awaited(self) -> Iterable[FetchPartition]:
+        """The partitions that may have more to read."""
+        return self._partitions
+
+    def _upper_bound(self, partition: Partition | FollowedPartition) -> int:
+        """Up to where it may read."""
+        raise NotImplementedError
+
+    def _see_changes(self, partitions: list[FetchPartition]) -> None:
+        """These are read in a turn before the last one: what is appended to them from now on was not seen."""
+
+    def _wait(self, max_wait_ms: int) -> None:
+        """Stand where what is waited for is noticed, and in the purgatory."""
+        raise NotImplementedError
+
+    def _leave_partitions(self) -> None:
+        """Stand nowhere any more where it would be looked at."""
+        raise NotImplementedError
+
+    # --- what is the same ------------------------------------------------------------------------------------------
+
+    def start(self, max_wait_ms: int) -> None:
+        """Read every partition in order; then wait when there is too little and the client wants to wait."""
+        if len(self._partitions) <= limits.FETCH_PARTITIONS_AT_ONCE:
+            total, failed = self._read_some(self._partitions, 0)
+            self._after_reading(total, failed, max_wait_ms)
+        else:
+            self._reading = True
+            self._read_slice(0, 0, False, max_wait_ms)
 
     def expire(self) -> None:
         """The wait is over, for whatever reason: answer with what is there."""
         if not self._finished:
             self._leave()
-            self._read_all(max_wait_ms=0)
+            self.start(max_wait_ms=0)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """The client is gone."""
         self._abandoned = True
         self._leave()
         for fetched in self._partitions:
             fetched.records = b""  # a session's partitions live on, and must pin no segment
-
-    def _upper_bound(self, partition: Partition | FollowedPartition) -> int:
-        """Up to where it may read."""
-        return partition.upper_bound(self._read_committed)
 
     def _leave(self) -> None:
         """Wait no longer."""
@@ -157,32 +172,11 @@ class FetchOperation:
             self._replicas.purgatory.remove(self, self._tick)
         self._leave_partitions()
 
-    def _leave_partitions(self) -> None:
-        """Stand nowhere any more where it would be looked at."""
-        for fetched in self._partitions:
-            if fetched.partition is not None:
-                fetched.partition.waiting.pop(self, None)
-
-    def _wait(self, max_wait_ms: int) -> None:
-        for fetched in self._partitions:
-            assert fetched.partition is not None
-            fetched.partition.waiting[self] = None
-        self._tick = self._replicas.purgatory.add(self, max_wait_ms)
-        if self._has_news and (
-            self._is_enough()
-            or any(fetched.partition is not None and fetched.partition.gone for fetched in self._partitions)
-        ):
-            self.expire()
-
     def _finish(self) -> None:
         if len(self._partitions) > limits.FETCH_PARTITIONS_AT_ONCE:
             self._leave()
         self._finished = True
         self._done(self._partitions)
-
-    def _awaited(self) -> Iterable[FetchPartition]:
-        """The partitions that may have more to read."""
-        return self._partitions
 
     def _is_enough(self) -> bool:
         """Whether the log holds ``min_bytes``, over all partitions, or goes on in another segment.
@@ -201,14 +195,6 @@ class FetchOperation:
                         return True
                     total += min(log.bytes_between(offset, upper), fetched.max_bytes)
         return total >= max(self._min_bytes, 1)
-
-    def _read_all(self, max_wait_ms: int) -> None:
-        """Read every partition in order, then complete or wait."""
-        if len(self._partitions) <= limits.FETCH_PARTITIONS_AT_ONCE:
-            self._after_reading(*self._read_some(self._partitions, 0), max_wait_ms)
-        else:
-            self._reading = True
-            self._read_slice(0, 0, False, max_wait_ms)
 
     def _read_slice(self, start: int, total: int, failed: bool, max_wait_ms: int) -> None:
         """Read on from partition ``start`` for a share of a turn of the loop; the first touch of a log opens it."""
@@ -229,12 +215,6 @@ class FetchOperation:
         self._reading = False
         self._after_reading(total, failed, max_wait_ms)
 
-    def _see_changes(self, partitions: list[FetchPartition]) -> None:
-        """These are read in a turn before the last one: what is appended to them from now on was not seen."""
-        for fetched in partitions:
-            if fetched.partition is not None:
-                fetched.partition.waiting[self] = None
-
     def _after_reading(self, total: int, failed: bool, max_wait_ms: int) -> None:
         if self._cold_reads:
             self._finished = True
@@ -253,46 +233,6 @@ class FetchOperation:
             if fetched.error_code or fetched.diverging_epoch is not None or fetched.preferred_read_replica >= 0:
                 failed = True
         return total, failed
-
-    def _read(self, fetched: FetchPartition, bytes_left: int, min_one_batch: bool) -> int:
-        """Read one partition into ``fetched``; the bytes read (of a cold read: those that it will bring)."""
-        partition = fetched.partition
-        if partition is None or partition.gone:
-            partition = self._replicas.resolve(fetched)
-            if partition is None:
-                return 0
-        if fetched.current_leader_epoch >= 0 and fetched.current_leader_epoch != partition.leader_epoch:
-            fetched.answer(partition.epoch_error(fetched.current_leader_epoch))
-            return 0
-        log = partition.log
-        offset = fetched.fetch_offset
-        if fetched.last_fetched_epoch >= 0 and self._diverges(fetched, partition):
-            return 0
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            # A follower may be late: that the offset is out of range is its leader's to say.
-            is_late = partition.is_followed and offset > log.log_end_offset
-            fetched.answer(_NOT_AVAILABLE if is_late else _OUT_OF_RANGE)
-            return 0
-        if self._rack and self._sends_elsewhere(fetched, partition):
-            return 0
-        upper = log.last_stable_offset if self._read_committed else log.high_watermark
-        fetched.answer_from(log)
-        fetched.aborted_transactions = [] if self._read_committed else None
-        max_bytes = fetched.max_bytes if fetched.max_bytes < bytes_left else bytes_left
-        if offset >= upper or (max_bytes <= 0 and not min_one_batch):
-            return 0
-        return self._read_log(fetched, log, max_bytes, upper, min_one_batch)
-
-    def _sends_elsewhere(self, fetched: FetchPartition, partition: Partition | FollowedPartition) -> bool:
-        """Whether the consumer is sent to a replica in its rack; then it is answered."""
-        followers = partition.followers
-        replica = -1 if followers is None else followers.preferred_replica(self._rack, fetched.fetch_offset)
-        if replica < 0:
-            return False
-        fetched.answer_from(partition.log)
-        fetched.aborted_transactions = None
-        fetched.preferred_read_replica = replica
-        return True
 
     @staticmethod
     def _diverges(fetched: FetchPartition, partition: Partition | FollowedPartition) -> bool:

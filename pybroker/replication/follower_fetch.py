@@ -1,8 +1,8 @@
 """A follower's fetch, as the leader serves it: it reads to the log's end, and tells how far the follower is.
 
-Owns: ``FollowerFetchOperation``, which is a ``FetchOperation`` but for which partitions it looks at, what it may read,
-what it waits for, and that its first look counts for the high watermark and the ISR.  Does not own what is made of that
-(``followers``), which partitions are due (``follower_watch``), nor whether the request is a follower's
+Owns: ``FollowerFetch``: which partitions it looks at, what it may read of one, what it waits for, and that its first
+look counts for the high watermark and the ISR.  Does not own what is made of that (``followers``), reading within one
+limit (``fetch``), which partitions are due (``follower_watch``), nor whether the request is a follower's
 (``handlers.fetch``).
 
 Invariants: an offset counts once, when the fetch comes, and only after the leader epoch was found to be the leader's
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pybroker.replication.partition import Partition
 
 
-class FollowerFetchOperation(FetchOperation):
-    """See the module's docstring."""
+class FollowerFetch(FetchOperation):
+    """One request of another broker that replicates what it reads."""
 
     __slots__ = ("_broker_epoch", "_broker_id", "_counts", "_news", "_quota", "_watch")
 
@@ -50,7 +50,7 @@ class FollowerFetchOperation(FetchOperation):
         max_bytes: int,
         done: Callable[[list[FetchPartition]], None],
     ) -> None:
-        super().__init__(replicas, [], min_bytes=min_bytes, max_bytes=max_bytes, read_committed=False, done=done)
+        super().__init__(replicas, [], min_bytes, max_bytes, done)
         self._watch = watch
         self._broker_id = watch.broker_id
         self._broker_epoch = broker_epoch
@@ -60,8 +60,9 @@ class FollowerFetchOperation(FetchOperation):
         self._quota = quota if quota.is_in_use else None  # what is throttled from now on is throttled in the next fetch
 
     def start(self, max_wait_ms: int) -> None:
-        """Read what is due; wait when there is too little and the follower wants to wait."""
-        self._read_all(max_wait_ms)
+        """Read what is due."""
+        self._partitions = self._watch.take(self._counts)
+        super().start(max_wait_ms)
 
     def try_complete(self, _: object) -> None:
         """The end of a partition's log has moved, or a partition changed its role: complete if that is enough."""
@@ -75,21 +76,10 @@ class FollowerFetchOperation(FetchOperation):
         return any(fetched.partition is not None and fetched.partition.gone for fetched in self._watch.due)
 
     def abandon(self) -> None:
-        """Nobody waits any more: what was found is told by another fetch."""
+        """The follower is gone: what was found is told by another fetch."""
         super().abandon()
         for fetched in (*self._news, *self._partitions):
             self._watch.note(fetched)
-
-    def _read_all(self, max_wait_ms: int) -> None:
-        self._partitions = self._watch.take(self._counts)
-        super()._read_all(max_wait_ms)
-
-    def _see_changes(self, partitions: list[FetchPartition]) -> None:
-        """What changes is due."""
-
-    def _after_reading(self, total: int, failed: bool, max_wait_ms: int) -> None:
-        self._counts = False
-        super()._after_reading(total, failed, max_wait_ms)
 
     def _finish(self) -> None:
         if self._quota is not None:
@@ -102,6 +92,7 @@ class FollowerFetchOperation(FetchOperation):
         super()._finish()
 
     def _wait(self, max_wait_ms: int) -> None:
+        self._counts = False
         quota = self._quota
         if quota is not None and any(each.partition and self._must_wait(each.partition) for each in self._partitions):
             max_wait_ms = min(max_wait_ms, quota.wait_ms())

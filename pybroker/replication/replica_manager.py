@@ -30,6 +30,7 @@ from pybroker.replication.partition import Partition, advance_high_watermark
 from pybroker.replication.purgatory import Purgatory
 from pybroker.storage.manager.move_names import is_movable
 from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
@@ -156,7 +157,7 @@ class ReplicaManager:
             partition = self.followed(fetched.topic, fetched.index)
         if partition is None:
             fetched.answer(self.error_of(fetched.topic, fetched.index, fetched.current_leader_epoch))
-        elif any(fetched.topic_id) and fetched.topic_id != partition.topic_id:
+        elif fetched.topic_id not in (partition.topic_id, ZERO_UUID):
             # The topic was deleted and made anew under its name: the session's id is that of the dead one.
             known = fetched.topic_id in self._metadata.image.topics_by_id
             fetched.answer(ErrorCode.INCONSISTENT_TOPIC_ID if known else ErrorCode.UNKNOWN_TOPIC_ID)

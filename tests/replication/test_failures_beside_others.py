@@ -15,7 +15,7 @@ from harness.virtual_world import VirtualWorld
 from pybroker.handlers import list_offsets
 from pybroker.handlers.context import RequestContext
 from pybroker.handlers.services import Services
-from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.partition import MAX_TIMESTAMP, Partition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.replication.transaction_markers import TransactionMarkers
@@ -85,7 +85,7 @@ def wait(replicas: ReplicaManager, fails: Callable[[int], bool]) -> list[Waiting
     for index in range(COUNT):
         for first in (True, False):
             operation = Waiting(first and fails(index))
-            led(replicas, index).waiting[cast("FetchOperation", operation)] = None
+            led(replicas, index).waiting[cast("ConsumerFetch", operation)] = None
             operations.append(operation)
     return operations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.partition import Partition
 from pybroker.replication.replica_manager import ReplicaManager
@@ -57,7 +57,7 @@ class Fetch:
         self.asked[0].ask(offset, partition_max_bytes, -1)
         self.asked[1].ask(0, partition_max_bytes, -1)
         self.times_done = 0
-        self.operation = FetchOperation(
+        self.operation = ConsumerFetch(
             replicas,
             self.asked,
             min_bytes=min_bytes,

@@ -11,7 +11,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
 from pybroker.cluster.image import ClusterImage
-from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.log.cold_read import ColdRead
@@ -49,7 +49,7 @@ class Fetch:
         for fetched in self.asked:
             fetched.ask(0, 1 << 20, -1)
         self.times_done = 0
-        self.operation = FetchOperation(
+        self.operation = ConsumerFetch(
             replicas, self.asked, min_bytes=min_bytes, max_bytes=1 << 20, read_committed=False, done=self._done
         )
         self.operation.start(wait_ms)

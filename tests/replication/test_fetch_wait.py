@@ -7,7 +7,7 @@ import gc
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.testing import Broker
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.wire_client import WireClient, fetch_request
@@ -18,7 +18,7 @@ WAIT_MS = 600_000
 
 def operations() -> int:
     """How many fetches of this process are in memory."""
-    return sum(isinstance(item, FetchOperation) for item in gc.get_objects())
+    return sum(isinstance(item, ConsumerFetch) for item in gc.get_objects())
 
 
 def test_fetch_that_was_answered_does_not_stay_until_its_longest_wait_is_over() -> None:

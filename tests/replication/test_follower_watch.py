@@ -11,7 +11,7 @@ import pytest
 from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.replication.fetch_session import FetchPartition
-from pybroker.replication.follower_fetch import FollowerFetchOperation
+from pybroker.replication.follower_fetch import FollowerFetch
 from pybroker.replication.follower_watch import FOLLOWER_LOOK_MS
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -28,13 +28,13 @@ MANY = 40
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The partitions that any leader has looked at for followers, in order."""
     seen: list[int] = []
-    look = FollowerFetchOperation._look
+    look = FollowerFetch._look
 
-    def counted(self: FollowerFetchOperation, fetched: FetchPartition, *args: Any) -> int:
+    def counted(self: FollowerFetch, fetched: FetchPartition, *args: Any) -> int:
         seen.append(fetched.index)
         return look(self, fetched, *args)
 
-    monkeypatch.setattr(FollowerFetchOperation, "_look", counted)
+    monkeypatch.setattr(FollowerFetch, "_look", counted)
     return seen
 
 
@@ -199,7 +199,7 @@ def test_nothing_is_kept_of_a_follower_that_has_no_replica_any_more_and_was_unre
 def test_what_a_leader_and_a_controller_answer_again_and_again_is_one_line_and_a_count(
     make_cluster: MakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FollowerFetchOperation, "_error", lambda *_: ErrorCode.KAFKA_STORAGE_ERROR)
+    monkeypatch.setattr(FollowerFetch, "_error", lambda *_: ErrorCode.KAFKA_STORAGE_ERROR)
     caplog.set_level(logging.INFO)
     cluster = make_cluster(partitions=3)
     cluster.refusal = ErrorCode.NETWORK_EXCEPTION

@@ -15,7 +15,7 @@ from pybroker.cluster.metadata_store import CommitResult, Transaction
 from pybroker.cluster.operations import InSyncChange, InSyncResults
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.followed_partition import FollowedPartition, Question
-from pybroker.replication.follower_fetch import FollowerFetchOperation
+from pybroker.replication.follower_fetch import FollowerFetch
 from pybroker.replication.followers import Followers
 from pybroker.replication.partition import Partition
 from pybroker.storage.log.log import Log
@@ -131,15 +131,15 @@ def believe_followers_of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Without the first of the two alone nothing goes wrong: whoever differs is found by the second.
     """
-    real = FollowerFetchOperation._error
+    real = FollowerFetch._error
 
-    def error(self: FollowerFetchOperation, fetched: FetchPartition, partition: Partition) -> int:
+    def error(self: FollowerFetch, fetched: FetchPartition, partition: Partition) -> int:
         code, followers = real(self, fetched, partition), partition.followers
         is_known = followers is not None and followers.knows(self._broker_id)
         return 0 if is_known and code == ErrorCode.FENCED_LEADER_EPOCH else code
 
-    monkeypatch.setattr(FollowerFetchOperation, "_error", error)
-    monkeypatch.setattr(FollowerFetchOperation, "_diverges", lambda *_: False)
+    monkeypatch.setattr(FollowerFetch, "_error", error)
+    monkeypatch.setattr(FollowerFetch, "_diverges", lambda *_: False)
 
 
 def let_a_deposed_leader_shrink_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ MUTANTS = (
         "The limit of a partition is ignored; that of the request alone counts.",
         (
             Edit(
-                "FetchOperation._read",
+                "ConsumerFetch._read",
                 "fetched.max_bytes if fetched.max_bytes < bytes_left else bytes_left",
                 "bytes_left",
             ),
@@ -83,7 +83,7 @@ MUTANTS = (
         "A fetch from past the end is answered with nothing, and a consumer whose log was cut waits for ever.",
         (
             Edit(
-                "FetchOperation._read",
+                "ConsumerFetch._read",
                 "not log.log_start_offset <= offset <= log.log_end_offset",
                 "offset < log.log_start_offset",
             ),
@@ -95,9 +95,9 @@ MUTANTS = (
         "A fetch of deleted records is answered with nothing instead of OFFSET_OUT_OF_RANGE.",
         (
             Edit(
-                "FetchOperation._read",
+                "ConsumerFetch._read",
                 "fetched.answer(_NOT_AVAILABLE if is_late else _OUT_OF_RANGE)",
-                "fetched.answer(_OUT_OF_RANGE if offset > log.log_end_offset else _NONE)",
+                "fetched.answer(_OUT_OF_RANGE if offset > log.log_end_offset else 0)",
             ),
         ),
         ("test_fetch.py::test_deleted_records_are_out_of_range",),
@@ -120,7 +120,7 @@ MUTANTS = (
         (
             Edit("partition.epoch_error", "leader_epoch in (-1, current)", "leader_epoch >= -1"),
             Edit(
-                "FetchOperation._read",
+                "ConsumerFetch._read",
                 "fetched.current_leader_epoch >= 0 and fetched.current_leader_epoch != partition.leader_epoch",
                 "partition.epoch_error(fetched.current_leader_epoch)",
             ),
@@ -157,7 +157,7 @@ MUTANTS = (
         "A waiting fetch is answered with the first record that comes, however much it wanted.",
         (
             Edit(
-                "FetchOperation.try_complete",
+                "ConsumerFetch.try_complete",
                 "self._min_bytes <= 1 and not self._read_committed and partition.followers is None",
                 "not self._read_committed and partition.followers is None",
             ),
@@ -169,7 +169,7 @@ MUTANTS = (
         "A waiting reader of committed data is answered with nothing as soon as an open transaction writes.",
         (
             Edit(
-                "FetchOperation.try_complete",
+                "ConsumerFetch.try_complete",
                 "self._min_bytes <= 1 and not self._read_committed and partition.followers is None",
                 "self._min_bytes <= 1 and partition.followers is None",
             ),
@@ -179,7 +179,7 @@ MUTANTS = (
     Mutant(
         "minimum-without-a-limit",
         "A fetch that wants more than its reply may carry waits for as long as it may, with much to be read.",
-        (Edit("fetch._start", "min(request.min_bytes, max_bytes)", "request.min_bytes"),),
+        (Edit("fetch._consumer_fetch", "min(request.min_bytes, max_bytes)", "request.min_bytes"),),
         ("test_fetch.py::test_a_minimum_above_the_limit_is_no_more_than_the_limit",),
     ),
     Mutant(
@@ -194,7 +194,7 @@ MUTANTS = (
         "Readers of committed data see what an open transaction has written.",
         (
             Edit(
-                "FetchOperation._read",
+                "ConsumerFetch._read",
                 "log.last_stable_offset if self._read_committed else log.high_watermark",
                 "log.high_watermark",
             ),
@@ -210,7 +210,7 @@ MUTANTS = (
     Mutant(
         "aborted-list-never-null",
         "Readers of everything get an empty list of aborted transactions instead of none.",
-        (Edit("FetchOperation._read", "[] if self._read_committed else None", "[]"),),
+        (Edit("ConsumerFetch._read", "[] if self._read_committed else None", "[]"),),
         ("test_transactions.py::test_committed_readers_are_told_which_transactions_were_aborted",),
     ),
     Mutant(
@@ -231,8 +231,8 @@ MUTANTS = (
         "Partitions that the client has forgotten are fetched on.",
         (
             Edit(
-                "fetch.handle",
-                "_forgotten(request, forgotten, by_id) if forgotten else ()",
+                "fetch._fetch",
+                "_forgotten(request, forgotten, by_id)",
                 "()",
             ),
         ),
