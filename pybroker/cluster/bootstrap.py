@@ -85,17 +85,11 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
 
     timeout_ms = config.get_int("pybroker.metadata.session.timeout.ms")
     if url.startswith(SQLITE_URL):
-        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+        from pybroker.cluster.shared_sqlite_worker import Sharing
 
+        sharing = Sharing(timeout_ms, node_id, broker_epoch)
         fsync = config.get_bool("pybroker.fsync.enable")
-        return SharedSqliteStore(
-            url[len(SQLITE_URL) :],
-            env,
-            fsync=fsync,
-            timeout_ms=timeout_ms,
-            broker_id=node_id,
-            broker_epoch=broker_epoch,
-        )
+        return sqlite_store.SqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, sharing=sharing)
     if url.startswith(ZOOKEEPER_URL):
         try:
             from pybroker.cluster.zookeeper_store import ZooKeeperStore

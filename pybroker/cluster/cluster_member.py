@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
-    from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+    from pybroker.cluster.shared_sqlite_thread import SharedSqliteThread
     from pybroker.cluster.standstill import Gate
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
@@ -357,17 +357,17 @@ class ClusterMember:
         """Let go of everything as the end of the process would: the session expires.  For tests, on SQLite."""
         for close in reversed(self._closers[1:]):  # all but the store's
             close()
-        self._sqlite_store().abandon()
+        self._sqlite_thread().abandon()
 
     def stall(self, wait: Callable[[], None]) -> None:
         """Have the store's thread do nothing until ``wait()`` returns.  For tests, on SQLite."""
-        self._sqlite_store().stall(wait)
+        self._sqlite_thread().stall(wait)
 
-    def _sqlite_store(self) -> SharedSqliteStore:
-        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+    def _sqlite_thread(self) -> SharedSqliteThread:
+        from pybroker.cluster.sqlite_store import SqliteStore
 
-        assert isinstance(self._store, SharedSqliteStore), "other stores have no process to outlive"
-        return self._store
+        assert isinstance(self._store, SqliteStore), "other stores have no process to outlive"
+        return self._store.shared
 
 
 def _at_revision(image: ClusterImage, revision: int) -> ClusterImage:

@@ -6,8 +6,8 @@ whoever moves or copies the data directory takes the topics' ids and configs alo
 directory's ``.lock`` guards both.  A file that brokers share lies where ``pybroker.metadata`` says.
 
 A broker has its own file for itself, the store's exclusive mode: nobody else commits, so that there is nothing to
-follow, and the thread begins with the first commit in service.  With ``Sharing`` the thread is there from the start
-(``shared_sqlite_worker``): it renews this process's session and looks for news of the others.
+follow, and the thread begins with the first commit in service.  With ``sharing`` the thread is there from the start
+(``shared_sqlite_thread``): it renews this process's session and looks for news of the others.
 
 Not owned: which keys there are (``store_codec``) and what happens in the file (``sqlite_worker``).
 
@@ -17,7 +17,7 @@ Invariants: those of the port; the loop waits for the file before the broker ser
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster.metadata_store import (
     Changes,
@@ -31,22 +31,11 @@ from pybroker.cluster.metadata_store import (
 from pybroker.cluster.sqlite_worker import SqliteWorker
 
 if TYPE_CHECKING:
-    from pybroker.cluster.shared_sqlite_worker import SharedSqliteThread
+    from pybroker.cluster.shared_sqlite_thread import SharedSqliteThread
+    from pybroker.cluster.shared_sqlite_worker import Sharing
     from pybroker.env import Env, Executor
 
 FILE_NAME: Final = "pybroker-metadata.db"
-
-
-class Sharing(NamedTuple):
-    """How a process is one of several that use a file.
-
-    Its session lasts for ``timeout_ms`` after it was heard of last.  ``broker_id`` and ``broker_epoch()``, which the
-    store's thread calls, tell the others who writes.
-    """
-
-    timeout_ms: int
-    broker_id: int = -1
-    broker_epoch: Callable[[], int] = lambda: -1
 
 
 class SqliteStore:
@@ -63,9 +52,9 @@ class SqliteStore:
         if sharing is None:
             self._worker = SqliteWorker(path, env.clock.monotonic_ms, fsync=fsync)
         else:
-            from pybroker.cluster.shared_sqlite_worker import SharedSqliteThread
+            from pybroker.cluster.shared_sqlite_thread import SharedSqliteThread
 
-            self._shared = SharedSqliteThread(path, env, sharing, lambda: self.on_session_lost(), fsync=fsync)
+            self._shared = SharedSqliteThread(path, env, sharing, self._tell_session_lost, fsync=fsync)
             self._worker = self._shared.worker
 
     # ------------------------------------------------------------------ start and end
@@ -88,7 +77,9 @@ class SqliteStore:
         return self._snapshot("\U0010ffff").revision
 
     def _snapshot(self, prefix: str) -> Snapshot:
-        return self._worker.load(prefix) if self._shared is None else self._shared.ask(lambda: self._worker.load(prefix))
+        return (
+            self._worker.load(prefix) if self._shared is None else self._shared.ask(lambda: self._worker.load(prefix))
+        )
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         if self._shared is not None:
@@ -105,6 +96,9 @@ class SqliteStore:
             self._executor = None
         self._worker.close()
 
+    def _tell_session_lost(self) -> None:
+        self.on_session_lost()
+
     @property
     def shared(self) -> SharedSqliteThread:
         """The thread by which the file is shared."""
@@ -115,7 +109,11 @@ class SqliteStore:
 
     def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
         def finish(result: CommitResult | None, error: BaseException | None) -> None:
-            done(result or CommitResult(error=StoreError(f"the metadata store failed: {error!r}")))
+            done(
+                result
+                if result is not None
+                else CommitResult(error=StoreError(f"the metadata store failed: {error!r}"))
+            )
 
         self._thread().submit(lambda: self._worker.commit(transaction), finish)
 
@@ -136,7 +134,7 @@ class SqliteStore:
     def look_for_news(self) -> None:
         self.shared.look_for_news()
 
-    def _thread(self) -> Executor:
+    def _thread(self) -> Executor | SharedSqliteThread:
         if self._shared is not None:
             return self._shared
         if self._executor is None:
