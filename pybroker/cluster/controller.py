@@ -161,7 +161,7 @@ class Controller:
                 return Registration(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             before = image.brokers.get(registration.broker_id)
             if eligible_replicas.are_tracked(image):
-                eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
+                eligible_replicas.prepare_settings(builder, static_min_insync_replicas(self._config))
             # Of one that was unregistered nobody knows how it stopped.  A process that asks again has its log whole.
             clean = before is not None and (
                 before.epoch == previous_broker_epoch or before.incarnation_id == registration.incarnation_id
@@ -243,14 +243,6 @@ class Controller:
             return Assignments(errors)
 
         self._submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
-
-    def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
-
-        def decide(builder: ImageBuilder) -> None:
-            take_directories_offline(builder, self.node_id, (directory,))
-
-        self.submit(decide, lambda code, message: None, lambda _: None)
 
     def alter_partitions(
         self,
@@ -424,15 +416,12 @@ class Controller:
         refuse = refuse_named([update.name for update in updates])
 
         def decide(builder: ImageBuilder) -> list[NamedResult]:
-            return update_features(builder, updates, self._static_min_insync_replicas())
+            return update_features(builder, updates, static_min_insync_replicas(self._config))
 
         self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
         return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))
-
-    def _static_min_insync_replicas(self) -> str:
-        return static_min_insync_replicas(self._config)
 
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, done: Callable[[ProducerIdAllocation], None]

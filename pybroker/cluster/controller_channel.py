@@ -28,27 +28,6 @@ from pybroker.cluster.operations import (
 from pybroker.cluster.peers import CONTROL, HEARTBEATS
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from pybroker_protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionRequestPartitionData,
-    AlterPartitionRequestTopicData,
-    BrokerState,
-)
-from pybroker_protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsRequestDirectoryData,
-    AssignReplicasToDirsRequestPartitionData,
-    AssignReplicasToDirsRequestTopicData,
-)
-from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
-from pybroker_protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
@@ -79,7 +58,7 @@ class ControllerChannel:
         broker_epoch: Callable[[], int],
         controller: Controller,
         follower: MetadataFollower,
-        peers: Peers,
+        peers: Peers | None,
     ) -> None:
         self._env = env
         self._broker_epoch = broker_epoch
@@ -99,7 +78,8 @@ class ControllerChannel:
     ) -> None:
         """Send to the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
         holder = self._follower.image.controller_id
-        if holder == self._broker_id or holder not in self._follower.image.brokers:
+        peers = self._peers
+        if peers is None or holder == self._broker_id or holder not in self._follower.image.brokers:
             self._env.timers.call_soon(answer, None, ErrorCode.NOT_CONTROLLER)
             return
 
@@ -109,7 +89,7 @@ class ControllerChannel:
             else:
                 answer(None, ErrorCode.REQUEST_TIMED_OUT if error.may_be_done else ErrorCode.NOT_CONTROLLER)
 
-        self._peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
+        peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
 
     # --- this broker -------------------------------------------------------------------------------------------------
 
@@ -124,6 +104,8 @@ class ControllerChannel:
         if self._controller.is_active:
             self._controller.register_broker(registration, cluster_id, previous_broker_epoch, done)
             return
+        from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+
         request = BrokerRegistrationRequest(
             broker_id=registration.broker_id,
             cluster_id=cluster_id,
@@ -157,6 +139,8 @@ class ControllerChannel:
         if self._controller.is_active:
             self._env.timers.call_soon(done, 0)
             return
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -192,6 +176,8 @@ class ControllerChannel:
                 wants_shutdown=wants_shutdown,
             )
             return
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -222,6 +208,13 @@ class ControllerChannel:
                 self._broker_id, self._broker_epoch(), found, lambda assignments: done(assignments.error_code)
             )
             return
+        from pybroker_protocol.messages.assign_replicas_to_dirs import (
+            AssignReplicasToDirsRequest,
+            AssignReplicasToDirsRequestDirectoryData,
+            AssignReplicasToDirsRequestPartitionData,
+            AssignReplicasToDirsRequestTopicData,
+        )
+
         directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
         for (topic_id, index), directory in found.items():
             partition = AssignReplicasToDirsRequestPartitionData(partition_index=index)
@@ -265,6 +258,13 @@ class ControllerChannel:
         if self._controller.is_active:
             self._controller.alter_partitions(self._broker_id, self._broker_epoch(), changes, done)
             return
+        from pybroker_protocol.messages.alter_partition import (
+            AlterPartitionRequest,
+            AlterPartitionRequestPartitionData,
+            AlterPartitionRequestTopicData,
+            BrokerState,
+        )
+
         topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
         places_by_topic: dict[bytes, list[int]] = {}
         for place, change in enumerate(changes):
@@ -307,6 +307,13 @@ class ControllerChannel:
         if self._controller.is_active:
             self._controller.create_topics(topics, done)
             return
+        from pybroker_protocol.messages.create_topics import (
+            CreatableReplicaAssignment,
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
+
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -362,6 +369,8 @@ class ControllerChannel:
                 self._broker_id, self._broker_epoch(), lambda allocation: done(allocation.block)
             )
             return
+        from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
 
         def answer(response: Any | None, error_code: int) -> None:
