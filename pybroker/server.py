@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.security.mechanisms import Surroundings
+    from pybroker_protocol.schema import Request
 
 log = logging.getLogger("pybroker")
 
@@ -145,6 +146,7 @@ class BrokerServer:
         services.controller = membership.controller
         self._serve_tokens(env, membership, metadata)
         channel = membership.channel
+        channel.serve = self._serve_own
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         if around is not None or not membership.is_alone:
@@ -208,6 +210,12 @@ class BrokerServer:
 
         configs.subscribe(tell)
         tell(frozenset((CORDONED_LOG_DIRS,)))
+
+    def _serve_own(self, request: Request, version: int, done: Callable[[Any], None]) -> None:
+        """Answer what the broker asks of its own controller."""
+        from pybroker.handlers.own_requests import serve_own
+
+        serve_own(self.services, request, version, done)
 
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener

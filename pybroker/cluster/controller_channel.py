@@ -1,7 +1,8 @@
 """The way to the active controller, wherever it is, for the parts of a broker that need one.
 
-Owns: asking this broker's own controller while it is active, and the active one's broker by a request otherwise; the
-requests' shapes.  Does not own connections (``peers``) nor trying again: who asks knows how long its wish stands.
+Owns: the requests' shapes, and where each is served: by this broker's own handlers while its controller is active, by
+those of the active one's broker otherwise.  Does not own connections (``peers``) nor trying again: who asks knows how
+long its wish stands.
 
 Invariants: ``done`` runs on the loop, later than the call, exactly once; what nobody answered comes back as
 NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
@@ -49,7 +50,12 @@ Answer = Callable[[Any | None, int], None]
 
 
 class ControllerChannel:
-    """See the module's docstring.  ``broker_epoch()`` is this process's own, whoever else has its broker id."""
+    """The way from the broker ``broker_id``.  ``broker_epoch()`` is this process's own, whoever else has its broker id.
+
+    ``serve(request, version, done)`` has this broker's own handlers answer a request; it is set behind the load.
+    """
+
+    serve: Callable[[Request, int, Callable[[Any], None]], None]
 
     def __init__(
         self,
@@ -76,7 +82,10 @@ class ControllerChannel:
         channel: str = CONTROL,
         timeout_ms: int = _TIMEOUT_MS,
     ) -> None:
-        """Send to the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
+        """Ask the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
+        if self._controller.is_active:
+            self.serve(request, version, lambda response: answer(response, 0))
+            return
         holder = self._follower.image.controller_id
         peers = self._peers
         if peers is None or holder == self._broker_id or holder not in self._follower.image.brokers:
@@ -101,9 +110,6 @@ class ControllerChannel:
         done: Callable[[Registration], None],
     ) -> None:
         """Register this broker; see ``Controller.register_broker``."""
-        if self._controller.is_active:
-            self._controller.register_broker(registration, cluster_id, previous_broker_epoch, done)
-            return
         from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 
         request = BrokerRegistrationRequest(
@@ -136,9 +142,6 @@ class ControllerChannel:
 
     def beat(self, done: Callable[[int], None], *, timeout_ms: int) -> None:
         """A heartbeat that tells nothing but that this broker lives; ``done(error code)``."""
-        if self._controller.is_active:
-            self._env.timers.call_soon(done, 0)
-            return
         from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
         request = BrokerHeartbeatRequest(
@@ -165,17 +168,6 @@ class ControllerChannel:
         wants_shutdown: bool = False,
     ) -> None:
         """Tell of log dirs that failed, are full or cordoned, or of the wish to stop; see ``Controller.heartbeat``."""
-        if self._controller.is_active:
-            self._controller.heartbeat(
-                self._broker_id,
-                self._broker_epoch(),
-                done,
-                offline_directories=offline_directories,
-                full_directories=full_directories,
-                cordoned_directories=cordoned_directories,
-                wants_shutdown=wants_shutdown,
-            )
-            return
         from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
         request = BrokerHeartbeatRequest(
@@ -203,11 +195,6 @@ class ControllerChannel:
 
         Replicas that are not this broker's any more are no error.
         """
-        if self._controller.is_active:
-            self._controller.assign_replicas(
-                self._broker_id, self._broker_epoch(), found, lambda assignments: done(assignments.error_code)
-            )
-            return
         from pybroker_protocol.messages.assign_replicas_to_dirs import (
             AssignReplicasToDirsRequest,
             AssignReplicasToDirsRequestDirectoryData,
@@ -255,9 +242,6 @@ class ControllerChannel:
 
         One answer each, in the order asked, or none where all are refused.
         """
-        if self._controller.is_active:
-            self._controller.alter_partitions(self._broker_id, self._broker_epoch(), changes, done)
-            return
         from pybroker_protocol.messages.alter_partition import (
             AlterPartitionRequest,
             AlterPartitionRequestPartitionData,
@@ -304,9 +288,6 @@ class ControllerChannel:
 
     def create_topics(self, topics: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None:
         """Create topics that this broker needs; ``done`` runs when its own image has those that were created."""
-        if self._controller.is_active:
-            self._controller.create_topics(topics, done)
-            return
         from pybroker_protocol.messages.create_topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
@@ -364,11 +345,6 @@ class ControllerChannel:
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """The next block of producer ids for this broker; None when there is none to be had now."""
-        if self._controller.is_active:
-            self._controller.allocate_producer_ids(
-                self._broker_id, self._broker_epoch(), lambda allocation: done(allocation.block)
-            )
-            return
         from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
