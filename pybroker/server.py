@@ -32,6 +32,7 @@ from pybroker.cluster.lack_of_brokers import LackOfBrokers
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
 from pybroker.cluster.moved_replicas import MovedReplicas
+from pybroker.cluster.standalone import Standalone
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
-    from pybroker.cluster.standalone import OwnChannel, Standalone
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.security.mechanisms import Surroundings
+    from pybroker_protocol.schema import Request
 
 # How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
 CONTROLLED_SHUTDOWN_MS = 15_000
@@ -103,7 +104,7 @@ class BrokerServer:
         self._on_failure = on_failure
         self._sockets: SocketServer | None = None
         self._logs: LogManager | None = None
-        self._membership: Standalone | ClusterMember | None = None
+        self._membership: ClusterMember | None = None
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
@@ -147,6 +148,7 @@ class BrokerServer:
         services.controller = membership.controller
         self._serve_tokens(env, membership, metadata)
         channel = membership.channel
+        channel.serve = self._serve_own
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         if around is not None or not membership.is_alone:
@@ -161,7 +163,7 @@ class BrokerServer:
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         self._tell_of_moved_replicas(env, logs, channel)
         rack, log_dirs = config["broker.rack"], logs.directory_ids()
-        if membership.is_alone:
+        if isinstance(membership, Standalone):
             cordoned = logs.cordon(config.cordoned_log_dirs)
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
             logs.set_cluster(membership.cluster_id, membership.node_id)
@@ -183,7 +185,7 @@ class BrokerServer:
         self._is_serving = True
 
     @staticmethod
-    def _tell_of_failed_dirs(logs: LogManager, membership: Standalone | ClusterMember, registered: list[bytes]) -> None:
+    def _tell_of_failed_dirs(logs: LogManager, membership: ClusterMember, registered: list[bytes]) -> None:
         """The controller hears of log dirs that fail, also of those that did so while the broker registered."""
         logs.on_directory_failed = membership.take_directory_offline
         for failed in [each for each in registered if each not in logs.directory_ids()]:
@@ -196,12 +198,12 @@ class BrokerServer:
         membership.note_full_directories(logs.full_directory_ids())
         logs.look_for_room()
 
-    def _tell_of_moved_replicas(self, env: Env, logs: LogManager, channel: OwnChannel | ControllerChannel) -> None:
+    def _tell_of_moved_replicas(self, env: Env, logs: LogManager, channel: ControllerChannel) -> None:
         moved = MovedReplicas(env.timers, channel.assign_replicas)
         self._close_what_was_built.append(moved.close)
         logs.on_replica_moved = moved.tell
 
-    def _keep_cordoned(self, configs: ConfigService, logs: LogManager, membership: Standalone | ClusterMember) -> None:
+    def _keep_cordoned(self, configs: ConfigService, logs: LogManager, membership: ClusterMember) -> None:
         """The controller hears which log dirs take no new replicas, by the settings that the image has, too."""
 
         def tell(names: frozenset[str]) -> None:
@@ -211,9 +213,15 @@ class BrokerServer:
         configs.subscribe(tell)
         tell(frozenset((CORDONED_LOG_DIRS,)))
 
+    def _serve_own(self, request: Request, version: int, done: Callable[[Any], None]) -> None:
+        """Answer what the broker asks of its own controller."""
+        from pybroker.handlers.own_requests import serve_own
+
+        serve_own(self.services, request, version, done)
+
     def _load_membership(
         self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
-    ) -> Standalone | ClusterMember:
+    ) -> ClusterMember:
         """This broker's place in its cluster, whose metadata is loaded."""
         membership = open_membership(
             env,
@@ -262,7 +270,7 @@ class BrokerServer:
         self._close_what_was_built.append(key_sets.close)
         return Surroundings(ImageUsers(metadata), env.random, b"", key_sets=key_sets)
 
-    def _serve_tokens(self, env: Env, membership: Standalone | ClusterMember, metadata: MetadataCache) -> None:
+    def _serve_tokens(self, env: Env, membership: ClusterMember, metadata: MetadataCache) -> None:
         """Have delegation tokens served, or that they are not served told to whoever asks."""
 
         def build() -> DelegationTokens:
@@ -295,7 +303,7 @@ class BrokerServer:
         return endpoints
 
     def _let_brokers_in(
-        self, doors: Doors, around: Surroundings, membership: Standalone | ClusterMember, listener_of_brokers: str
+        self, doors: Doors, around: Surroundings, membership: ClusterMember, listener_of_brokers: str
     ) -> None:
         """Who knows the cluster's secret is one of its brokers."""
         from pybroker.security.mechanisms import ClusterLogin

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster import sqlite_store
+from pybroker.cluster.cluster_member import ClusterMember
 from pybroker.cluster.founding import NO_USERS, Founding, new_cluster, new_cluster_id
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.cluster.metadata_store import StoreError
@@ -22,7 +23,6 @@ from pybroker.extras import how_to_install
 from pybroker.storage.files.checkpoints import read_meta_properties
 
 if TYPE_CHECKING:
-    from pybroker.cluster.cluster_member import ClusterMember
     from pybroker.cluster.founding import Users
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.metadata_store import MetadataStore
@@ -43,7 +43,7 @@ def open_membership(
     partition_count: int,
     connect: Callable[[MetadataFollower, int, bytes], Peers],
     first_users: Users = NO_USERS,
-) -> Standalone | ClusterMember:
+) -> ClusterMember:
     """This broker's place in its cluster, which may be the broker alone; StoreError when the directory is another's.
 
     ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.
@@ -53,8 +53,6 @@ def open_membership(
     url = config["pybroker.metadata"]
     if url is None:
         return open_standalone(env, config, cache, metadata_dir, partition_count, first_users)
-    from pybroker.cluster.cluster_member import ClusterMember
-
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id, cluster_id = _node_id(meta, config), _cluster_id(meta, config)
 
@@ -85,17 +83,11 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
 
     timeout_ms = config.get_int("pybroker.metadata.session.timeout.ms")
     if url.startswith(SQLITE_URL):
-        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+        from pybroker.cluster.shared_sqlite_worker import Sharing
 
+        sharing = Sharing(timeout_ms, node_id, broker_epoch)
         fsync = config.get_bool("pybroker.fsync.enable")
-        return SharedSqliteStore(
-            url[len(SQLITE_URL) :],
-            env,
-            fsync=fsync,
-            timeout_ms=timeout_ms,
-            broker_id=node_id,
-            broker_epoch=broker_epoch,
-        )
+        return sqlite_store.SqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, sharing=sharing)
     if url.startswith(ZOOKEEPER_URL):
         try:
             from pybroker.cluster.zookeeper_store import ZooKeeperStore

@@ -1,13 +1,14 @@
-"""One broker among several that share a metadata store.
+"""One broker of a cluster, which may have no other (``standalone``).
 
 Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
 ``broker_lifecycle``, ``controller_channel``, ``told_log_dirs``, ``leader_balancing``), the order of its start and end,
-and founding a new store.  Owns no behaviour of theirs.
+and founding a new store.  Owns no behaviour of theirs.  What only brokers that share a store need is imported where it
+is put together, as the start-up budget of one that is alone asks.
 
 Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
 own image has its registration.
 
-A broker that is alone is ``standalone``.  Counterpart in Kafka: ``BrokerServer`` and ``ControllerServer``.
+Counterpart in Kafka: ``BrokerServer`` and ``ControllerServer``.
 """
 
 from __future__ import annotations
@@ -15,34 +16,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pybroker.cluster import store_codec
-from pybroker.cluster.broker_contacts import BrokerContacts
-from pybroker.cluster.broker_lifecycle import BrokerLifecycle
 from pybroker.cluster.controller import Controller
 from pybroker.cluster.controller_channel import ControllerChannel
-from pybroker.cluster.controller_election import ControllerElection
 from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION, unsupported_level
-from pybroker.cluster.heartbeats import Heartbeats
 from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
-from pybroker.cluster.leader_balancing import LeaderBalancing
-from pybroker.cluster.live_brokers import LiveBrokers
 from pybroker.cluster.metadata_follower import MetadataFollower
 from pybroker.cluster.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store_codec import LiveBroker
-from pybroker.cluster.told_log_dirs import ToldLogDirs
 from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
 
 if TYPE_CHECKING:
+    from pybroker.cluster.broker_contacts import BrokerContacts
+    from pybroker.cluster.broker_lifecycle import BrokerLifecycle
     from pybroker.cluster.doubts import Doubts
     from pybroker.cluster.founding import Founding
+    from pybroker.cluster.heartbeats import Heartbeats
     from pybroker.cluster.liveness import Datagrams, Knocker, Liveness
     from pybroker.cluster.metadata_cache import MetadataCache
     from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import Peers
-    from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+    from pybroker.cluster.shared_sqlite_thread import SharedSqliteThread
     from pybroker.cluster.standstill import Gate
+    from pybroker.cluster.told_log_dirs import ToldLogDirs
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
 
@@ -69,6 +67,8 @@ class ClusterMember:
     settings, if any.
     """
 
+    is_alone: ClassVar[bool] = False
+
     def __init__(
         self,
         env: Env,
@@ -77,11 +77,10 @@ class ClusterMember:
         store: MetadataStore,
         node_id: int,
         found: Callable[[], Founding],
-        connect: Callable[[MetadataFollower, bytes], Peers],
+        connect: Callable[[MetadataFollower, bytes], Peers] | None,
         session_timeout_ms: int,
         known_cluster_id: str | None = None,
     ) -> None:
-        self.is_alone: Literal[False] = False
         self.node_id = node_id
         self.cluster_id = ""  # known from ``load`` on
         self.loaded_revision = 0  # the store's, at ``load``
@@ -109,9 +108,9 @@ class ClusterMember:
         self._store.open()
         entries = self._load_exactly()
         if store_codec.CLUSTER not in entries:
-            entries = self._put_first(store_codec.CLUSTER, store_codec.encode_founding(self._found()))
+            entries = self._put_first(entries, store_codec.CLUSTER, store_codec.encode_founding(self._found()))
         if store_codec.SECRET not in entries:  # the store of a broker that was alone until now
-            entries = self._put_first(store_codec.SECRET, {})
+            entries = self._put_first(entries, store_codec.SECRET, {})
         image = store_codec.decode(entries)
         if not image.cluster_id:
             raise StoreError("the metadata store has no cluster, and none could be founded in it")
@@ -135,7 +134,7 @@ class ClusterMember:
             if self.loaded_revision == before:
                 return entries
 
-    def _put_first(self, key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
+    def _put_first(self, entries: dict[str, Entry], key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
         """Put what a store without ``key`` lacks, a secret with it, unless another broker was faster; all keys then."""
         secret = store_codec.encode_secret(self._env.new_secret())
         transaction = Transaction({key: ABSENT}, {**puts, store_codec.SECRET: secret})
@@ -147,13 +146,16 @@ class ClusterMember:
     def _wire(self, image: ClusterImage) -> None:
         env, store = self._env, self._store
         self.follower = MetadataFollower(env, store, self._cache, image)
-        self.peers = self._connect(self.follower, self.secret)
+        self._peers = peers = None if self._connect is None else self._connect(self.follower, self.secret)
         self.controller = Controller(env, self._config, self.node_id, store, self.follower)
-        balancing = LeaderBalancing(env, self._config, self.controller)
         self.channel = ControllerChannel(
-            env, self.node_id, lambda: self.broker_epoch, self.controller, self.follower, self.peers
+            env, self.node_id, lambda: self.broker_epoch, self.controller, self.follower, peers
         )
-        self._closers += [self.follower.close, self.controller.close, balancing.close, self.peers.close]
+        self._closers += [self.follower.close, self.controller.close]
+        if peers is not None:
+            from pybroker.cluster.leader_balancing import LeaderBalancing
+
+            self._closers += [LeaderBalancing(env, self._config, self.controller).close, peers.close]
 
     @property
     def loaded_image(self) -> ClusterImage:
@@ -180,9 +182,12 @@ class ClusterMember:
         controller has registered this broker, so that others may know of it, which is a moment before ``done``.
         ``claim()`` has the log dirs say that they are this broker's, before it registers, or tells why they cannot.
         """
+        from pybroker.cluster.broker_lifecycle import BrokerLifecycle
+        from pybroker.cluster.controller_election import ControllerElection
+        from pybroker.cluster.live_brokers import LiveBrokers
+
         self.liveness = liveness = None if hearing is None else self._listen(hearing)
-        incarnation_id = self._env.new_uuid()
-        log_dirs = tuple(log_dirs)
+        incarnation_id, log_dirs = self._env.new_uuid(), tuple(log_dirs)
         registration = BrokerRegistration(self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs)
         own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
         live = LiveBrokers(self._store, self.node_id, own)
@@ -230,6 +235,8 @@ class ClusterMember:
 
     def _tell_of_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
         """The controller hears which log dirs of this broker have no room, and which are cordoned."""
+        from pybroker.cluster.told_log_dirs import ToldLogDirs
+
         timers, channel = self._env.timers, self.channel
 
         def knows_of_cordons() -> bool:
@@ -265,11 +272,15 @@ class ClusterMember:
         return self._config.get_int("broker.session.timeout.ms")
 
     def _heartbeats(self) -> Heartbeats:
+        from pybroker.cluster.heartbeats import Heartbeats
+
         interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
         return Heartbeats(self._env, self.channel, lambda: self.broker_epoch >= 0, interval_ms, self._broker_session_ms)
 
     def _meet(self) -> BrokerContacts:
         """Who reaches this broker's controller while that is the active one."""
+        from pybroker.cluster.broker_contacts import BrokerContacts
+
         contacts = BrokerContacts(self._env, self._broker_session_ms)
         self.controller.on_contact = contacts.note
         self.controller.activity_listeners.append(contacts.on_activity)
@@ -300,7 +311,8 @@ class ClusterMember:
             doubts,
             self._config.get_int("pybroker.liveness.timeout.ms"),
         )
-        self.peers.on_broken = liveness.doubt
+        assert self._peers is not None
+        self._peers.on_broken = liveness.doubt
         liveness.on_behind = self._store.look_for_news
         self.follower.subscribe(lambda *_: liveness.tell_news() if self.controller.is_active else None)
         self._closers += [self._cache.subscribe(doubts.on_image), doubts.close, liveness.close]
@@ -357,17 +369,17 @@ class ClusterMember:
         """Let go of everything as the end of the process would: the session expires.  For tests, on SQLite."""
         for close in reversed(self._closers[1:]):  # all but the store's
             close()
-        self._sqlite_store().abandon()
+        self._sqlite_thread().abandon()
 
     def stall(self, wait: Callable[[], None]) -> None:
         """Have the store's thread do nothing until ``wait()`` returns.  For tests, on SQLite."""
-        self._sqlite_store().stall(wait)
+        self._sqlite_thread().stall(wait)
 
-    def _sqlite_store(self) -> SharedSqliteStore:
-        from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+    def _sqlite_thread(self) -> SharedSqliteThread:
+        from pybroker.cluster.sqlite_store import SqliteStore
 
-        assert isinstance(self._store, SharedSqliteStore), "other stores have no process to outlive"
-        return self._store
+        assert isinstance(self._store, SqliteStore), "other stores have no process to outlive"
+        return self._store.shared
 
 
 def _at_revision(image: ClusterImage, revision: int) -> ClusterImage:

@@ -161,7 +161,7 @@ class Controller:
                 return Registration(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             before = image.brokers.get(registration.broker_id)
             if eligible_replicas.are_tracked(image):
-                eligible_replicas.prepare_settings(builder, self._static_min_insync_replicas())
+                eligible_replicas.prepare_settings(builder, static_min_insync_replicas(self._config))
             # Of one that was unregistered nobody knows how it stopped.  A process that asks again has its log whole.
             clean = before is not None and (
                 before.epoch == previous_broker_epoch or before.incarnation_id == registration.incarnation_id
@@ -216,10 +216,7 @@ class Controller:
                 self._env.timers.call_soon(done, Heartbeat(0, known.fenced))
                 return
 
-        def decide(builder: ImageBuilder) -> Generator[None, None, Heartbeat]:
-            broker = builder.view().brokers.get(broker_id)
-            if broker is None or broker.epoch != broker_epoch:
-                return Heartbeat(ErrorCode.STALE_BROKER_EPOCH)
+        def decide(builder: ImageBuilder, broker: BrokerRegistration) -> Generator[None, None, Heartbeat]:
             if cordoned_directories is not None:
                 cordon_directories(builder, broker_id, cordoned_directories)
             if offline_directories:
@@ -233,30 +230,19 @@ class Controller:
             should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
             return Heartbeat(0, broker.fenced, should_shut_down)
 
-        self.submit(decide, lambda code, message: Heartbeat(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self._submit_of(broker_id, broker_epoch, decide, Heartbeat, done)
 
     def assign_replicas(
         self, broker_id: int, broker_epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
     ) -> None:
         """A broker tells in which log dirs it found replicas; an error each for those that are not its own."""
 
-        def decide(builder: ImageBuilder) -> Generator[None, None, Assignments]:
-            broker = builder.view().brokers.get(broker_id)
-            if broker is None or broker.epoch != broker_epoch:
-                return Assignments({}, ErrorCode.STALE_BROKER_EPOCH)
+        def decide(builder: ImageBuilder, broker: BrokerRegistration) -> Generator[None, None, Assignments]:
             errors = yield from assign_replicas(builder, broker_id, found)
             yield from self._elect_uncleanly(builder)
             return Assignments(errors)
 
-        self.submit(decide, lambda code, message: Assignments({}, code), done, timeout_ms=REQUEST_TIMEOUT_MS)
-
-    def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed: what lies in it loses its leader until a start finds the log dir again."""
-
-        def decide(builder: ImageBuilder) -> None:
-            take_directories_offline(builder, self.node_id, (directory,))
-
-        self.submit(decide, lambda code, message: None, lambda _: None)
+        self._submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
 
     def alter_partitions(
         self,
@@ -267,14 +253,13 @@ class Controller:
     ) -> None:
         """Give a leader the in-sync replicas that it asks for; one answer each, in the order asked."""
 
-        def decide(builder: ImageBuilder) -> Generator[None, None, InSyncResults]:
-            broker = builder.view().brokers.get(broker_id)
-            if broker is None or broker.epoch != broker_epoch or broker.fenced:
+        def decide(builder: ImageBuilder, broker: BrokerRegistration) -> Generator[None, None, InSyncResults]:
+            if broker.fenced:
                 return InSyncResults([], ErrorCode.STALE_BROKER_EPOCH)
             results = yield from alter_partitions(builder, broker_id, changes)
             return InSyncResults(results)
 
-        self.submit(decide, lambda code, message: InSyncResults([], code), done, timeout_ms=REQUEST_TIMEOUT_MS)
+        self._submit_of(broker_id, broker_epoch, decide, lambda code: InSyncResults([], code), done)
 
     # ------------------------------------------------------------------ topics
 
@@ -431,35 +416,48 @@ class Controller:
         refuse = refuse_named([update.name for update in updates])
 
         def decide(builder: ImageBuilder) -> list[NamedResult]:
-            return update_features(builder, updates, self._static_min_insync_replicas())
+            return update_features(builder, updates, static_min_insync_replicas(self._config))
 
         self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
     def _elect_uncleanly(self, builder: ImageBuilder) -> Generator[None, None, None]:
         return elect_uncleanly(builder, self._config.get_bool(UNCLEAN_LEADER_ELECTION))
 
-    def _static_min_insync_replicas(self) -> str:
-        return static_min_insync_replicas(self._config)
-
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, done: Callable[[ProducerIdAllocation], None]
     ) -> None:
         """Give a broker the next block of producer ids; UNKNOWN_SERVER_ERROR when all are used, as in Kafka."""
 
-        def decide(builder: ImageBuilder) -> ProducerIdAllocation:
-            image = builder.view()
-            broker = image.brokers.get(broker_id)
-            if broker is None or broker.epoch != broker_epoch:
-                return ProducerIdAllocation(ErrorCode.STALE_BROKER_EPOCH)
-            first = image.next_producer_id
+        def decide(builder: ImageBuilder, broker: BrokerRegistration) -> ProducerIdAllocation:
+            first = builder.view().next_producer_id
             if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
                 return ProducerIdAllocation(ErrorCode.UNKNOWN_SERVER_ERROR)
             builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
             return ProducerIdAllocation(0, ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE))
 
-        self.submit(decide, lambda code, message: ProducerIdAllocation(code), done)
+        self._submit_of(broker_id, broker_epoch, decide, ProducerIdAllocation, done, timeout_ms=None)
 
     # ------------------------------------------------------------------ the queue
+
+    def _submit_of(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        decide: Callable[[ImageBuilder, BrokerRegistration], Any],
+        refuse: Callable[[int], Any],
+        done: Callable[[Any], None],
+        *,
+        timeout_ms: int | None = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """``submit`` of what a broker asks for itself: STALE_BROKER_EPOCH unless it is registered under that epoch."""
+
+        def decide_for_broker(builder: ImageBuilder) -> Any:
+            broker = builder.view().brokers.get(broker_id)
+            if broker is None or broker.epoch != broker_epoch:
+                return refuse(ErrorCode.STALE_BROKER_EPOCH)
+            return decide(builder, broker)
+
+        self.submit(decide_for_broker, lambda code, message: refuse(code), done, timeout_ms=timeout_ms)
 
     def submit(
         self,

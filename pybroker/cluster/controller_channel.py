@@ -1,7 +1,8 @@
 """The way to the active controller, wherever it is, for the parts of a broker that need one.
 
-Owns: asking this broker's own controller while it is active, and the active one's broker by a request otherwise; the
-requests' shapes.  Does not own connections (``peers``) nor trying again: who asks knows how long its wish stands.
+Owns: the requests' shapes, and where each is served: by this broker's own handlers while its controller is active, by
+those of the active one's broker otherwise.  Does not own connections (``peers``) nor trying again: who asks knows how
+long its wish stands.
 
 Invariants: ``done`` runs on the loop, later than the call, exactly once; what nobody answered comes back as
 NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
@@ -28,27 +29,6 @@ from pybroker.cluster.operations import (
 from pybroker.cluster.peers import CONTROL, HEARTBEATS
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
-from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from pybroker_protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionRequestPartitionData,
-    AlterPartitionRequestTopicData,
-    BrokerState,
-)
-from pybroker_protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsRequestDirectoryData,
-    AssignReplicasToDirsRequestPartitionData,
-    AssignReplicasToDirsRequestTopicData,
-)
-from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
-from pybroker_protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
@@ -70,7 +50,12 @@ Answer = Callable[[Any | None, int], None]
 
 
 class ControllerChannel:
-    """``broker_epoch()`` is this process's own, whoever else has its broker id."""
+    """The way from the broker ``broker_id``.  ``broker_epoch()`` is this process's own, whoever else has its broker id.
+
+    ``serve(request, version, done)`` has this broker's own handlers answer a request; it is set behind the load.
+    """
+
+    serve: Callable[[Request, int, Callable[[Any], None]], None]
 
     def __init__(
         self,
@@ -79,7 +64,7 @@ class ControllerChannel:
         broker_epoch: Callable[[], int],
         controller: Controller,
         follower: MetadataFollower,
-        peers: Peers,
+        peers: Peers | None,
     ) -> None:
         self._env = env
         self._broker_epoch = broker_epoch
@@ -97,9 +82,13 @@ class ControllerChannel:
         channel: str = CONTROL,
         timeout_ms: int = _TIMEOUT_MS,
     ) -> None:
-        """Send to the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
+        """Ask the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
+        if self._controller.is_active:
+            self.serve(request, version, lambda response: answer(response, 0))
+            return
         holder = self._follower.image.controller_id
-        if holder == self._broker_id or holder not in self._follower.image.brokers:
+        peers = self._peers
+        if peers is None or holder == self._broker_id or holder not in self._follower.image.brokers:
             self._env.timers.call_soon(answer, None, ErrorCode.NOT_CONTROLLER)
             return
 
@@ -109,7 +98,7 @@ class ControllerChannel:
             else:
                 answer(None, ErrorCode.REQUEST_TIMED_OUT if error.may_be_done else ErrorCode.NOT_CONTROLLER)
 
-        self._peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
+        peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
 
     # --- this broker -------------------------------------------------------------------------------------------------
 
@@ -121,9 +110,8 @@ class ControllerChannel:
         done: Callable[[Registration], None],
     ) -> None:
         """Register this broker; see ``Controller.register_broker``."""
-        if self._controller.is_active:
-            self._controller.register_broker(registration, cluster_id, previous_broker_epoch, done)
-            return
+        from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+
         request = BrokerRegistrationRequest(
             broker_id=registration.broker_id,
             cluster_id=cluster_id,
@@ -154,9 +142,8 @@ class ControllerChannel:
 
     def beat(self, done: Callable[[int], None], *, timeout_ms: int) -> None:
         """A heartbeat that tells nothing but that this broker lives; ``done(error code)``."""
-        if self._controller.is_active:
-            self._env.timers.call_soon(done, 0)
-            return
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -181,17 +168,8 @@ class ControllerChannel:
         wants_shutdown: bool = False,
     ) -> None:
         """Tell of log dirs that failed, are full or cordoned, or of the wish to stop; see ``Controller.heartbeat``."""
-        if self._controller.is_active:
-            self._controller.heartbeat(
-                self._broker_id,
-                self._broker_epoch(),
-                done,
-                offline_directories=offline_directories,
-                full_directories=full_directories,
-                cordoned_directories=cordoned_directories,
-                wants_shutdown=wants_shutdown,
-            )
-            return
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch(),
@@ -217,11 +195,13 @@ class ControllerChannel:
 
         Replicas that are not this broker's any more are no error.
         """
-        if self._controller.is_active:
-            self._controller.assign_replicas(
-                self._broker_id, self._broker_epoch(), found, lambda assignments: done(assignments.error_code)
-            )
-            return
+        from pybroker_protocol.messages.assign_replicas_to_dirs import (
+            AssignReplicasToDirsRequest,
+            AssignReplicasToDirsRequestDirectoryData,
+            AssignReplicasToDirsRequestPartitionData,
+            AssignReplicasToDirsRequestTopicData,
+        )
+
         directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
         for (topic_id, index), directory in found.items():
             partition = AssignReplicasToDirsRequestPartitionData(partition_index=index)
@@ -262,9 +242,13 @@ class ControllerChannel:
 
         One answer each, in the order asked, or none where all are refused.
         """
-        if self._controller.is_active:
-            self._controller.alter_partitions(self._broker_id, self._broker_epoch(), changes, done)
-            return
+        from pybroker_protocol.messages.alter_partition import (
+            AlterPartitionRequest,
+            AlterPartitionRequestPartitionData,
+            AlterPartitionRequestTopicData,
+            BrokerState,
+        )
+
         topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
         places_by_topic: dict[bytes, list[int]] = {}
         for place, change in enumerate(changes):
@@ -304,9 +288,13 @@ class ControllerChannel:
 
     def create_topics(self, topics: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None:
         """Create topics that this broker needs; ``done`` runs when its own image has those that were created."""
-        if self._controller.is_active:
-            self._controller.create_topics(topics, done)
-            return
+        from pybroker_protocol.messages.create_topics import (
+            CreatableReplicaAssignment,
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
+
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -357,11 +345,8 @@ class ControllerChannel:
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """The next block of producer ids for this broker; None when there is none to be had now."""
-        if self._controller.is_active:
-            self._controller.allocate_producer_ids(
-                self._broker_id, self._broker_epoch(), lambda allocation: done(allocation.block)
-            )
-            return
+        from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
 
         def answer(response: Any | None, error_code: int) -> None:

@@ -1,7 +1,7 @@
-"""The thread of a ``SharedSqliteStore``: everything that touches the file, and nothing that touches the broker.
+"""A metadata store's SQLite file that several processes share: what is done in it beside ``sqlite_worker``.
 
-Owns: the connection, waiting for the other processes' writes, this process's session, looking for news.  What it finds
-out is handed to the loop, in order, by ``news``.
+Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out is told to
+the followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
 
 A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
 writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
@@ -10,7 +10,7 @@ there, too: to compare it costs no system call, where SQLite needs several to sa
 all the same, now and then, for who was killed before its stamp.
 
 Invariants: a transaction waits for others before it begins and never within; its session is renewed by it, and found to
-be lost by it; news come after the answers to the commits that made them.
+be lost by it.
 """
 
 from __future__ import annotations
@@ -19,34 +19,27 @@ import json
 import logging
 import mmap
 import os
-import queue
 import re
 import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_history, sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import (
-    Changes,
-    CommitResult,
-    SessionExpiredError,
-    Snapshot,
-    StoreAwayError,
-    StoreError,
-    Transaction,
-)
+from pybroker.cluster.metadata_store import Changes, CommitResult, StoreAwayError, StoreError, Transaction
 from pybroker.cluster.opened_sqlite_file import OpenedSqliteFile
-from pybroker.env import Clock
+from pybroker.cluster.sqlite_worker import SqliteWorker
+
+if TYPE_CHECKING:
+    from pybroker.cluster.store_followers import StoreFollowers
 
 log = logging.getLogger(__name__)
 
-# Brokers of several users may share a file by their group.
-_MODE: Final = 0o660
 WRITER_SUFFIX: Final = "-writer"
 _WRITER_BYTES: Final = 64
 _STAMP: Final = struct.Struct("=II")
@@ -87,105 +80,85 @@ def is_locked(path: str) -> bool:
     return False
 
 
-class ToldNews(Protocol):
-    """Where the thread tells what it found; on the thread, in order."""
+class Sharing(NamedTuple):
+    """How a process is one of several that use a file.
 
-    def changes(self, changes: Changes) -> None: ...
+    Its session lasts for ``timeout_ms`` after it was heard of last.  ``broker_id`` and ``broker_epoch()``, which the
+    store's thread calls, tell the others who writes.
+    """
 
-    def gap(self) -> None: ...
-
-    def ephemerals(self, ephemerals: dict[str, bytes]) -> None: ...
-
-    def session_lost(self) -> None: ...
+    timeout_ms: int
+    broker_id: int = -1
+    broker_epoch: Callable[[], int] = lambda: -1
 
 
-class SharedSqliteWorker:
-    """See the module's docstring.  ``run`` is the thread's; ``submit``, ``stop`` and the attributes are the loop's."""
+class SharedSqliteWorker(SqliteWorker):
+    """``tell(callback)`` has the loop run what the ``followers``, or ``on_session_lost``, are to hear."""
+
+    # Brokers of several users may share a file by their group.
+    _mode: ClassVar[int] = 0o660
 
     def __init__(
         self,
         path: str,
-        clock: Clock,
-        news: ToldNews,
+        now_ms: Callable[[], int],
+        sharing: Sharing,
+        followers: StoreFollowers,
+        tell: Callable[[Callable[[], None]], None],
+        on_session_lost: Callable[[], None],
         *,
         fsync: bool,
-        timeout_ms: int,
-        broker_id: int,
-        broker_epoch: Callable[[], int],
     ) -> None:
-        self.is_followed = False
-        self.is_watched = False
-        self._path = path
-        self._now_ms = clock.monotonic_ms
-        self._news = news
-        self._synchronous = "FULL" if fsync else "OFF"
+        super().__init__(path, now_ms, fsync=fsync)
+        self._keeps_room = False
+        self._session = 0
+        self._followers = followers
+        self._tell = tell
+        self._on_session_lost = on_session_lost
         # A commit may bring a checkpoint about, which keeps to what its own connection says: OFF would sync neither the
         # WAL nor the file, with all that was committed before. NORMAL syncs those, and a commit never.
         self._synchronous_of_renewals = "NORMAL" if fsync else "OFF"
-        self._timeout_ms = timeout_ms
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+        self._lock_timeout_ms = self._timeout_ms = sharing.timeout_ms
+        self._broker_id = sharing.broker_id
+        self._broker_epoch = sharing.broker_epoch
         self._boot = sqlite_sessions.boot_id()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._connection: sqlite3.Connection | None = None
         self._file: OpenedSqliteFile | None = None
         self._writer_fd = -1
         self._writer_map: mmap.mmap | None = None
         self._stamps = 0
         self._seen_stamp = b""
-        self._session = 0  # until the store is open
         self._told_revision = 0
         self._told_ephemerals: dict[str, bytes] | None = None
         self._data_version = -1
         self._poll_at_ms = self._ask_at_ms = self._renew_at_ms = self._now_ms()
         self._lapse_at_ms: int | None = None
         self._failures: dict[str, tuple[int, str]] = {}  # of what fails at present: how often, and why
-        self._is_abandoned = False
+        self.is_abandoned = False  # the process is as good as dead: its session is not ended, it expires
 
-    # ------------------------------------------------------------------ the thread
+    # ------------------------------------------------------------------ between the jobs
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run a job on the thread, behind those before it."""
-        self._jobs.put(job)
-
-    def stop(self) -> None:
-        """Let ``run`` end behind what was submitted."""
-        self._jobs.put(None)
-
-    def abandon(self) -> None:
-        """Let ``run`` end now, whatever was submitted; the session is not ended, it expires."""
-        self._is_abandoned = True
-        self._jobs.put(None)
-
-    def run(self) -> None:
-        """Do the jobs, look for news and keep the session, until ``stop``; then end it."""
-        while True:
-            try:
-                job = self._jobs.get(timeout=self._pause_s())
-            except queue.Empty:
-                pass
-            else:
-                if job is None or self._is_abandoned:
-                    break
-                job()
-            if self._session and not self._is_abandoned:
-                self._tick()
-        self._close()
-
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
+        """How long nothing is due, in seconds."""
         if not self._session:
             return 3600
         wake_ms = self._renew_at_ms
-        if self.is_followed or self.is_watched:
+        if self._is_heard:
             wake_ms = min(wake_ms, self._poll_at_ms)
         return max(wake_ms - self._now_ms(), 0) / 1000
 
-    def _tick(self) -> None:
-        """What is due, beside the jobs."""
+    @property
+    def _is_heard(self) -> bool:
+        """Whether anybody wants news."""
+        return self._followers.is_followed or self._followers.is_watched
+
+    def tick(self) -> None:
+        """Do what is due: look for news, and keep the session."""
+        if not self._session or self.is_abandoned:
+            return
         now_ms = self._now_ms()
         if now_ms >= self._renew_at_ms or (self._lapse_at_ms is not None and now_ms > self._lapse_at_ms):
             self._try(self._renew)
-        if now_ms >= self._poll_at_ms and (self.is_followed or self.is_watched) and not self._try(self._poll):
+        if now_ms >= self._poll_at_ms and self._is_heard and not self._try(self._poll):
             self._poll_at_ms = self._now_ms() + self._timeout_ms // 3
 
     def _try(self, work: Callable[[], None]) -> bool:
@@ -209,28 +182,16 @@ class SharedSqliteWorker:
 
     # ------------------------------------------------------------------ open and close
 
-    def open(self) -> None:
-        """Open the file and begin a session; StoreError."""
-        try:
-            sqlite_tables.guard(self._path, _MODE)
-            self._connection = connection = sqlite3.connect(
-                self._path,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=64,
-                timeout=self._timeout_ms / 1000,
-            )
-            self._take_into_use(connection)
-            connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
-            self._open_writer_file()
-            self._begin()
-            self._upgrade(connection)
-            sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
-            self._begin_session(connection)
-            self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
-            self._file = OpenedSqliteFile(self._path)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self._take_into_use(connection)
+        connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_S * 1000)}")
+        self._open_writer_file()
+        self._begin()
+        self._upgrade(connection)
+        sqlite_sessions.end_lapsed(connection, self._boot, self._now_ms())
+        self._begin_session(connection)
+        self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
+        self._file = OpenedSqliteFile(self._path)
 
     def _take_into_use(self, connection: sqlite3.Connection) -> None:
         """Where several processes open a new file at once, SQLite refuses some of them without waiting: try again."""
@@ -238,8 +199,7 @@ class SharedSqliteWorker:
         while True:
             try:
                 sqlite_tables.check_schema(connection, self._path)
-                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-                connection.execute("PRAGMA journal_mode = WAL")
+                self._set_durability(connection)
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or self._now_ms() > give_up_ms:
@@ -263,34 +223,22 @@ class SharedSqliteWorker:
             connection.execute("DELETE FROM entries WHERE ephemeral")
         sqlite_history.resume(connection)
 
-    def _close(self) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        if self._session and not self._is_abandoned:
-            with suppress(sqlite3.Error, StoreError):  # the lease lapses
-                self._begin(_CLOSE_TIMEOUT_MS)
-                sqlite_sessions.end(connection, self._session)
-                self._end()
-        connection.close()
-        self._connection = None
+    def _end_session(self, connection: sqlite3.Connection) -> None:
+        if self._session and not self.is_abandoned:
+            self._begin(_CLOSE_TIMEOUT_MS)
+            sqlite_sessions.end(connection, self._session)
+            self._end()
+
+    def close(self) -> None:
+        super().close()
         if self._writer_map is not None:
             self._writer_map.close()
+            self._writer_map = None
         if self._writer_fd >= 0:
             os.close(self._writer_fd)
+            self._writer_fd = -1
 
     # ------------------------------------------------------------------ reading
-
-    def load(self, prefix: str) -> Snapshot:
-        """Keys and revision of one time; StoreError."""
-        connection = self._opened()
-        try:
-            connection.execute("BEGIN")
-            return Snapshot(sqlite_tables.select(connection, prefix), sqlite_tables.revision(connection))
-        except sqlite3.Error as error:
-            raise StoreError(f"cannot read the metadata store {self._path}: {error}") from error
-        finally:
-            sqlite_tables.roll_back(connection)
 
     def catch_up(self, revision: int) -> Changes | None:
         """What changed behind ``revision`` up to now, where the next news begin; None for a gap.  StoreError."""
@@ -333,9 +281,9 @@ class SharedSqliteWorker:
         try:
             connection.execute("BEGIN")
             # First who is alive: whoever hears of a new controller and does not know it to live would take its place.
-            if self.is_watched:
+            if self._followers.is_watched:
                 self._tell_ephemerals(connection)
-            if self.is_followed:
+            if self._followers.is_followed:
                 self._tell_changes(connection)
         finally:
             sqlite_tables.roll_back(connection)
@@ -344,43 +292,32 @@ class SharedSqliteWorker:
         changes = sqlite_history.changes_behind(connection, self._told_revision)
         if changes is None:
             self._told_revision = sqlite_tables.revision(connection)
-            self._news.gap()
+            self._tell(self._followers.tell_gap)
         elif changes.revision > self._told_revision:
             self._told_revision = changes.revision
-            self._news.changes(changes)
+            self._tell(partial(self._followers.tell_changes, changes))
 
     def _tell_ephemerals(self, connection: sqlite3.Connection) -> None:
         ephemerals = dict(connection.execute("SELECT key, value FROM entries WHERE ephemeral != 0 ORDER BY key"))
         self._lapse_at_ms = sqlite_sessions.next_lapse_ms(connection, self._session)
         if ephemerals != self._told_ephemerals:
             self._told_ephemerals = ephemerals
-            self._news.ephemerals(ephemerals)
+            self._tell(partial(self._followers.tell_ephemerals, ephemerals))
 
     # ------------------------------------------------------------------ writing
 
     def commit(self, transaction: Transaction) -> CommitResult:
-        """Commit as soon as nobody else writes; a failure is in the result."""
-        connection = self._opened()
-        try:
-            self._begin()
-            if not self._keep_session(connection):
-                return CommitResult(error=SessionExpiredError(f"the session in {self._path} has expired"))
-            conflict = sqlite_tables.first_conflict(connection, transaction.checks.items())
-            if conflict is not None:
-                self._end()
-                return CommitResult(conflict=conflict)
-            ephemeral = sqlite_history.ephemeral_among(connection, transaction.deletes)
-            revision = sqlite_tables.write(connection, transaction, self._session)
-            sqlite_history.record(connection, transaction, revision, ephemeral)
-            self._end()
-        except StoreError as error:
-            return CommitResult(error=error)
-        except sqlite3.Error as error:
-            sqlite_tables.roll_back(connection)
-            return CommitResult(error=StoreError(f"cannot write the metadata store {self._path}: {error}"))
-        self._data_version = -1  # SQLite tells of other connections' commits alone
-        self._poll_at_ms = self._now_ms()
-        return CommitResult(revision=revision)
+        result = super().commit(transaction)
+        if result.revision is not None:
+            self._data_version = -1  # SQLite tells of other connections' commits alone
+            self._poll_at_ms = self._now_ms()
+        return result
+
+    def _write(self, connection: sqlite3.Connection, transaction: Transaction) -> int:
+        ephemeral = sqlite_history.ephemeral_among(connection, transaction.deletes)
+        revision = super()._write(connection, transaction)
+        sqlite_history.record(connection, transaction, revision, ephemeral)
+        return revision
 
     def _renew(self) -> None:
         """Renew the lease, which need not outlive a loss of power."""
@@ -409,7 +346,7 @@ class SharedSqliteWorker:
         self._begin_session(connection)
         log.warning("the session in the metadata store %s has expired: a new one begins", self._path)
         self._data_version = -1
-        self._news.session_lost()
+        self._tell(self._on_session_lost)
         return False
 
     def _begin_session(self, connection: sqlite3.Connection) -> None:
@@ -429,7 +366,7 @@ class SharedSqliteWorker:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
-            if self._is_abandoned:
+            if self.is_abandoned:
                 raise StoreError("the broker is gone")
             waited_ms = self._now_ms() - since_ms
             if waited_ms >= (timeout_ms or self._timeout_ms):
@@ -437,14 +374,14 @@ class SharedSqliteWorker:
                 raise StoreAwayError(
                     f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms"
                 )
-            if self._session and self._now_ms() >= self._poll_at_ms and (self.is_followed or self.is_watched):
+            if self._session and self._now_ms() >= self._poll_at_ms and self._is_heard:
                 self._poll()
         writer = json.dumps((os.getpid(), self._broker_id, self._broker_epoch())).ljust(_WRITER_BYTES)
         with suppress(OSError):  # a full disk: nobody is named then
             os.pwrite(self._writer_fd, writer.encode(), 0)
 
     def _end(self) -> None:
-        self._opened().execute("COMMIT")
+        super()._end()
         self._stamps = (self._stamps + 1) & 0xFFFF_FFFF
         with suppress(OSError):  # a full disk: the others find out a little later
             os.pwrite(self._writer_fd, _STAMP.pack(os.getpid() & 0xFFFF_FFFF, self._stamps), _WRITER_BYTES)
@@ -454,7 +391,3 @@ class SharedSqliteWorker:
         if writer is None:
             return "another process"
         return f"process {writer.pid} (broker {writer.broker_id}, epoch {writer.broker_epoch})"
-
-    def _opened(self) -> sqlite3.Connection:
-        assert self._connection is not None, "the store is open"
-        return self._connection

@@ -1,7 +1,7 @@
 """Who follows a metadata store, and what each of them was told.
 
 Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
-watched prefix.  Owns no history: a store that keeps one brings new followers up to where it tells the others from.
+watched prefix.  Owns no history: the store has one, and brings new followers up to where it tells the others from.
 
 Invariants: everything here runs on the loop; nobody is called inside the call that asked for it, and a fault of one
 keeps nothing from the others.
@@ -25,8 +25,8 @@ class _Follower:
 
     __slots__ = ("on_changes", "on_gap", "place")
 
-    def __init__(self, place: int | None, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]) -> None:
-        self.place = place
+    def __init__(self, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]) -> None:
+        self.place: int | None = None
         self.on_changes = on_changes
         self.on_gap = on_gap
 
@@ -43,19 +43,17 @@ class _Watcher:
 
 
 class StoreFollowers:
-    """Followers of a store that tells each change behind ``revision`` once, in order.
+    """Followers of a store that tells each change once, in order.
 
-    ``ephemerals`` is None where they are told later.  ``catch_up(revision, done)`` asks a store with a history what
-    changed behind a follower's revision up to where the next ``tell_changes`` goes on; None is a gap.
+    ``catch_up(revision, done)`` asks the store what changed behind a follower's revision up to where the next
+    ``tell_changes`` goes on; None is a gap.
     """
 
-    def __init__(
-        self, timers: Timers, revision: int, ephemerals: Mapping[str, bytes] | None, catch_up: CatchUp | None = None
-    ) -> None:
+    def __init__(self, timers: Timers, catch_up: CatchUp) -> None:
         self._timers = timers
-        self._revision = revision
-        self._ephemerals = ephemerals
         self._catch_up = catch_up
+        self._revision = 0
+        self._ephemerals: Mapping[str, bytes] | None = None  # as they were told last
         self._followers: list[_Follower] = []
         self._watchers: list[_Watcher] = []
 
@@ -75,15 +73,10 @@ class StoreFollowers:
     def follow(
         self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
     ) -> Callable[[], None]:
-        """See ``MetadataStore.follow``; without a history, what was told before the call is a gap."""
-        if self._catch_up is None:
-            follower = _Follower(revision, on_changes, on_gap)
-            if revision < self._revision:
-                self._timers.call_soon(self._tell_gap, follower)
-        else:
-            follower = _Follower(None, on_changes, on_gap)
-            self._catch_up(revision, lambda changes: self._caught_up(follower, changes))
-        self._followers.append(follower)
+        """See ``MetadataStore.follow``."""
+        follower = _Follower(on_changes, on_gap)
+        self._followers.append(follower)  # first: a store that looks for news while it is followed knows that it is
+        self._catch_up(revision, lambda changes: self._caught_up(follower, changes))
         return lambda: self._end(follower)
 
     def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:

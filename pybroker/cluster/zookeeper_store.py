@@ -86,7 +86,7 @@ class ZooKeeperStore:
         self._client = new_client(url, timeout_ms, digest)
         self._revival = Revival(self._client, env, f"the metadata store {url}")
         self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
-        self._followers = StoreFollowers(env.timers, 0, None, self._catch_up_follower)
+        self._followers = StoreFollowers(env.timers, self._catch_up_follower)
         self._contents = Contents()
         self._ephemerals: dict[str, Ephemeral] = {}
         self._bytes_since_snapshot = 0

@@ -24,7 +24,7 @@ class Mutations:
     def __init__(self, ctx: RequestContext, strict_since: int) -> None:
         quotas = ctx.services.quotas
         self._quota: MutationQuota | None = None
-        if quotas is not None:
+        if quotas is not None and not ctx.is_brokers:
             self._quota = quotas.mutations(ctx.principal, ctx.client_id, strict=ctx.api_version >= strict_since)
 
     @property

@@ -48,8 +48,9 @@ NOT_WITHOUT_SECURITY = (
 )
 # What it has no use for as long as it is alone.
 NOT_WITHOUT_OTHERS = (
-    *("pybroker.cluster.cluster_member", "pybroker.cluster.controller_channel", "pybroker.cluster.departures"),
-    *("pybroker.cluster.shared_sqlite_store", "pybroker.cluster.zookeeper_store", "pybroker.net.peer_client"),
+    *("pybroker.cluster.broker_lifecycle", "pybroker.cluster.controller_election", "pybroker.cluster.departures"),
+    *("pybroker.cluster.shared_sqlite_thread", "pybroker.cluster.sqlite_sessions", "pybroker.cluster.live_brokers"),
+    *("pybroker.cluster.zookeeper_store", "pybroker.net.peer_client", "pybroker.cluster.leader_balancing"),
     *("pybroker.replication.isr_changes", "pybroker.replication.followers", "pybroker.quotas"),
 )
 # These are imported by the first request of their API.

@@ -50,14 +50,14 @@ class FakeCluster:
         self.store = store or SqliteStore(str(folder / FILE_NAME), self.env, fsync=False)
         first = founding or new_cluster(CLUSTER_ID)
         self.standalone = Standalone(self.env, self.config, self.cache, self.store, node_id, lambda: first)
-        self.controller = self.standalone.controller
-        self.tokens = DelegationTokens(self.env, self.config, self.controller, self.cache)
-        self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
         self.quotas: ClientQuotas | None = None
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
 
     def start(self, *, clean_shutdown: bool = True) -> FakeCluster:
         self.standalone.load()
+        self.controller = self.standalone.controller
+        self.tokens = DelegationTokens(self.env, self.config, self.controller, self.cache)
+        self.auto_topics = AutoTopicCreation(self.env, self.config, self.cache, self.controller.create_topics)
         self.standalone.register(self.endpoints, None, [bytes(15) + b"\x09"], clean_shutdown=clean_shutdown)
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ from pybroker.handlers import (
     unregister_broker,
 )
 from pybroker.handlers.context import Parked, RequestContext
+from pybroker.handlers.own_requests import serve_own
 from pybroker_protocol.schema import Request
 from tests.handled import answer_of
 
@@ -87,15 +89,7 @@ class DirectPeers:
         if member is None or {broker_id, self._asker} & self._members.cut_off:
             done(None, PeerError(PeerFailure.UNREACHABLE, may_be_done=False))
             return
-        context = RequestContext()
-        services: Any = SimpleNamespace(
-            quotas=None,
-            authorizer=None,
-            controller=member.controller,
-            metadata=self._members.caches[broker_id],
-            config=self._members.config,
-            env=self._members.env,
-        )
+        context, services = RequestContext(), self._members.services(broker_id)
         context.services, context.api_version, context.listener = services, version, LISTENER
         response = answer_of(_HANDLERS[type(request).__name__].handle(context, request))
         if isinstance(response, Parked):
@@ -142,6 +136,7 @@ class Members:
         self.stores[broker_id] = MemoryStore(self.shared, self.env)
         self.by_id[broker_id] = member = self.member(broker_id, self.stores[broker_id])
         member.load()
+        member.channel.serve = partial(serve_own, self.services(broker_id))
         ended: list[str | None] = []
         endpoints = {LISTENER: Endpoint("host", broker_id)}
         hearing = None
@@ -162,6 +157,18 @@ class Members:
             lambda: new_cluster(CLUSTER_ID),
             lambda follower, secret: DirectPeers(self, broker_id),
             SESSION_TIMEOUT_MS,
+        )
+
+    def services(self, broker_id: int) -> Any:
+        """What the handlers of a broker that is loaded are given."""
+        return SimpleNamespace(
+            quotas=None,
+            authorizer=None,
+            inter_broker_listener=LISTENER,
+            controller=self.by_id[broker_id].controller,
+            metadata=self.caches[broker_id],
+            config=self.config,
+            env=self.env,
         )
 
     def start(self, *broker_ids: int) -> Members:

@@ -13,7 +13,8 @@ import pytest
 
 from pybroker.cluster import opened_sqlite_file
 from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+from pybroker.cluster.shared_sqlite_worker import Sharing
+from pybroker.cluster.sqlite_store import SqliteStore
 
 from .test_shared_sqlite_store import Site
 
@@ -72,8 +73,8 @@ def test_what_brokers_go_on_with_is_saved_as_the_log_says(site: Site, caplog: py
     assert [target for _, target in copies] == [site.path, site.path + "-wal"]
     for source, target in copies:
         shutil.copyfile(source, target)
-    client.abandon()
-    restarted = SharedSqliteStore(site.path, site.env, fsync=False, timeout_ms=1_000, broker_id=1)
+    client.shared.abandon()
+    restarted = SqliteStore(site.path, site.env, fsync=False, sharing=Sharing(1_000, 1))
     site.opened(restarted)
     assert {key: entry.value for key, entry in site.read(restarted).entries.items()} == {
         "/before": b"1",

@@ -14,7 +14,8 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.metadata_store import Transaction
 from pybroker.cluster.reserved_room import ReservedRoom
-from pybroker.cluster.sqlite_store import FILE_NAME, ROOM_SUFFIX, SqliteStore
+from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.sqlite_worker import ROOM_SUFFIX, SqliteWorker
 from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_STEP_BYTES
 from pybroker.storage.files import os_file
 
@@ -77,17 +78,16 @@ def test_start_takes_of_the_room_until_the_store_can_be_written(
     store.commit_at_start(Transaction())
     room = tmp_path / (FILE_NAME + ROOM_SUFFIX)
     enough = room.stat().st_size - 2 * RESERVED_ROOM_STEP_BYTES
-    write = SqliteStore._commit
+    write = SqliteWorker.commit
 
-    def commit(store: SqliteStore, transaction: Transaction) -> object:
-        assert store._connection is not None
-        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    def commit(worker: SqliteWorker, transaction: Transaction) -> object:
+        (pages,) = worker._opened().execute("PRAGMA page_count").fetchone()
         allowed = pages if room.stat().st_size > enough else 1 << 20
-        store._connection.execute(f"PRAGMA max_page_count = {allowed}")
-        return write(store, transaction)
+        worker._opened().execute(f"PRAGMA max_page_count = {allowed}")
+        return write(worker, transaction)
 
-    monkeypatch.setattr(SqliteStore, "_commit", commit)
-    monkeypatch.setattr(SqliteStore, "_keep_room", lambda _: None)
+    monkeypatch.setattr(SqliteWorker, "commit", commit)
+    monkeypatch.setattr(SqliteWorker, "_keep_room", lambda _: None)
     assert store.commit_at_start(Transaction(puts={"/a": bytes(100_000)})).revision is not None
     assert 0 < room.stat().st_size <= enough
     store.close()

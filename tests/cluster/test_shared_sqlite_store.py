@@ -18,8 +18,7 @@ import pytest
 from pybroker import cluster_limits
 from pybroker.cluster import sqlite_sessions, sqlite_tables
 from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
-from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
-from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Writer, is_locked, read_writer
+from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Sharing, Writer, is_locked, read_writer
 from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 from tests.new_threads import NewThreads
 
@@ -31,17 +30,18 @@ TIMEOUT_MS = 1_000
 PROCESS = """
 import asyncio, sys
 from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
+from pybroker.cluster.shared_sqlite_worker import Sharing
+from pybroker.cluster.sqlite_store import SqliteStore
 from pybroker.net.loop_env import loop_env
 
 async def main(path, broker_id):
     env = loop_env()
-    store = SharedSqliteStore(path, env, fsync=False, timeout_ms=1000, broker_id=broker_id, broker_epoch=lambda: 7)
+    store = SqliteStore(path, env, fsync=False, sharing=Sharing(1000, broker_id, lambda: 7))
     store.open()
     store.commit_at_start(Transaction(puts={f"/{broker_id}": b""}, ephemerals={f"/live/{broker_id}": b""}))
     print("ready", flush=True)
     if sys.stdin.readline() == "lock\\n":
-        store._ask(lambda: (store._worker._begin(), print("locked", flush=True), sys.stdin.readline()))
+        store.shared.ask(lambda: (store._worker._begin(), print("locked", flush=True), sys.stdin.readline()))
     store.close()
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
@@ -84,8 +84,8 @@ class Site(RealSite):
         self.path = str(folder / FILE_NAME)
         self._processes: list[Process] = []
 
-    def client(self, timeout_ms: int = TIMEOUT_MS, *, fsync: bool = False) -> SharedSqliteStore:
-        store = SharedSqliteStore(self.path, self.env, fsync=fsync, timeout_ms=timeout_ms, broker_id=1)
+    def client(self, timeout_ms: int = TIMEOUT_MS, *, fsync: bool = False) -> SqliteStore:
+        store = SqliteStore(self.path, self.env, fsync=fsync, sharing=Sharing(timeout_ms, 1))
         self.opened(store)
         return store
 
@@ -94,7 +94,7 @@ class Site(RealSite):
         self._processes.append(process)
         return process
 
-    def live(self, client: SharedSqliteStore) -> list[str]:
+    def live(self, client: SqliteStore) -> list[str]:
         return list(self.read(client, "/live/").entries)
 
     def close(self) -> None:
@@ -164,18 +164,18 @@ def test_session_that_could_not_be_committed_is_begun_anew_and_told(
 
     lost: list[None] = []
     client = site.client(timeout_ms=60_000)
-    worker = client._worker
+    worker = client.shared.worker
     client.on_session_lost = lambda: lost.append(None)
     with sqlite3.connect(site.path) as elsewhere:
         elsewhere.execute("DELETE FROM sessions")
     elsewhere.close()
     with monkeypatch.context() as patched:
         patched.setattr(worker, "_end", full)
-        assert not client._ask(lambda: worker._try(worker._renew))
+        assert not client.shared.ask(lambda: worker._try(worker._renew))
     other = site.client()
-    assert client._ask(lambda: worker._try(worker._renew))
+    assert client.shared.ask(lambda: worker._try(worker._renew))
     site.until(lambda: lost)
-    assert worker._session != other._worker._session
+    assert worker._session != other.shared.worker._session
 
 
 def test_start_that_could_not_commit_its_session_ends_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,10 +185,10 @@ def test_start_that_could_not_commit_its_session_ends_none(site: Site, monkeypat
     site.client().close()
     with monkeypatch.context() as patched:
         patched.setattr(SharedSqliteWorker, "_end", full)
-        failed = SharedSqliteStore(site.path, site.env, fsync=False, timeout_ms=TIMEOUT_MS, broker_id=2)
+        failed = SqliteStore(site.path, site.env, fsync=False, sharing=Sharing(TIMEOUT_MS, 2))
         with pytest.raises(StoreError, match="disk is full"):
             failed.open()
-        assert failed._worker._session == 0
+        assert failed.shared.worker._session == 0
 
 
 def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_its_session(
@@ -250,10 +250,10 @@ def test_checkpoint_within_a_renewal_syncs_what_was_committed_before(
 
     levels: list[int] = []
     client = site.client(timeout_ms=60_000, fsync=fsync)
-    worker, end = client._worker, client._worker._end
+    worker, end = client.shared.worker, client.shared.worker._end
     monkeypatch.setattr(worker, "_end", ended)
-    client._ask(worker._renew)
-    client._ask(lambda: levels.append(synchronous()))
+    client.shared.ask(worker._renew)
+    client.shared.ask(lambda: levels.append(synchronous()))
     site.put(client, "/a")
     assert levels == [in_renewal, else_, else_]
 
@@ -367,13 +367,13 @@ def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: 
     client = site.client()
     end = client.follow(client.revision(), print, print)
     looks: list[None] = []
-    poll = client._worker._poll
+    poll = client.shared.worker._poll
 
     def counted() -> None:
         looks.append(None)
         poll()
 
-    monkeypatch.setattr(client._worker, "_poll", counted)
+    monkeypatch.setattr(client.shared.worker, "_poll", counted)
     site.until(lambda: len(looks) > 3)
     end()
     site.read(client)
@@ -465,7 +465,7 @@ def test_of_one_change_among_ten_thousand_partitions_a_follower_reads_no_more_th
     site.commit(one, Transaction(puts={f"/partitions/{number}": b"" for number in range(10_000)}))
     follower = Follower(other, other.revision())
     statements: set[str] = set()
-    other._ask(lambda: other._worker._opened().set_trace_callback(statements.add))
+    other.shared.ask(lambda: other.shared.worker._opened().set_trace_callback(statements.add))
     site.put(one, "/partitions/7", b"moved")
     site.until(lambda: follower.heard)
     assert follower.state == {"/partitions/7": b"moved"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pybroker.cluster.metadata_store import MetadataStore
-from pybroker.cluster.shared_sqlite_store import SharedSqliteStore
-from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.shared_sqlite_worker import Sharing
+from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
 
 from .store_contract import RealSite, SharedStoreContract
 
@@ -26,12 +26,12 @@ class SharedFileSite(RealSite):
         self._intruder: sqlite3.Connection | None = None
 
     def client(self) -> MetadataStore:
-        return self.opened(SharedSqliteStore(self.path, self.env, fsync=False, timeout_ms=TIMEOUT_MS))
+        return self.opened(SqliteStore(self.path, self.env, fsync=False, sharing=Sharing(TIMEOUT_MS)))
 
     def expire(self, client: MetadataStore) -> None:
-        assert isinstance(client, SharedSqliteStore)
+        assert isinstance(client, SqliteStore)
         with sqlite3.connect(self.path) as connection:
-            connection.execute("UPDATE sessions SET ends_ms = 0 WHERE id = ?", (client._worker._session,))
+            connection.execute("UPDATE sessions SET ends_ms = 0 WHERE id = ?", (client.shared.worker._session,))
         connection.close()
 
     def take_away(self) -> None:

@@ -45,10 +45,6 @@ def commit(store: SqliteStore, world: VirtualWorld, transaction: Transaction) ->
     return result
 
 
-def fail(*_: object) -> None:
-    raise RuntimeError("bug")
-
-
 @pytest.mark.parametrize("is_used", [False, True])
 def test_store_leaves_files_once_something_was_committed(tmp_path: Path, world: VirtualWorld, is_used: bool) -> None:
     store = open_store(tmp_path, world, fsync=True)
@@ -56,18 +52,6 @@ def test_store_leaves_files_once_something_was_committed(tmp_path: Path, world: 
         store.commit_at_start(Transaction(puts={"/a": b"1"}))
     store.close()
     assert [each.name.removeprefix(FILE_NAME) for each in sorted(tmp_path.iterdir())] == ["", "-room"] * is_used
-
-
-def test_follower_from_a_revision_that_is_past_is_told_of_a_gap_once_and_nothing_more(
-    store: SqliteStore, world: VirtualWorld
-) -> None:
-    before = store.revision()
-    commit(store, world, Transaction(puts={"/a": b"1"}))
-    gaps: list[None] = []
-    store.follow(before, fail, lambda: gaps.append(None))
-    assert not gaps
-    commit(store, world, Transaction(puts={"/a": b"2"}))
-    assert gaps == [None]
 
 
 def test_ephemeral_keys_go_away_with_the_session(tmp_path: Path, world: VirtualWorld) -> None:
@@ -126,8 +110,7 @@ def test_write_that_fails_is_in_the_result_and_writing_works_again_later(
     store: SqliteStore, world: VirtualWorld, tmp_path: Path
 ) -> None:
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
-    connection = store._connection
-    assert connection is not None
+    connection = store._worker._opened()
     connection.execute("PRAGMA busy_timeout = 1")
     other.execute("BEGIN IMMEDIATE")
     result = commit(store, world, Transaction(puts={"/a": b"1"}))
@@ -142,8 +125,7 @@ def test_full_disk_fails_the_write_and_writing_works_again_when_there_is_room(
     store: SqliteStore, world: VirtualWorld
 ) -> None:
     commit(store, world, Transaction(puts={"/a": b"1"}))
-    connection = store._connection
-    assert connection is not None
+    connection = store._worker._opened()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     large = Transaction({"/a": 0}, {"/a": b"x" * 100_000, "/b": b""})
@@ -195,6 +177,32 @@ def test_file_that_is_no_store_of_ours_is_refused_and_left_alone(tmp_path: Path,
     (tmp_path / "garbage" / FILE_NAME).write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError, match="cannot open"):
         open_store(tmp_path / "garbage", world)
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_file_of_the_first_version_is_used_as_it_is(tmp_path: Path, world: VirtualWorld, schema: int) -> None:
+    path = tmp_path / FILE_NAME
+    former = sqlite3.connect(path)
+    former.executescript(f"""
+        PRAGMA journal_mode = WAL;
+        CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,
+            ephemeral INTEGER NOT NULL) WITHOUT ROWID;
+        CREATE TABLE revision (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL);
+        INSERT INTO revision VALUES (1, 41);
+        INSERT INTO entries VALUES ('/cluster', x'31', 3, 0), ('/live/1', x'32', 0, 1);
+        PRAGMA application_id = {0x7079626B};
+    """)
+    if schema == 2:  # brokers have shared it, and each of them is gone
+        former.executescript("CREATE TABLE sessions (id INTEGER PRIMARY KEY, boot, ends_ms, timeout_ms)")
+    former.execute(f"PRAGMA user_version = {schema}")
+    former.close()
+    store = open_store(tmp_path, world)
+    assert (store.revision(), store.load("/")) == (41, {"/cluster": Entry(b"1", 3)})
+    assert store.commit_at_start(Transaction({"/cluster": 3}, {"/cluster": b"2"})).revision == 42
+    store.close()
+    later = sqlite3.connect(path)
+    assert later.execute("PRAGMA user_version").fetchone() == (schema,)
+    later.close()
 
 
 def test_store_of_a_newer_version_is_refused(tmp_path: Path, world: VirtualWorld) -> None:
