@@ -98,7 +98,7 @@ def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Pa
     assert environment.run("pybroker", "--version").stdout == f"pybroker {__version__}\n"
     for command, extra in (
         (("pybroker", "topics", "list"), "cli"),
-        (("python", "-m", "pybroker.pipeline.flights"), "demo"),
+        (("python", "-m", "examples.flights"), "demo"),
     ):
         done = environment.run(*command)
         assert done.returncode == 1

@@ -15,9 +15,9 @@ from tests.docs.pages import anchors
 from tests.source_tree import ROOT, parsed
 
 DESIGN = ROOT / "DESIGN.md"
-FOLDERS = ("protocol", "pybroker", "compat-tests", "bench", "scripts", "tests", "docs")
+FOLDERS = ("protocol", "pybroker", "examples", "compat-tests", "bench", "scripts", "tests", "docs")
 # Packages below these have a line in the map each; those of tests and messages are told as a whole.
-MAPPED = ("protocol/pybroker_protocol", "pybroker", "compat-tests", "bench")
+MAPPED = ("protocol/pybroker_protocol", "pybroker", "examples", "compat-tests", "bench")
 WITHOUT_A_LINE = re.compile(r".*/(tests|messages)$")
 
 _PATH = r"[A-Za-z_][\w-]*(?:/[\w-]+)*(?:/|\.(?:py|md|toml|c))"
