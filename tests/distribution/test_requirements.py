@@ -130,7 +130,8 @@ def base(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as of a base install."""
     program = """
 import sys
-from pybroker.cli import main, requirements
+from pybroker.cli import main
+from pybroker.cli import requirements
 requirements.unmet_requirements = lambda: ["typer>=0.12"]
 main.main()
 """
