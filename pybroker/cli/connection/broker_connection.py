@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pybroker.cli.connection.client_settings import CLIENT_ID, Access, Address
 from pybroker.cli.terminal.failure import CommandFailed, describe_error_code
-from pybroker.net.peer_requests import PeerApi
+from pybroker.public import PeerApi
 from pybroker.security import oauthbearer, plain, scram
 from pybroker.security.sasl import SaslError
 from pybroker_protocol.errors import ErrorCode, ProtocolError

@@ -2,7 +2,7 @@
 
 Owns: addresses, the order in which settings win, and who the client is (``Access``), as the commands' own connections
 want to know it.  Names are librdkafka's, which are Kafka's but for keys and passwords.  Owns no connection
-(``broker_connection``), and nothing of what a library makes of its other settings (``data_clients``, ``connection``).
+(``broker_connection``), and nothing of what a library makes of its other settings (``data_clients``, ``admin_client``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Producers and consumers of the commands: librdkafka's, which say of each record what became of it.
 
 Owns: the settings that librdkafka is given, its clients' life, and the names of its errors.  Owns neither what is said
-where no broker is reached (``reach``) nor the clients that administer (``connection``).
+where no broker is reached (``reach``) nor the clients that administer (``admin_client``).
 """
 
 from __future__ import annotations

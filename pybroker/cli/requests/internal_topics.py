@@ -11,8 +11,7 @@ from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.retries import retried
 from pybroker.cli.requests import config_requests, topic_requests
 from pybroker.cli.requests.wire_requests import described_cluster
-from pybroker.cluster.internal_topics import FACTOR_SETTINGS
-from pybroker.cluster.lack_of_brokers import lack_of
+from pybroker.public import FACTOR_SETTINGS, lack_of
 from pybroker_protocol.errors import ErrorCode
 
 _STORE: Final = "pybroker.metadata"

@@ -21,17 +21,14 @@ from typing import TYPE_CHECKING
 from pybroker import __version__
 from pybroker.cli.terminal.failure import exit_code_of
 from pybroker.cli.terminal.standard_streams import log_to_stderr, say
-from pybroker.cluster.founding import NO_USERS
-from pybroker.cluster.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.named_files import read_named_text
 from pybroker.config.schema import ConfigError
 from pybroker.config.secret_files import tell_of_exposure
-from pybroker.server import AdvertisedListener, BrokerServer
-from pybroker.storage.results import StorageError
+from pybroker.public import AdvertisedListener, BrokerServer, StorageError, StoreError
 
 if TYPE_CHECKING:
-    from pybroker.cluster.founding import Users
+    from pybroker.security.first_users import FirstUsers
 
 log = logging.getLogger("pybroker")
 
@@ -68,10 +65,10 @@ def run_broker(
         return exit_code_of(error)
 
 
-def _first_users(add_scram: Sequence[str]) -> Users:
+def _first_users(add_scram: Sequence[str]) -> FirstUsers:
     """The users that ``--add-scram`` names; ConfigError."""
     if not add_scram:
-        return NO_USERS
+        return {}
     from pybroker.security.first_users import first_users
 
     return first_users([user for text in add_scram for user in (_lines(text[1:]) if text[:1] == "@" else [text])])
@@ -84,7 +81,7 @@ def _lines(path: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-async def _serve(config: BrokerConfig, first_users: Users) -> int:
+async def _serve(config: BrokerConfig, first_users: FirstUsers) -> int:
     stopping = asyncio.Event()
     exit_code = 0
 

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from pybroker.cli.serve.processes import is_stopped, start_time
 from pybroker.cli.terminal.failure import CommandFailed
-from pybroker.storage.files.os_file import replace_file
 
 STATE_FILE: Final = "cluster.json"
 RESTART_PREFIX: Final = "restart-"
@@ -85,7 +84,9 @@ class ClusterState(NamedTuple):
 def write_state(directory: Path, supervisor: Known, brokers: list[Known]) -> None:
     """Say how things are."""
     content = {"supervisor": supervisor._asdict(), "brokers": [broker._asdict() for broker in brokers]}
-    replace_file(directory / STATE_FILE, json.dumps(content, indent=1).encode(), sync=False)
+    new = directory / f"{STATE_FILE}.new"  # so that no reader sees half of it
+    new.write_text(json.dumps(content, indent=1))
+    new.replace(directory / STATE_FILE)
 
 
 def read_state(directory: Path) -> ClusterState:

@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 from pybroker.cli.terminal.findings import Finding, Status
 from pybroker.cli.terminal.output import show_size
-from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
-from pybroker.storage.files.checkpoints import META_PROPERTIES
+from pybroker.public import CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES
 
 _FREE_BYTES_MIN, _FREE_SHARE_MIN = 256 << 20, 0.10
 _FREE_INODES_MIN: Final = 1_000

@@ -76,7 +76,7 @@ class Member:
     @property
     def is_preceded(self) -> bool:
         """Whether another process, which may still stop, has its data."""
-        from pybroker.storage.dirs.start_traces import LOCK_FILE
+        from pybroker.public import LOCK_FILE
 
         return any(is_locked_by_another(directory / LOCK_FILE) for directory in self.data_dirs)
 
@@ -278,7 +278,7 @@ class Supervisor:
         stopped = {member.pid: member for member in self.members if member.pid is not None and is_stopped(member.pid)}
         if self._database is None or not stopped:
             return None
-        from pybroker.cluster.shared_sqlite_worker import is_locked, read_writer
+        from pybroker.public import is_locked, read_writer
 
         writer = read_writer(self._database)
         member = None if writer is None else stopped.get(writer.pid)
