@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -62,7 +63,7 @@ def run(spark: SparkSession, bootstrap: str, directory: Path) -> None:
 
 def feed(bootstrap: str) -> None:
     """Make both topics, and fill the first; the records are of the past, which no retention ends."""
-    settings = {"bootstrap.servers": bootstrap}
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
     topics = [NewTopic(name, 2, config={"retention.ms": "-1"}) for name in (INPUT, SUMS)]
     for made in AdminClient(settings).create_topics(topics).values():
         made.result(TIMEOUT_S)

@@ -269,7 +269,7 @@ def test_nothing_heavy_is_imported_before_the_broker_is_ready(tmp_path: Path, mo
     with serve_on(tmp_path / "data"):
         report = (tmp_path / "stderr.log").read_text()
     imported = {line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time:")}
-    assert {"pybroker.server", *HANDLERS_AT_START} <= imported
+    assert {"pybroker.public", "pybroker.net.socket_server", *HANDLERS_AT_START} <= imported
     assert not imported & {*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS}
     assert not {name for name in imported - HANDLERS_AT_START if name.startswith((HANDLERS, MESSAGES))}
 

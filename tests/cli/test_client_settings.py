@@ -11,7 +11,7 @@ import pytest
 import typer
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.connection import admin_client
+from pybroker.cli.connection.admin_client import admin_client
 from pybroker.cli.connection.client_file import file_settings
 from pybroker.cli.connection.client_settings import ClientOptions, gathered, parse_addresses, parse_pairs
 from pybroker.cli.connection.data_clients import library_settings

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from pybroker.cli.commands.cluster_description import describe_cluster
-from pybroker.cli.connection import admin_client
+from pybroker.cli.connection.admin_client import admin_client
 from pybroker.cli.connection.admin_command import admin_command
 from pybroker.cli.connection.client_settings import ClientOptions
 from pybroker.cli.requests.wire_requests import described_cluster
