@@ -19,9 +19,8 @@ from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
 
-# What a test broker may cost the environments of those who use it.
-# The bar is 40 (DESIGN.md, Known gaps).
-BASE_MB_MAX = 42.9
+# What a test broker may cost the environments of those who use it.  The bar is 40.
+BASE_MB_MAX = 38.0
 
 WITH_CONFLUENT = """
 from confluent_kafka import Consumer, Producer
