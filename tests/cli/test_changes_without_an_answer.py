@@ -312,7 +312,7 @@ ASKING = {
 
 
 def test_of_every_request_it_is_known_what_a_repeat_does() -> None:
-    sources = [path.read_text() for path in (ROOT / "pybroker" / "cli").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "pybroker" / "cli").rglob("*.py")]
     sent = {name for text in sources for name in re.findall(r"import .*?\b(\w+)Request\b", text, re.DOTALL)}
     named = {name for text in sources for name in re.findall(r"\b([A-Z]\w+)Request\(", text)}
     known = {request_class(key).__name__.removesuffix("Request") for key in range(100) if _exists(key)}
