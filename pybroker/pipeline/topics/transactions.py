@@ -66,6 +66,7 @@ DECIDED_WITHIN_S = 60.0
 _RECORDS_BETWEEN_POLLS = 10_000
 _QUEUE_POLL_S = 0.1
 _DECISION_POLL_S = 0.05
+_PURGED_WITHIN_S = 2.0
 
 # Said by a task whose rows are there already; who reads logs counts them.
 SKIPPED = "was committed by an earlier attempt: skipped"
@@ -255,6 +256,7 @@ class SlotWriter:
                 answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
         except NoAnswer:
             # Nothing more can be asked of this producer; the next attempt's registration ends its transaction.
+            self._forget_records()
             raise
         except BaseException as error:
             self._give_up(error)
@@ -341,6 +343,7 @@ class SlotWriter:
             except (KafkaException, NoAnswer) as error:
                 # The driver misses the mark, and has the epoch be written again.
                 _log.warning("micro-batch %d of %s, held back, was not committed: %s", epoch, self._name, error)
+                self._forget_records()
             return
         self._abort()
 
@@ -390,7 +393,14 @@ class SlotWriter:
         try:
             answered(self._producer.abort_transaction, REQUEST_TIMEOUT_S)
         except (KafkaException, NoAnswer):
-            return
+            self._forget_records()
+
+    def _forget_records(self) -> None:
+        """Take from the producer what it has not sent or told: each record refers to it, so that it would never end."""
+        self._producer.purge()
+        deadline = time.monotonic() + _PURGED_WITHIN_S
+        while len(self._producer) and time.monotonic() < deadline:
+            self._producer.poll(_QUEUE_POLL_S)
 
 
 def _refusal(topic: str, size: int, error: KafkaError) -> str:

@@ -3,6 +3,7 @@
 Needs Arrow, which comes with Spark: marked like what starts a JVM.
 """
 
+import gc
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -230,6 +231,29 @@ def test_a_client_that_does_not_come_back_is_given_up() -> None:
     goes_on.set()
 
 
+@pytest.mark.parametrize("has_answer", [False, True])
+def test_a_producer_that_cannot_commit_ends_with_its_task(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, has_answer: bool
+) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics.client_calls import NoAnswer
+
+    def refuse(*_: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED)) if has_answer else NoAnswer("no answer")
+
+    def attempt() -> None:
+        with pytest.raises((KafkaException, NoAnswer)):
+            sink.write(0, ["a"])
+
+    monkeypatch.setattr(transactions, "answered", refuse)
+    attempt()
+    gc.collect()
+    writers = [each for each in gc.get_objects() if isinstance(each, transactions.SlotWriter)]
+    assert not [each for each in writers if each._name.startswith(sink.group)]
+
+
 def test_an_epoch_without_rows_registers_nothing(sink: Sink) -> None:
     assert sink.write(0, []) == 0
     assert sink.write(1, ["a"]) == 1
@@ -397,7 +421,7 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
     tasks = [["a"], ["b"]]
     sink.attempt(0, tasks[1], task=1, run="first")
     monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 0.2)
-    monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda *_: None)
+    monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda held, _epoch: held._forget_records())
     with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were held back, and lost"):
         sink.run_epoch(0, tasks, run="second", anew=True)
     monkeypatch.undo()
