@@ -65,7 +65,8 @@ def feed(bootstrap: str) -> None:
     """Make both topics, and fill the first; the records are of the past, which no retention ends."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
     topics = [NewTopic(name, 2, config={"retention.ms": "-1"}) for name in (INPUT, SUMS)]
-    for made in AdminClient(settings).create_topics(topics).values():
+    admin = AdminClient(settings)  # held: without it no answer comes
+    for made in admin.create_topics(topics).values():
         made.result(TIMEOUT_S)
     producer = Producer(settings)
     for record in events():
