@@ -53,7 +53,7 @@ class Timers(Protocol):
 
 
 class WorkGivenUp(Exception):
-    """Work that did not come to its end: nobody waits for it any more, or its thread ends."""
+    """Work that did not come to its end: its caller has gone, or its thread ends."""
 
 
 class Executor(Protocol):
@@ -61,8 +61,8 @@ class Executor(Protocol):
 
     Work that may take long is done in portions: what is submitted returns a generator, which yields wherever others may
     have their turn, every few hundred microseconds, and returns the result.  After ``limits.WORK_PORTION_NS`` the
-    thread goes on with what else waits, and comes back to it: whoever needs an order behind such work waits for its
-    ``done``.
+    thread goes on with what else waits, and comes back to it: a caller that needs an order behind such work waits for
+    its ``done``.
     """
 
     def submit(
@@ -98,7 +98,7 @@ class Env:
     random: Random
 
     def new_secret(self) -> bytes:
-        """Thirty-two bytes that nobody can guess, as far as ``random`` cannot be guessed."""
+        """Thirty-two bytes that cannot be guessed, as far as ``random`` cannot be guessed."""
         return self.random.randbytes(32)
 
     def new_uuid(self) -> bytes:

@@ -8,7 +8,7 @@ Invariants: of one kind from one source there is a line at the most, and a count
 source no more than ``limits.FOLDED_LOG_KINDS_OF_ONE``, so that none hides what others do, of all together no more than
 ``limits.FOLDED_LOG_KINDS``, and one count each for what is beyond; nothing is lost without a count.
 
-Whoever makes a ``FoldedLog`` closes it.
+The owner of a ``FoldedLog`` closes it.
 
 Kafka counterpart: none; its listeners log each refused connection.
 """
@@ -32,8 +32,6 @@ _OTHERS = ("others", _OTHER_REASONS)
 
 
 class FoldedLog:
-    """See the module's docstring."""
-
     __slots__ = ("_counts", "_kinds", "_level", "_levels", "_log", "_timer", "_timers")
 
     def __init__(self, log: logging.Logger, timers: Timers, level: int = logging.WARNING) -> None:

@@ -289,7 +289,7 @@ class BrokerServer:
                 unguarded.append(listener.name)
         if unguarded:
             names = ", ".join(unguarded)
-            log.warning("reached from beyond this machine, and nobody has to say who it is: listener %s", names)
+            log.warning("reached from beyond this machine without a login: listener %s", names)
         return endpoints
 
     def _let_brokers_in(

@@ -1,5 +1,5 @@
 """Fill the generated parts of the pages: the APIs, the defaults that differ from Kafka's, pybroker's own settings, the
-benchmark's table, and what ``pybroker.testing`` has.
+benchmark's table, what ``pybroker.testing`` has, and the map of files in the README of each folder.
 
 Run it with ``.venv/bin/python scripts/docs.py``; ``tests/docs`` fails when a page is not what it would write.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from pybroker.testing import Broker, Cluster, Security
 ROOT = Path(__file__).resolve().parents[1]
 BENCH_RESULTS = ROOT / "bench" / "RESULTS.md"
 PLUGIN = ROOT / "pybroker" / "testing" / "pytest_plugin.py"
+# Folders with a README that describes their modules, besides those of the pages.
+MAPPED = ("pybroker", "protocol", "compat-tests", "bench", "examples")
+MANY_ALIKE = ("messages", "tests")  # a row for the folder, and none for its modules
 PICTURE = "![How many times better than Apache Kafka each load is](bench/comparison.svg)"
 
 
@@ -92,6 +96,32 @@ def testing_fixtures() -> str:
     return "\n".join(rows)
 
 
+def file_map(folder: Path, page: Path, *, files: bool = True) -> str:
+    """A row per module of a folder and of the folders below it that have no README, or per folder alone.
+
+    Paths are as the page has them, which lies in that folder or above.
+    """
+    rows = [f"| {name} | {_in_a_cell(words)} |" for name, words in _entries(folder, page.parent, files)]
+    return "\n".join([f"| {'file' if files else 'folder'} | subject |", "|---|---|", *rows])
+
+
+def _entries(folder: Path, base: Path, files: bool) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.glob("*.py")) if files else ():
+        if path.name != "__init__.py":
+            yield f"`{path.relative_to(base).as_posix()}`", _subject(path)
+    for path in sorted(each.parent for each in folder.glob("*/__init__.py")):
+        name, readme = f"`{path.relative_to(base).as_posix()}/`", path / "README.md"
+        has_own = readme.exists()
+        yield f"[{name}]({readme.relative_to(base).as_posix()})" if has_own else name, _subject(path / "__init__.py")
+        if files and not has_own and path.name not in MANY_ALIKE:
+            yield from _entries(path, base, files)
+
+
+def _subject(module: Path) -> str:
+    """The first paragraph of a module's docstring."""
+    return _markdown(ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
+
+
 def _called(name: str, function: Callable[..., Any]) -> str:
     """How it is called, a line for each parameter where there are several."""
     signature = inspect.signature(function)
@@ -132,11 +162,28 @@ def _markdown(docstring: str) -> str:
     return "\n\n".join(paragraphs).replace("``", "`")
 
 
+def maps() -> dict[str, dict[str, Callable[[], str]]]:
+    """The READMEs of folders that have a map of their files or folders, by their paths."""
+    found: dict[str, dict[str, Callable[[], str]]] = {}
+    for path in (path for folder in MAPPED for path in sorted((ROOT / folder).rglob("README.md"))):
+        text = path.read_text()
+        parts: dict[str, Callable[[], str]] = {
+            "files": partial(file_map, path.parent, path),
+            "folders": partial(file_map, path.parent, path, files=False),
+        }
+        wanted = {name: part for name, part in parts.items() if f"<!-- {name}:begin -->" in text}
+        if wanted:
+            found[path.relative_to(ROOT).as_posix()] = wanted
+    return found
+
+
 # Which page has which generated parts.
-PAGES = {
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"bench": bench_table},
+    "DESIGN.md": {"folders": partial(file_map, ROOT / "pybroker", ROOT / "DESIGN.md", files=False)},
     "docs/reference.md": {"apis": api_table, "defaults": defaults_table, "own-settings": own_settings_table},
     "docs/testing-api.md": {"fixtures": testing_fixtures, "classes": testing_classes},
+    **maps(),
 }
 
 

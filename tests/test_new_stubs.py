@@ -32,7 +32,7 @@ NEW_SETTINGS: tuple[tuple[str, ...], ...] = (
     ("pybroker.stub.linger.ms", "--type", "LONG", "--default", "5", "--mode", "CLUSTER", "--of-topics"),
     ("pybroker.stub.names", "--type", "LIST", "--default", "a,b"),
 )
-BY_COMMAND = {"docs/reference.md"}  # scripts/docs.py, which the scripts run
+BY_COMMAND = {"docs/reference.md", "pybroker/handlers/README.md"}  # scripts/docs.py, which the scripts run
 # What judges the tables.
 JUDGING = (
     "tests/test_api_table.py",

@@ -53,7 +53,7 @@ def encode_value(value: DataRecord, version: int) -> bytes:
 
 
 def decode_key(modules: tuple[str, ...], key: bytes) -> DataRecord | None:
-    """A coordinator's key; None for a type that nobody here knows, which is to be kept and not touched."""
+    """A coordinator's key; None for a type that is not known here, which is to be kept and not touched."""
     cls = record_classes(modules, "key").get(_read_int16(key))
     return None if cls is None else codec.decode(cls, 0, key[2:])
 

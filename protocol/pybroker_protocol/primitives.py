@@ -1,4 +1,4 @@
-"""Variable-length numbers, and tagged fields that nobody knows.
+"""Variable-length numbers, and tagged fields that are not known.
 
 Owns: the unsigned varints of flexible versions and the zigzag varints of records.  Readers take any byte buffer
 and a position and return the value and the position behind it; they raise ``ProtocolError`` where the bytes end too

@@ -188,8 +188,8 @@ def _check_nothing_is_left_behind(config: BrokerConfig, metadata_dir: str, url: 
     alone = Path(metadata_dir).absolute() / sqlite_store.FILE_NAME
     known = f" ({SQLITE_URL}{alone} is that of the broker that was alone here)" if alone.exists() else ""
     raise StoreError(
-        f"the log dirs hold {partition_count} partitions, but the metadata store {url} is new and knows none of them: "
-        f"name the store that knows them{known}, or go on without them by --accept-lost-metadata"
+        f"the log dirs hold {partition_count} partitions, but the metadata store {url} is new and knows none of them. "
+        f"Name the store that knows them{known}, or go on without them by --accept-lost-metadata"
     )
 
 

@@ -57,9 +57,7 @@ _FATAL: Final = {
 
 
 class BrokerLifecycle:
-    """See the module's docstring.
-
-    ``claim()`` has the log dirs say whose they are, once the id is this process's, or tells why it cannot.
+    """``claim()`` has the log dirs say whose they are, once the id is this process's, or tells why it cannot.
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
     registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
     broker, after the start.

@@ -70,7 +70,7 @@ Answer = Callable[[Any | None, int], None]
 
 
 class ControllerChannel:
-    """See the module's docstring.  ``broker_epoch()`` is this process's own, whoever else has its broker id."""
+    """``broker_epoch()`` is this process's own, whoever else has its broker id."""
 
     def __init__(
         self,

@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 
 
 class ControllerElection:
-    """See the module's docstring."""
-
     def __init__(
         self,
         env: Env,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Departures:
-    """See the module's docstring.  ``image`` is the one behind which it follows."""
+    """``image`` is the one behind which it follows."""
 
     def __init__(self, env: Env, image: ClusterImage) -> None:
         self._env = env

@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 
 class Doubts:
-    """See the module's docstring."""
-
     def __init__(self, env: Env) -> None:
         self._env = env
         self._timers: dict[int, Cancellable] = {}  # by the brokers that are in doubt

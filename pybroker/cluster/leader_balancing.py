@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaderBalancing:
-    """See the module's docstring; begins when the controller becomes active."""
+    """Begins when the controller becomes active."""
 
     def __init__(self, env: Env, config: BrokerConfig, controller: Controller) -> None:
         self._env = env

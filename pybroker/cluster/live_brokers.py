@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveBrokers:
-    """See the module's docstring.  ``listeners`` are called with every change, once ``start`` has been."""
+    """``listeners`` are called with every change, once ``start`` has been."""
 
     def __init__(self, store: MetadataStore, broker_id: int, own: LiveBroker) -> None:
         self.brokers: Mapping[int, LiveBroker] = {}

@@ -191,7 +191,7 @@ class _Heard:
 
 
 class Liveness:
-    """See the module's docstring.  ``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
+    """``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
     image; ``listener`` is the inter-broker listener's name.
 
     ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class MetadataFollower:
-    """See the module's docstring.  ``image`` is what the store held at its epoch, which is a revision.
+    """``image`` is what the store held at its epoch, which is a revision.
 
     ``listeners`` are called after each step, published or not.
     """

@@ -97,7 +97,7 @@ def ignore_session_loss() -> None:
 
 
 class MetadataStore(Protocol):
-    """See the module's docstring for the model and the threads.
+    """The model and the threads stand in the module's docstring.
 
     ``on_session_lost()`` is called on the loop when the session has expired, because this process was silent for longer
     than it may be, or because the store forgot it: its ephemeral keys are gone for everybody, and a new session has

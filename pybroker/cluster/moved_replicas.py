@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MovedReplicas:
-    """See the module's docstring.  ``assign(found, done)``: see ``ControllerChannel.assign_replicas``."""
+    """``assign(found, done)``: see ``ControllerChannel.assign_replicas``."""
 
     def __init__(self, timers: Timers, assign: Callable[[FoundReplicas, Callable[[int], None]], None]) -> None:
         self._timers = timers

@@ -40,8 +40,8 @@ class OpenedSqliteFile:
         was_gone, self._is_gone = self._is_gone, self._is_another()
         if self._is_gone and not was_gone:
             log.error(
-                "the metadata store %s was deleted, moved or replaced: brokers that have it open go on with it, and no "
-                "restart will find what they change from now on; to save it, %s",
+                "the metadata store %s was deleted, moved or replaced. Brokers that have it open go on with it, and no "
+                "restart finds what they change from now on; to save it, %s",
                 self._path,
                 self._way_to_save(),
             )

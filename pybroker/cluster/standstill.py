@@ -52,7 +52,7 @@ class Gate(Protocol):
 
 
 class Standstill:
-    """See the module's docstring.  ``bound_ms``: after so long others may take this broker for dead."""
+    """``bound_ms``: after so long others may take this broker for dead."""
 
     def __init__(self, env: Env, store: MetadataStore, follower: MetadataFollower, gate: Gate, bound_ms: int) -> None:
         self._env = env

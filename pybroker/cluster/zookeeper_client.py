@@ -127,7 +127,7 @@ def _refuse_open_znodes(client: Any, url: str) -> None:
         if any(entry.id.scheme == "world" for entry in acl):
             raise StoreError(
                 f"the metadata store {url} is open to everybody, since it was made without "
-                "pybroker.metadata.zookeeper.digest: stop all brokers and set the ACLs of all its znodes with "
+                "pybroker.metadata.zookeeper.digest. Stop all brokers and set the ACLs of all its znodes with "
                 "ZooKeeper's own tool, or begin a new cluster below another path"
             )
 

@@ -25,7 +25,7 @@ class Ephemeral(NamedTuple):
 
 
 class Contents:
-    """See the module's docstring.  Begins with a snapshot, or with nothing."""
+    """Begins with a snapshot, or with nothing."""
 
     __slots__ = ("_recent_keys", "entries", "recent", "revision")
 

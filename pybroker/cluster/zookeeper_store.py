@@ -91,7 +91,7 @@ class ZooKeeperStore:
         try:
             self._client.start_async().wait(self._strand.timeout_ms / 1000)
             if not self._client.connected:
-                raise StoreError(f"nobody answers at the metadata store {self._url}")
+                raise StoreError(f"no server answers at the metadata store {self._url}")
             self._client.add_listener(self._hear_state)
             make_folders(self._client, self._url)
             self._strand.block(self._read_everything)

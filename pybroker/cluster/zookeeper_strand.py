@@ -76,7 +76,7 @@ class _Operation:
 
 
 class Strand:
-    """See the module's docstring.  ``is_connected()`` asks kazoo; an operation waits for ``timeout_ms`` at most."""
+    """``is_connected()`` asks kazoo; an operation waits for ``timeout_ms`` at most."""
 
     def __init__(self, env: Env, is_connected: Callable[[], bool], timeout_ms: int) -> None:
         self.session = 0  # counts the sessions

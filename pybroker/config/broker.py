@@ -371,7 +371,7 @@ def _shortened(name: str) -> str:
 
 
 def _require_text(settings: Mapping[str, str]) -> None:
-    """Names of directories may be any bytes; everything else is told to clients."""
+    """Names of directories may be any bytes; clients read everything else."""
     for name, value in settings.items():
         if name not in _DIRECTORIES and base_name(name) is not None:
             try:

@@ -59,14 +59,14 @@ def broker_setting(name: str) -> Setting | None:
 
 
 def is_sensitive(setting: Setting | None) -> bool:
-    """Whether nobody is told its value: it is a secret, or may be one of a plug-in's, for all that is known."""
+    """Whether its value is never shown: it is a secret, or may be one of a plug-in's, for all that is known."""
     return setting is None or setting.type == PASSWORD
 
 
 def is_secret(name: str) -> bool:
     """Whether a broker's or a client's setting of this name is a secret: Kafka's clients know them by the same names.
 
-    A name that nobody knows is none: a file is not to be guarded for each mistake in it.
+    An unknown name is none: a file is not to be guarded for each mistake in it.
     """
     return name in _SECRETS_OF_LIBRDKAFKA or ((setting := broker_setting(name)) is not None and is_sensitive(setting))
 

@@ -92,7 +92,7 @@ def _first_set(values: Values, *names: str) -> Any:
 
 
 def _inter_broker_listener_is_advertised(values: Values) -> bool:
-    """Only where somebody set it: Kafka's default asks for a listener called PLAINTEXT, which nobody needs here."""
+    """Only where it is set: Kafka's default asks for a listener called PLAINTEXT, which is not needed here."""
     name = values["inter.broker.listener.name"]
     if name is None:
         return True

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def exposure_of(path: str, what: str) -> str | None:
-    """What to tell whoever runs this of a file with ``what``, where everybody on the machine may read it."""
+    """What to tell an operator of a file with ``what``, where everybody on the machine may read it."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

@@ -33,8 +33,6 @@ class _Piece:
 
 
 class SharedTurns:
-    """See the module's docstring."""
-
     __slots__ = ("_is_scheduled", "_kinds", "_timers")
 
     def __init__(self, timers: Timers) -> None:

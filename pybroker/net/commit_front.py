@@ -44,8 +44,6 @@ _PIECES_AROUND_ONE = 2  # of a frame with the position of a single partition, as
 
 
 class CommitFront:
-    """See the module's docstring."""
-
     waits = False  # a commit is not served behind replies that wait
 
     __slots__ = (

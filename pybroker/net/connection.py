@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
-    """See the module's docstring.  One instance per accepted socket."""
+    """One instance per accepted socket."""
 
     __slots__ = (
         "_current",

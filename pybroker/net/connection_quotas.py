@@ -31,8 +31,6 @@ MAX_CONNECTIONS: Final = "max.connections"
 
 
 class ConnectionQuotas:
-    """See the module's docstring."""
-
     __slots__ = ("_by_host", "_by_listener", "_config", "_count", "_descriptors_max", "_listener_of_brokers", "_maxima")
 
     def __init__(self, config: BrokerConfig, listener_of_brokers: str | None) -> None:

@@ -47,7 +47,7 @@ class _Name:
 
 
 class DatagramSocket:
-    """See the module's docstring; made by ``bind``."""
+    """Made by ``bind``."""
 
     def __init__(self, env: Env, stream: Any) -> None:
         self._loop = asyncio.get_running_loop()

@@ -26,8 +26,6 @@ class HalfOpenConnection(Protocol):
 
 
 class HalfOpen:
-    """See the module's docstring."""
-
     __slots__ = ("_bytes", "_env", "_held", "_since_ms", "_timer")
 
     def __init__(self, env: Env) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TcpKnocker:
-    """See the module's docstring; lives on the running loop."""
+    """Lives on the running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

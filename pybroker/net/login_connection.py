@@ -53,7 +53,7 @@ _OWN_BYTES = _OwnBytes()
 
 
 class LoginConnection(asyncio.BufferedProtocol):
-    """See the module's docstring.  One instance per accepted socket of a SASL listener."""
+    """One instance per accepted socket of a SASL listener."""
 
     __slots__ = (
         "_framing",

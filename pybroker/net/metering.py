@@ -69,8 +69,6 @@ class Metered(Protocol):
 
 
 class Meter:
-    """See the module's docstring."""
-
     __slots__ = (
         "_begun_ns",
         "_clock",

@@ -121,8 +121,6 @@ class _Queue:
 
 
 class Newcomers:
-    """See the module's docstring."""
-
     def __init__(self, processor: Processor, timers: Timers, rates: ConnectionRates) -> None:
         self.processor = processor
         self.rates = rates

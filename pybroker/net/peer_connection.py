@@ -41,7 +41,7 @@ class PeerConnectionUser(Protocol):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """See the module's docstring.  ``may_write`` is False while the peer takes too little.
+    """``may_write`` is False while the peer takes too little.
 
     ``framing`` may change between two frames: how long they may be.
     """

@@ -56,8 +56,7 @@ class LinkSurroundings(NamedTuple):
 
 
 class PeerLink:
-    """See the module's docstring.  ``name`` is for the log; ``on_broken`` hears of each connection that broke or
-    could not be made."""
+    """``name`` is for the log; ``on_broken`` hears of each connection that broke or could not be made."""
 
     __slots__ = (
         "_attempt",

@@ -82,7 +82,7 @@ class Doorkeeper(Protocol):
 
 
 class Processor:
-    """See the module's docstring.  Lives on one loop; nothing of it is called from another thread."""
+    """Lives on one loop; nothing of it is called from another thread."""
 
     def __init__(self, env: Env, services: Services, config: BrokerConfig, own_process: bool = False) -> None:
         self.services = services

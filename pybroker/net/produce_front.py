@@ -52,8 +52,6 @@ _MARKS = (0x51A7E5C0FFEE1234, 0x51A7E5C0FFEE5678, 0x51A7E5C0FFEE9ABC)
 
 
 class ProduceFront:
-    """See the module's docstring."""
-
     __slots__ = (
         "_api",
         "_ctx",

@@ -109,8 +109,6 @@ class _Progress(NamedTuple):
 
 
 class ReceiveBudget:
-    """See the module's docstring."""
-
     __slots__ = (
         "_coming",
         "_coming_bytes",

@@ -48,7 +48,7 @@ class Channel(Requester, Replier, Protocol):
 
 
 class Requests:
-    """See the module's docstring.  ``client_id`` is the last that was told."""
+    """``client_id`` is the last that was told."""
 
     __slots__ = (
         "_client_id_raw",

@@ -59,7 +59,7 @@ class Listener:
 
 
 class SocketServer:
-    """See the module's docstring.  Lives on one loop; nothing of it is called from another thread."""
+    """Lives on one loop; nothing of it is called from another thread."""
 
     def __init__(self, env: Env, services: Services, config: BrokerConfig, own_process: bool = False) -> None:
         self.processor = Processor(env, services, config, own_process)

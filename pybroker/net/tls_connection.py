@@ -36,7 +36,7 @@ _HANDSHAKE_RECORD = 0x16
 
 
 class TlsConnection(asyncio.BufferedProtocol):
-    """See the module's docstring.  ``scratch`` is where encrypted bytes are read to: all may share one."""
+    """``scratch`` is where encrypted bytes are read to: all may share one."""
 
     __slots__ = (
         "_inner",

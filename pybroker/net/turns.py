@@ -91,7 +91,7 @@ class TurnTaker(Protocol):
 
 
 class Turns:
-    """See the module's docstring.  ``call_soon`` runs a callback in the next turn of the loop."""
+    """``call_soon`` runs a callback in the next turn of the loop."""
 
     __slots__ = (
         "_begun",

@@ -42,8 +42,6 @@ class _Sent(NamedTuple):
 
 
 class UnsentReplies:
-    """See the module's docstring."""
-
     __slots__ = ("_clock", "_sent")
 
     def __init__(self, clock: Clock) -> None:

@@ -182,7 +182,7 @@ class ProgressMirror(StreamingQueryListener):
         except KafkaException as error:
             _log.warning("offsets of group %s: %s", self._group, error.args[0].str())
         except NoAnswer:
-            _log.warning("offsets of group %s: nobody answered within %.0f s", self._group, COMMIT_TIMEOUT_S)
+            _log.warning("offsets of group %s: no broker answered within %.0f s", self._group, COMMIT_TIMEOUT_S)
         else:
             return True
         return False

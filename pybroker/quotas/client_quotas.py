@@ -172,8 +172,6 @@ class MutationQuota:
 
 
 class ClientQuotas:
-    """See the module's docstring."""
-
     def __init__(self, env: Env, config: BrokerConfig) -> None:
         self.now_ms = env.clock.monotonic_ms
         self.window = Window(config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds"))
@@ -190,7 +188,7 @@ class ClientQuotas:
         self._allowances: WeakValueDictionary[tuple[str, Holder], Allowance] = WeakValueDictionary()
 
     def close(self) -> None:
-        """Forget nobody any more."""
+        """Stop to forget clients."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -32,7 +32,7 @@ _UNBOUNDED: Final = (1 << 31) - 1  # Kafka's default of all three
 
 
 class ConnectionRates:
-    """See the module's docstring.  Bounds are connections per second."""
+    """Bounds are connections per second."""
 
     def __init__(self, now_ms: Callable[[], int], window: Window) -> None:
         self._now_ms = now_ms
@@ -67,7 +67,7 @@ class ConnectionRates:
         self._hosts_max = {ip_address(name): bound for name, bound in bounds.items() if name is not None}
 
     def on_arrival(self, listener: str, *, is_protected: bool) -> int:
-        """A connection is at the door: for how many ms it, and whoever comes behind it, is to wait there.
+        """A connection is at the door: for how many ms it, and those behind it, are to wait there.
 
         ``is_protected``: it comes by the listener of the brokers, which clients have none of.
         """

@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 
 class TokenBucket:
-    """See the module's docstring.  It is full at first; all times are ms of one clock that never goes back.
+    """It is full at first; all times are ms of one clock that never goes back.
 
     It holds what its bound lets through in ``burst_ms``, and is full again when ``forgets_ms`` have gone by since
     anything was taken, whatever was.

@@ -33,7 +33,7 @@ class DeletedFrom(Protocol):
 
 
 class DelayedDelete:
-    """See the module's docstring.  ``done(error code)`` is called once, later than ``start``."""
+    """``done(error code)`` is called once, later than ``start``."""
 
     __slots__ = ("_done", "_offset", "_partition", "_purgatory", "_tick")
 

@@ -39,7 +39,7 @@ class ProducedTo(Protocol):
 
 
 class DelayedProduce:
-    """See the module's docstring.  ``done(result)`` is called once, later than ``start``."""
+    """``done(result)`` is called once, later than ``start``."""
 
     __slots__ = ("_done", "_partition", "_purgatory", "_result", "_tick")
 

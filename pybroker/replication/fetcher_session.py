@@ -23,8 +23,6 @@ _EPOCH_MAX = 0x7FFFFFFF
 
 
 class FetcherSession:
-    """See the module's docstring."""
-
     __slots__ = ("_asked", "_changed", "_forgotten", "epoch", "session_id")
 
     def __init__(self) -> None:

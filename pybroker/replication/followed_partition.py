@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 
 class FollowedPartition:
-    """See the module's docstring.  One for each leader epoch that this broker follows.
+    """One for each leader epoch that this broker follows.
 
     Consumers may read it up to its high watermark (KIP-392); ``mark`` has those looked at who wait for that.
     """

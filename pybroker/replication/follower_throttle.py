@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FollowerThrottle:
-    """See the module's docstring.  ``hold`` takes a partition out of the fetches, ``resume`` puts it back."""
+    """``hold`` takes a partition out of the fetches, ``resume`` puts it back."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Leader(Protocol):
 
 
 class FollowerWatch:
-    """See the module's docstring.  ``due`` are those partitions, in order; ``waiting`` has the fetch that waits."""
+    """``due`` are those partitions, in order; ``waiting`` has the fetch that waits."""
 
     __slots__ = ("_all", "_full_look_ms", "_leader", "broker_id", "due", "marked", "session", "waiting")
 

@@ -121,7 +121,7 @@ class LeaderBroker(Protocol):
 
 
 class Followers:
-    """See the module's docstring.  One per partition that is led here and has other replicas.
+    """One per partition that is led here and has other replicas.
 
     ``watched`` is the partition in each follower's fetches, by broker id: who is told when there is more to read.
     """

@@ -71,7 +71,7 @@ class _Change:
 
 
 class InSyncReplicas:
-    """See the module's docstring.  ``committed`` and ``maximal`` are broker ids."""
+    """``committed`` and ``maximal`` are broker ids."""
 
     __slots__ = (
         "_change",

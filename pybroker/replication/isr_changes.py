@@ -34,8 +34,6 @@ class Channel(Protocol):
 
 
 class IsrChanges:
-    """See the module's docstring."""
-
     def __init__(self, timers: Timers, channel: Channel) -> None:
         self._timers = timers
         self._channel = channel

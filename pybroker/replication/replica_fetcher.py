@@ -54,8 +54,6 @@ _SESSION_ERRORS = frozenset(
 
 
 class ReplicaFetcher:
-    """See the module's docstring."""
-
     def __init__(self, follower: ReplicatingBroker, peers: Peers, leader: int, quota: ReplicationQuota) -> None:
         self._follower = follower
         self._peers = peers

@@ -57,7 +57,7 @@ _ANY_EPOCH = -1
 
 
 class ReplicaManager:
-    """See the module's docstring.  One per broker, on the broker's loop."""
+    """One per broker, on the broker's loop."""
 
     def __init__(
         self, env: Env, broker_id: int, metadata: MetadataCache, logs: LogManager, config: BrokerConfig

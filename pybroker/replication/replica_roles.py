@@ -75,7 +75,7 @@ class Replicas(ReplicatingBroker, Protocol):
 
 
 class ReplicaRoles:
-    """See the module's docstring.  One per broker, made when it has the first replica that is not the only one."""
+    """One per broker, made when it has the first replica that is not the only one."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

@@ -91,7 +91,7 @@ class SlidingRate:
 
 
 class ReplicationQuota:
-    """See the module's docstring.  ``bound()`` is in bytes per second, and may change."""
+    """``bound()`` is in bytes per second, and may change."""
 
     __slots__ = ("_bound", "_clock", "_rate", "_throttled")
 

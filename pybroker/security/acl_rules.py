@@ -50,7 +50,7 @@ NOT_MENTIONED: Final = Decision(False)  # there are ACLs of the resource, and no
 
 
 class AclIndex:
-    """See the module's docstring.  The order in which ACLs came has no effect on what is decided."""
+    """The order in which ACLs came has no effect on what is decided."""
 
     __slots__ = ("_literal", "_prefixed", "_types", "count")
 

@@ -37,7 +37,7 @@ class Expectations(NamedTuple):
 
 
 class BearerTokenValidator:
-    """See the module's docstring.  ``check`` is that of ``OAuthBearerServer``."""
+    """``check`` is that of ``OAuthBearerServer``."""
 
     __slots__ = ("_expected", "_keys")
 

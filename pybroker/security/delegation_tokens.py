@@ -141,7 +141,7 @@ class TokenLogins:
         return Identity(credential, token.owner.removeprefix(_USER_PREFIX), token.expiry_timestamp_ms, is_token=True)
 
     def close(self) -> None:
-        """No thread is left; whoever waits is not told."""
+        """No thread is left; those that wait hear nothing."""
         self._waiting.clear()
         if self._executor is not None:
             self._executor.close()

@@ -97,7 +97,7 @@ def _usable(entry: dict[str, Any]) -> VerificationKey | None:
 
 
 def _algorithms(entry: dict[str, Any]) -> frozenset[str]:
-    """Those of its kind or, where it names one, that one; none for secrets (``oct``) and kinds that nobody knows."""
+    """Those of its kind or, where it names one, that one; none for secrets (``oct``) and unknown kinds."""
     kind, curve = entry.get("kty"), entry.get("crv")
     of_kind: frozenset[str] = frozenset()
     if kind == "RSA":
@@ -146,7 +146,7 @@ class KeySet:
         return NotYet(self._wait)
 
     def close(self) -> None:
-        """Fetch nothing more; whoever waits is not told."""
+        """Fetch nothing more; those that wait hear nothing."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()

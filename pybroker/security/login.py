@@ -1,7 +1,7 @@
 """Who is at the other end of a connection: the order of SASL requests, sessions, and authentication anew (KIP-368).
 
-Owns: which step may come when, what a failure tells, how long a session lasts, and that whoever authenticates anew
-stays the same.  Owns no mechanism (``sasl``), no message of Kafka's (``handlers``) and no connection (``net``).
+Owns: which step may come when, what a failure tells, how long a session lasts, and that a client which authenticates
+anew stays the same.  Owns no mechanism (``sasl``), no message of Kafka's (``handlers``) and no connection (``net``).
 
 States::
 

@@ -21,7 +21,7 @@ class RuleError(ValueError):
 
 
 class NoMatchingRule(Exception):
-    """No rule fits a name: nobody is let in by it."""
+    """No rule fits a name: it lets no client in."""
 
 
 class _Rule(NamedTuple):

@@ -74,7 +74,7 @@ class ScramCredential(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Whose proof is asked for: ``user`` gets in if it fits ``credential``; with None nobody does.
+    """Whose proof is asked for: ``user`` gets in if it fits ``credential``; with None no client does.
 
     ``expires_at_ms`` and ``is_token`` are a delegation token's (KIP-48); see ``SaslServer``.
     """

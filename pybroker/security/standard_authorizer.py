@@ -1,8 +1,8 @@
 """The authorizer: what ACLs, super users and the default come to, remembered, and written into the audit log.
 
 Owns: ``StandardAuthorizer``: super users, the default where no ACL concerns a resource, the memory of decisions, and
-the lines of the logger ``kafka.authorizer.logger``.  Owns no rule of ACLs (``acl_rules``) and no ACL: it is told of
-each change of the metadata, and forgets then what it had decided.
+the lines of the logger ``kafka.authorizer.logger``.  Owns no rule of ACLs (``acl_rules``) and no ACL: it hears of each
+change of the metadata, and forgets then what it had decided.
 
 Another broker of the cluster may do everything once it has proved that it is one (Kafka wants it among the super
 users); the client whose request it forwards may do what its own principal may.
@@ -83,7 +83,7 @@ class AuthorizerSettings(NamedTuple):
 
 
 class StandardAuthorizer:
-    """See the module's docstring; implements ``handlers.authorizer.Authorizer``."""
+    """Implements ``handlers.authorizer.Authorizer``."""
 
     __slots__ = ("_acls", "_allow_if_no_acl", "_decisions", "_folded_log", "_index", "_super_users")
 

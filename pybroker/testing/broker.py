@@ -422,7 +422,7 @@ class _Life:
             _unended.discard(self)
 
     async def _serve(self) -> None:
-        """One broker until ``_stopping`` is set: by whoever started it, or because its last log dir has failed."""
+        """One broker until ``_stopping`` is set: by its owner, or because its last log dir has failed."""
         started, stopping, mortality = self._started, self._stopping, self.mortality
         first_users = NO_USERS if self._security is None else self._security.first_users()
         config = BrokerConfig.load(
@@ -492,7 +492,7 @@ _unended: set[_Life | Belongings] = set()
 
 @atexit.register
 def _end_the_rest() -> None:
-    """What nobody stopped ends with the interpreter, so that no temporary directory outlives it."""
+    """A broker that was not stopped ends with the interpreter, so that no temporary directory outlives it."""
     for each in list(_unended):
         if isinstance(each, _Life):
             each.end(_GIVE_UP_TIMEOUT_S)

@@ -310,7 +310,7 @@ class Cluster:
             node.wait_for_image(holds)
 
     def _at_the_controller(self, ask: Callable[[ClusterNode], Any]) -> Any:
-        """What the active controller answers, whoever that is; TimeoutError when there is none for long."""
+        """The answer of the active controller; TimeoutError when there is none for long."""
         from pybroker_protocol.errors import ErrorCode
 
         deadline = time.monotonic() + _PATIENCE_S
@@ -358,6 +358,6 @@ _unended: set[Cluster] = set()
 
 @atexit.register
 def _end_the_rest() -> None:
-    """What nobody stopped ends with the interpreter, so that no temporary directory outlives it."""
+    """A cluster that was not stopped ends with the interpreter, so that no temporary directory outlives it."""
     for cluster in list(_unended):
         cluster.stop()

@@ -129,7 +129,7 @@ def test_a_new_store_for_the_partitions_of_a_broker_that_was_alone_is_refused(tm
         with WireClient((alone.host, alone.port)) as client:
             assert client.produce("t", batch(b"v")).error_code == 0
     with pytest.raises(
-        StoreError, match=r"name the store that knows them \(sqlite:///.*pybroker-metadata.db is that of"
+        StoreError, match=r"Name the store that knows them \(sqlite:///.*pybroker-metadata.db is that of"
     ):
         member(tmp_path, 1).start()
     assert (tmp_path / "broker-1" / "t-0").is_dir()

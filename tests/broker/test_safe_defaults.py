@@ -18,7 +18,7 @@ from tests.broker.wire_client import WireClient
 from tests.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-OPEN = "nobody has to say who it is"
+OPEN = "reached from beyond this machine without a login"
 
 
 @pytest.fixture(scope="module")

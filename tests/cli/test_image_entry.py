@@ -127,9 +127,7 @@ def test_compose_file_of_the_stock_image_is_served_with_a_line_for_what_has_no_e
     said = (tmp_path / "stderr.log").read_text()
     assert "pybroker: KAFKA_HEAP_OPTS: no effect" in said
     assert "controller.quorum.voters has no effect" in said
-    assert [
-        line for line in said.splitlines() if " WARNING " in line and "nobody has to say who it is" not in line
-    ] == []
+    assert [line for line in said.splitlines() if " WARNING " in line and "without a login" not in line] == []
     assert (read_meta_properties(tmp_path / "data") or {})["cluster.id"] == CLUSTER_ID
 
 

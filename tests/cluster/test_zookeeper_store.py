@@ -354,7 +354,7 @@ def test_digest_is_refused_where_everybody_may_read_and_write_what_is_there_alre
     site.start()
     client = site.client()
     site.put(client, "/a")
-    with pytest.raises(StoreError, match=r"is open to everybody.*stop all brokers and set the ACLs"):
+    with pytest.raises(StoreError, match=r"is open to everybody.*Stop all brokers and set the ACLs"):
         site.client("broker:secret")
     site.put(client, "/b")
 
@@ -382,6 +382,6 @@ def test_closed_store_leaves_no_thread(site: Site) -> None:
 def test_nobody_at_the_address_is_said_in_a_line_and_leaves_no_thread(site: Site) -> None:
     new_threads = NewThreads()
     site.url = f"zookeeper://127.0.0.1:{free_port()}"
-    with pytest.raises(StoreError, match="nobody answers at the metadata store zookeeper://"):
+    with pytest.raises(StoreError, match="no server answers at the metadata store zookeeper://"):
         site.client(timeout_ms=200)
     site.until(lambda: not new_threads())

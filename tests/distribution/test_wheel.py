@@ -7,6 +7,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from harness.pybroker_process import serving
@@ -19,7 +20,7 @@ from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
 
-# What a test broker may cost the environments of those who use it.  The bar is 40.
+# What a test broker may cost the environments of those who use it.  The bar is 40 (docs/limits.md, Memory).
 BASE_MB_MAX = 38.0
 
 WITH_CONFLUENT = """
@@ -76,6 +77,11 @@ def short_folder() -> Iterator[Path]:
     """A folder whose path is as short as a user's: each compiled module holds the path of its source."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+def test_readmes_for_developers_are_not_in_the_wheel(wheel: Path) -> None:
+    with ZipFile(wheel) as files:
+        assert not [name for name in files.namelist() if name.endswith(".md")]
 
 
 def test_a_base_install_is_small_and_serves(wheel: Path, short_folder: Path, tmp_path: Path) -> None:

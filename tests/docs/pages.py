@@ -15,6 +15,12 @@ from tests.docs import ending
 from tests.source_tree import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+# What developers read beside the source.
+SOURCES = ("pybroker", "protocol", "compat-tests", "bench", "tests", "examples")
+DEVELOPER_PAGES = (
+    ROOT / "DESIGN.md",
+    *sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("README.md")),
+)
 _CONSUMER_TIMEOUT = re.compile(r"consumer_timeout_ms=\d+")
 # What the pages tell to start listens here.
 ADDRESS = "127.0.0.1:9092"

@@ -1,52 +1,39 @@
-"""DESIGN.md names what exists: the files and folders of its map and of its text, and the functions of its walks.
+"""The pages for developers name what exists: files, folders, and the functions that stand with their file.
 
-What it says is to be made is set in italics, and not looked for.
+What a page says is to be made is set in italics, and not looked for.  The maps of files are generated
+(``test_pages``); here is that every folder has one.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.docs.pages import anchors
-from tests.source_tree import ROOT, parsed
+import pytest
+
+from tests.docs.pages import DEVELOPER_PAGES
+from tests.source_tree import BROKER, ROOT, parsed, relative
 
 DESIGN = ROOT / "DESIGN.md"
-FOLDERS = ("protocol", "pybroker", "examples", "compat-tests", "bench", "scripts", "tests", "docs")
-# Packages below these have a line in the map each; those of tests and messages are told as a whole.
-MAPPED = ("protocol/pybroker_protocol", "pybroker", "examples", "compat-tests", "bench")
-WITHOUT_A_LINE = re.compile(r".*/(tests|messages)$")
+DESIGN_BYTES_MAX = 30_000
+PAGES = (*DEVELOPER_PAGES, ROOT / "docs" / "differences.md", ROOT / "docs" / "limits.md")
+FOLDERS = (
+    "protocol",
+    "pybroker",
+    "pyspark_pybroker",
+    "examples",
+    "compat-tests",
+    "bench",
+    "scripts",
+    "tests",
+    "docs",
+    "requirements",
+)
 
 _PATH = r"[A-Za-z_][\w-]*(?:/[\w-]+)*(?:/|\.(?:py|md|toml|c))"
 _NAMES = r"`\w+`(?:(?:, | and )`\w+`)*"
-
-
-def text() -> str:
-    return DESIGN.read_text()
-
-
-def drawing() -> str:
-    match = re.search(r"^## Map\n.*?^```\n(.*?)^```\n", text(), re.MULTILINE | re.DOTALL)
-    assert match is not None
-    return match[1]
-
-
-def mapped_paths() -> Iterator[Path]:
-    """Every path that the map's lines begin with; an entry lies in the last folder that is less indented."""
-    folders: list[tuple[int, Path]] = [(-1, ROOT)]
-    for line in drawing().splitlines():
-        match = re.match(rf"( *)((?:{_PATH} )+) *\S", line)
-        assert match is not None, f"no path and no words: {line}"
-        indent = len(match[1])
-        while folders[-1][0] >= indent:
-            folders.pop()
-        names = match[2].split()
-        yield from (folders[-1][1] / name for name in names)
-        if names[0].endswith("/"):
-            folders.append((indent, folders[-1][1] / names[0]))
 
 
 @cache
@@ -58,7 +45,7 @@ def files_and_folders() -> tuple[str, ...]:
 
 
 def found(path: str) -> list[Path]:
-    """What a path in the text may mean: it is told by its end, as far as that says which."""
+    """What a path in a text may mean: it is told by its end, as far as that says which."""
     return [ROOT / each[1:] for each in files_and_folders() if each.endswith(f"/{path}")]
 
 
@@ -73,37 +60,54 @@ def defined(path: Path) -> set[str]:
     return names
 
 
-def test_every_entry_of_the_map_exists() -> None:
-    missing = [str(path) for path in mapped_paths() if not path.exists()]
+def paths_in(text: str) -> set[str]:
+    return set(re.findall(rf"`({_PATH})`", text))
+
+
+def functions_in(text: str) -> set[tuple[str, str]]:
+    """Functions that stand with their file: (path, name)."""
+    behind = re.findall(rf"`({_PATH})`(?: \||:)? ({_NAMES})", text)
+    before = [(path, names) for names, path in re.findall(rf"({_NAMES}) (?:of|in) `({_PATH})`", text)]
+    return {(path, name) for path, names in (*behind, *before) for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_the_design_is_short() -> None:
+    assert len(DESIGN.read_bytes()) <= DESIGN_BYTES_MAX
+
+
+def test_every_folder_of_the_source_has_a_readme_with_a_map() -> None:
+    layers = {path.parent for path in BROKER.glob("*/__init__.py")} | {ROOT / name for name in ("protocol", "bench")}
+    readmes = {folder: folder / "README.md" for folder in (BROKER, *layers)}
+    missing = [
+        relative(folder)
+        for folder, readme in readmes.items()
+        if not readme.exists() or "<!-- files:begin -->" not in readme.read_text()
+    ]
     assert not missing
+    assert "<!-- folders:begin -->" in (ROOT / "compat-tests" / "README.md").read_text()
 
 
-def test_every_package_has_a_line_in_the_map() -> None:
-    mapped = set(mapped_paths())
-    sources = {path.parent for folder in MAPPED for path in (ROOT / folder).rglob("__init__.py")}
-    below = {path for path in sources if not WITHOUT_A_LINE.match(path.relative_to(ROOT).as_posix())}
-    assert ROOT / "pybroker" / "storage" / "log" in below
-    assert below <= mapped, sorted(str(path.relative_to(ROOT)) for path in below - mapped)
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_path_in_the_text_exists(page: Path) -> None:
+    assert not {path for path in paths_in(page.read_text()) if not found(path)}
 
 
-def test_every_path_in_the_text_exists() -> None:
-    named = set(re.findall(rf"`({_PATH})`", text()))
-    assert "net/connection.py" in named
-    assert not {path for path in named if not found(path)}
-
-
-def test_every_function_that_stands_with_its_file_is_there() -> None:
-    behind = re.findall(rf"`({_PATH})`(?: \||:)? ({_NAMES})", text())
-    before = [(path, names) for names, path in re.findall(rf"({_NAMES}) (?:of|in) `({_PATH})`", text())]
-    named = {(path, name) for path, names in (*behind, *before) for name in re.findall(r"`(\w+)`", names)}
-    assert ("net/connection.py", "buffer_updated") in named
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_function_that_stands_with_its_file_is_there(page: Path) -> None:
     wrong = {
         (path, name)
-        for path, name in named
+        for path, name in functions_in(page.read_text())
         if path.endswith(".py") and not any(name in defined(each) for each in found(path))
     }
     assert not wrong
 
 
-def test_the_contents_lead_to_the_headings() -> None:
-    assert set(re.findall(r"\]\(#([^)]+)\)", text())) <= anchors(DESIGN)
+def test_paths_and_functions_of_a_text_are_found() -> None:
+    text = "`net/framing.py` cuts; `serve` and `learn` in `net/fronts.py`, | `net/outbox.py` | `add`, `flush` |, `a/b`"
+    assert paths_in(text) == {"net/framing.py", "net/fronts.py", "net/outbox.py"}
+    assert functions_in(text) == {
+        ("net/fronts.py", "serve"),
+        ("net/fronts.py", "learn"),
+        ("net/outbox.py", "add"),
+        ("net/outbox.py", "flush"),
+    }

@@ -23,8 +23,8 @@ from harness.waiting import PATIENCE_S
 
 import pybroker
 from tests.cli.command import CommandLine
-from tests.docs.pages import ADDRESS, PAGES, Example, anchors, examples, pasted, without_echo
-from tests.source_tree import ROOT
+from tests.docs.pages import ADDRESS, DEVELOPER_PAGES, PAGES, Example, anchors, examples, pasted, without_echo
+from tests.source_tree import ROOT, relative
 
 BIN = Path(sys.executable).parent
 README, GUIDE, QUICK_START = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "quick-start.md"
@@ -48,16 +48,16 @@ def test_generated_tables_are_up_to_date(page: str) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     broken = []
-    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+    for page in (*PAGES, *DEVELOPER_PAGES, ROOT / "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             name, _, anchor = target.partition("#")
             path = (page.parent / name).resolve() if name else page
             if "://" not in target and (not path.exists() or (anchor and anchor not in anchors(path))):
-                broken.append(f"{page.name}: {target}")
+                broken.append(f"{relative(page)}: {target}")
     assert not broken
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in (*PAGES, *DEVELOPER_PAGES) if page != README], ids=relative)
 def test_headings_are_what_people_search_for(page: Path) -> None:
     """The thing or the task ("Remove a broker"), and no half sentence ("One less", "In a test", "What is told")."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

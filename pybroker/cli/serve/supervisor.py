@@ -139,7 +139,7 @@ class Member:
 
 
 class Supervisor:
-    """See the module's docstring.  ``metadata_url`` is that of the store which the brokers share."""
+    """``metadata_url`` is that of the store which the brokers share."""
 
     def __init__(
         self,

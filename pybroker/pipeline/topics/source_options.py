@@ -17,7 +17,7 @@ from pybroker.pipeline.topics.topic_patterns import translated
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 
-# Kafka's consumers have ``read_uncommitted``: DESIGN.md has what is lost by either.
+# Kafka's consumers have ``read_uncommitted``: the folder's README has what is lost by either.
 ISOLATION_LEVEL_DEFAULT = "read_committed"
 
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000

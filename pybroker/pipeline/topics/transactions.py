@@ -174,7 +174,7 @@ def _await_marks(write: Write, held: Sequence[Written]) -> None:
         if left and time.monotonic() > deadline:
             raise NoAnswer(
                 f"rows of tasks {sorted(left)} of micro-batch {epoch} were held back, and lost: with their processes, "
-                f"or because other tasks took longer than kafka.{TRANSACTION_TIMEOUT}, which is to be set to more then"
+                f"or because other tasks took longer than kafka.{TRANSACTION_TIMEOUT}. Set that to more then"
             )
         if left:
             time.sleep(_DECISION_POLL_S)
@@ -382,7 +382,7 @@ class SlotWriter:
         if isinstance(error, KafkaException | NotDelivered) and open_s > self._timeout_s:
             raise TransactionTimedOut(
                 f"the transaction of {self._name} was open for {open_s:.0f} s, and the broker ends one after "
-                f"{self._timeout_s:.0f}: set the option kafka.{TRANSACTION_TIMEOUT} to more (the broker's "
+                f"{self._timeout_s:.0f}. Set the option kafka.{TRANSACTION_TIMEOUT} to more (the broker's "
                 "transaction.max.timeout.ms bounds it), or have smaller micro-batches or more tasks"
             ) from error
         if refused is not None:

@@ -210,7 +210,7 @@ class BatchFilter:
         return bytes(batch)
 
     def _is_one_of_the_last(self, header: BatchHeader) -> bool:
-        """Whether a producer's next batch, or a repeat of one that it had in flight, is told by this one.
+        """Whether a producer's next batch, or a repeat of one that it had in flight, is recognized by this one.
 
         Kafka keeps the last alone.  After a crash the log is all that is known of producers: a repeat of one before it
         would be told OUT_OF_ORDER_SEQUENCE_NUMBER.

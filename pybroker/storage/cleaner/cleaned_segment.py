@@ -50,7 +50,7 @@ def read_chunks(
 ) -> Iterator[tuple[int, Chunk]]:
     """(bytes read, batches) of one piece after another from ``position`` on; batches are good until the next piece.
 
-    Of a batch that ``skip`` says nobody needs comes the header alone, and nothing is read behind it that is not near.
+    Of a batch that ``skip`` calls unneeded comes the header alone, and nothing is read behind it that is not near.
     Raises CleaningFailed where something else than batches lies in the file.
     """
     path = directory / file_name(segment.base_offset)

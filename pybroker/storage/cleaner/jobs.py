@@ -1,4 +1,4 @@
-"""What goes between the broker and whoever cleans: jobs and answers, as JSON lines or as the objects themselves.
+"""What goes between the broker and its cleaner: jobs and answers, as JSON lines or as the objects themselves.
 
 Owns the shapes.  Times in ms, sizes in bytes.
 

@@ -77,7 +77,7 @@ class _RunningRound:
 
 
 class LogCleaner:
-    """See the module's docstring; one per broker."""
+    """One per broker."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class LogCleaner:
         self._employ()
 
     def _examine(self, log: PartitionLog) -> list[LogToClean]:
-        """The log, if it is to be cleaned now.  One that nobody uses is closed again."""
+        """The log, if it is to be cleaned now.  One that is not in use is closed again."""
         if log.refuses or log.is_moving or log.path in self._uncleanable or log.path in self._rounds:
             return []
         was_open = log.opened is not None

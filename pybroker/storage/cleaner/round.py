@@ -1,7 +1,7 @@
 """One round of cleaning over one log: the offsets of the dirty keys, then every segment anew.  Kafka's Cleaner.
 
 Owns the two passes and the grouping of small segments.  Reads sealed segments and writes ``.cleaned`` ones; swaps
-nothing, and knows neither clock nor thread: whoever drives the generator sees to throttling and to aborts.
+nothing, and knows neither clock nor thread: the driver of the generator sees to throttling and to aborts.
 
 Invariant: what was begun is removed when the generator is closed or fails; a group that was handed out is the
 driver's.

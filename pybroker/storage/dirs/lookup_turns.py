@@ -113,7 +113,7 @@ class LookupTurns:
             self._lines[lookup.is_long].add(lookup)
 
     def remove(self, lookup: Lookup) -> None:
-        """Nobody waits for it any more, and the thread has not got it."""
+        """Its caller has gone, and the thread has not got it."""
         self._lines[lookup.is_long].remove(lookup)
 
     def drop(self, log: Hashable) -> None:

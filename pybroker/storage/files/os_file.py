@@ -195,7 +195,7 @@ def map_for_reading(fd: int, size: int, capacity: int) -> mmap.mmap:
     """Map ``capacity`` bytes of a file of ``size`` bytes, so that its pages become readable as the file grows.
 
     CPython refuses a map that is longer than the file, so the file is grown (sparse) for the moment of the call.
-    The caller makes sure that nobody else writes to the file meanwhile.
+    The caller makes sure that the file has no other writer meanwhile.
     """
     if capacity <= size:
         return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)

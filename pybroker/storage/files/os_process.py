@@ -39,7 +39,7 @@ def raise_open_files_limit() -> int:
 
 
 def run_when_idle() -> None:
-    """Give this process only what no other wants of the processors: whoever wakes up takes over at once.
+    """Give this process only what no other wants of the processors: another one that wakes up takes over at once.
 
     The lowest niceness alone lets it finish its slice of some milliseconds first.
     """

@@ -5,7 +5,7 @@ own the file itself (``segment_file``), nor offsets' assignment, rolling or rete
 
 Invariant: ``tail`` names every batch of the recent past, without a gap, so that reads near the end need no scan.
 
-A sealed segment keeps no time index in memory.  Nobody looks at sealed segments at a clean start.
+A sealed segment keeps no time index in memory.  A clean start does not look at sealed segments.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class OpenSegment(Protocol):
         """Which bytes were appended since the last time."""
 
     def unread_lately(self) -> tuple[int, int]:
-        """Which bytes nobody has used since the last time."""
+        """Which bytes were not used since the last time."""
 
     def release_pages(self, start: int, end: int) -> None:
         """What was read of them through the map is no more this process's memory."""

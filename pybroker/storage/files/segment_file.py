@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SegmentFile:
-    """A segment's data file, opened at first use; whoever has too many open closes those not used lately."""
+    """A segment's data file, opened at first use; where too many are open, those not used lately are closed."""
 
     __slots__ = (
         "_map",
@@ -165,7 +165,7 @@ class SegmentFile:
             self.drop_map()
 
     def drop_map(self) -> bool:
-        """Forget the map; whether nobody holds a view of the file.  Views that are out keep their map alive."""
+        """Forget the map; whether there is no view of the file.  Views that are out keep their map alive."""
         self.view = None
         self._map_address = -1
         held, self._map = self._map, None
@@ -198,7 +198,7 @@ class SegmentFile:
         return start, end
 
     def unread_lately(self) -> tuple[int, int]:
-        """All of it, if nobody has used it since the last time."""
+        """All of it, if it was not used since the last time."""
         end = 0 if self.referenced else self.size
         self.referenced = False
         return 0, end
@@ -277,7 +277,7 @@ class SegmentFile:
         self.write_back_at = max(self.write_back_at, size + WRITE_BACK_BYTES)
 
     def note_unsynced(self) -> None:
-        """Nobody knows how much of it, and of its indexes, is on the disk: the next sync covers all."""
+        """It is not known how much of it, and of its indexes, is on the disk: the next sync covers all."""
         self.synced_bytes = 0
 
     def begin_write_back(self) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """A segment read from its beginning to its end, each batch checked by its CRC, and what that makes anew: its indexes.
 
-Owns the walk over a data file that nobody vouches for, in large pieces, and the indexes that come of one.  Does not own
+Owns the walk over a data file that may be damaged, in large pieces, and the indexes that come of one.  Does not own
 what becomes of a file that ends earlier than its bytes do: recovery cuts it.
 """
 

@@ -1,7 +1,7 @@
 """The headers of the batches of a segment that is known to be whole.
 
-Owns the walk over them, by reads of the file: no map is made of a segment that nobody else reads.  What nobody vouches
-for is ``segment_scan``'s.
+Owns the walk over them, by reads of the file: no map is made of a segment that is read here alone.  A file that
+may be damaged is ``segment_scan``'s.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants:
 - ``log_end_offset`` is the readable end: the bytes below it are written.  ``next_offset`` is the reserved end; the two
   differ only while the writer thread has appends of this log in flight.
 - An offset once readable is never given to other bytes, except after a truncation below it.
-- Nobody but the class assigns a field of it.
+- The class alone assigns its fields.
 
 Kafka: the fields of UnifiedLog and LocalLog.
 """
@@ -423,7 +423,7 @@ class LogState:
         return result
 
     def write_back_if_due(self) -> None:
-        """Once the kernel holds much of the active segment, have it begin to write that; nobody waits for it."""
+        """Once the kernel holds much of the active segment, have it begin to write that; no caller waits for it."""
         segment, directory = self.active, self.directory
         if segment.size < segment.write_back_at:
             return

@@ -1,12 +1,12 @@
 """One partition's log as its broker knows it, whether it is open or not.
 
-Owns the life of a log: shut, until the first touch opens it, and again when nobody has touched it for a while; open;
+Owns the life of a log: shut, until the first touch opens it, and again when it was not touched for a while; open;
 refusing, because the broker stops, the partition is deleted, or there was no descriptor or memory to open it; offline,
 with its log directory.  Owns what is known of a log that is not open.  Does not own an open log's state.
 
-Invariants: ten thousand idle partitions cost ten thousand small objects.  Whoever needs the log asks ``open()``, which
-always answers: with an empty log that refuses everything, where there is none to be had.  A log is shut only while
-nobody has anything of it in hand, so that an open ``Log`` that somebody holds stays the partition's log meanwhile.
+Invariants: ten thousand idle partitions cost ten thousand small objects.  A caller that needs the log asks ``open()``,
+which always answers: with an empty log that refuses everything, where there is none to be had.  A log is shut only
+while nothing of it is in use, so that an open ``Log`` that somebody holds stays the partition's log meanwhile.
 
 ``retention_due_ms`` says when retention is due next in a shut log: whatever can change that without opening the log
 resets it, as ``update_config`` does.

@@ -57,7 +57,7 @@ def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
 
 
 def retention_due_ms(log: LogState) -> int:
-    """When (in ms since the epoch) retention has to look at the log again, if nobody touches it till then.
+    """When (in ms since the epoch) retention has to look at the log again, if it is not touched till then.
 
     0 if that is as soon as possible, ``NEVER_MS`` if only a touch or another setting can make a difference.  Raises
     OSError.

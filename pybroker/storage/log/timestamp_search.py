@@ -99,7 +99,7 @@ def _segments_from(log: LogState, offset: int) -> Iterator[Segment]:
 
 
 def _nothing(offset: int) -> Search:
-    """A search that has come to an offset: whoever goes on does so in another turn of the loop."""
+    """A search that has come to an offset: it goes on in another turn of the loop."""
     yield 0
     return None, offset
 

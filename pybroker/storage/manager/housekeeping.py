@@ -43,7 +43,7 @@ class Housekeeping:
         open_unused: Callable[[TopicPartition], PartitionLog | None],
         look_for_metadata: Callable[[], None],
     ) -> None:
-        """``logs`` are those in use; ``open_unused`` opens one of a partition that nobody uses, if it is of use here.
+        """``logs`` are those in use; ``open_unused`` opens one of a partition that is not in use, if it is of use here.
 
         ``look_for_metadata`` sees to it that the metadata's directory is where it was.
         """
@@ -110,7 +110,7 @@ class Housekeeping:
     # The tasks ------------------------------------------------------------------------------------------------------
 
     def check_retention(self) -> None:
-        """Drop what has expired, also of partitions that nobody uses."""
+        """Drop what has expired, also of partitions that are not in use."""
         self._in_slices(list(self._places), self._check_retention_of)
 
     def _check_retention_of(self, key: TopicPartition) -> None:

@@ -1,6 +1,6 @@
 """What DescribeLogDirs tells of the log directories.
 
-Owns: the sizes of volumes and partitions, also of partitions whose log nobody has opened.  Counterpart in Kafka:
+Owns: the sizes of volumes and partitions, also of partitions whose log is not open.  Counterpart in Kafka:
 ``ReplicaManager.describeLogDirs``.
 
 Invariants: the file system is asked by the directories' reader threads only, a partition at a time, so that neither the
@@ -99,7 +99,7 @@ class LogDirsDescription:
         self._abandoned = False
 
     def abandon(self) -> None:
-        """Nobody waits for it any more."""
+        """Its caller has gone."""
         self._abandoned = True
         for job in self._jobs.values():
             job.cancel()

@@ -89,7 +89,7 @@ class LogDirState:
             checkpoint.load()
 
     def recover(self, pending: RecoveryToCome, keys: Iterable[TopicPartition]) -> None:
-        """The partitions here may not be whole: see to it that nobody opens one that is not recovered.
+        """The partitions here may not be whole: none is opened before it is recovered.
 
         Raises OSError and StorageError.
         """

@@ -1,8 +1,8 @@
 """What was read through the maps of logs is not to count as the broker's memory for good.
 
 Owns when pages are let go of: once ``MAPPED_BYTES_MAX`` are mapped beside what the process had mapped at its start, its
-libraries.  What is appended and read on the way goes soon, and what is read of old segments when nobody goes on with
-it.  Owns no map (``segment_file``).
+libraries.  What is appended and read on the way goes soon, and what is read of old segments when no reader goes on
+with it.  Owns no map (``segment_file``).
 
 Invariants: the page cache keeps what is let go of, so a reader pays for a fault and never for the disk; of many
 segments a few are looked at in one turn of the loop.

@@ -1,4 +1,4 @@
-"""The partitions of a log directory that a crash left and nobody has looked at since.
+"""The partitions of a log directory that a crash left and that were not looked at since.
 
 Owns which these are, and when each is recovered: one with much data before the start is over, because a recovery holds
 the loop; the others, of which a broker may have tens of thousands, at their first touch, and meanwhile in the
@@ -7,7 +7,7 @@ background, some at a time.  Owns no recovery itself (``recovery.py``).
 Invariants: no log of such a partition is opened, and none is marked as stopped cleanly, before it is recovered.  Where
 acknowledgements wait for syncs all are recovered, and synced, before the start is over.
 
-Nobody looks into such a partition's files but through its log (``LogDir.before_opening``), except DescribeLogDirs,
+Such a partition's files are read through its log alone (``LogDir.before_opening``), except DescribeLogDirs,
 which may tell of a torn tail for the first seconds.  An error of a recovery comes when the broker serves already: then
 its log directory goes offline.
 
@@ -87,7 +87,7 @@ class PendingRecovery:
             self._timer = self._environment.env.timers.call_later(storage_limits.RECOVERY_PAUSE_MS, self._recover_some)
 
     def _recover_some(self) -> None:
-        """Recover some partitions that nobody asked for yet."""
+        """Recover some partitions that were not asked for yet."""
         clock, directory = self._environment.env.clock, self._state.directory
         until_ms = clock.monotonic_ms() + storage_limits.RECOVERY_SLICE_MS
         self._timer = None

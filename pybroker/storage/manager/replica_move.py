@@ -17,8 +17,8 @@ Invariants: only the loop looks at the log, the thread knows descriptors and pat
 active segment compared from its beginning; nothing is removed of the source before the target's name is synced; a log
 is not cleaned while it is copied, as in Kafka.
 
-The log stays the same object: readers, the partition and whoever waits notice nothing.  Views of the former files stay
-good until they are let go.
+The log stays the same object: readers, the partition and waiting callers notice nothing.  Views of the former files
+stay good until they are let go.
 
 Kafka: ReplicaAlterLogDirsThread, and ``LogManager.replaceCurrentWithFutureLog``.
 """
@@ -83,7 +83,7 @@ class Mover(Protocol):
 
 
 class ReplicaMove:
-    """See the module's docstring.  Everything but jobs runs on the broker's loop."""
+    """Everything but jobs runs on the broker's loop."""
 
     def __init__(
         self, env: Env, mover: Mover, log: PartitionLog, source: LogDirState, target: LogDirState, path: Path

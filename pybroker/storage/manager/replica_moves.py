@@ -52,7 +52,7 @@ logger = logging.getLogger("pybroker.storage")
 
 
 class ReplicaMoves:
-    """See the module's docstring.  One per broker, on the broker's loop."""
+    """One per broker, on the broker's loop."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ReplicaMoves:
     def take_over(self, interrupted: InterruptedMoves, open_log: Callable[[TopicPartition], object]) -> None:
         """Go on with the moves that a start found; ``open_log`` opens the log of a partition, where it can be had.
 
-        Called after ``settle``: what is in no place by now is moved by nobody.
+        Called after ``settle``: what is in no place by now is not moved.
         """
         for key, (state, path) in interrupted.futures.items():
             if state.directory.offline:
@@ -107,7 +107,7 @@ class ReplicaMoves:
             return False
 
     def _look_for_logs(self, open_log: Callable[[TopicPartition], object]) -> None:
-        """Logs of partitions that nobody uses are opened for their moves' sake; those that others lead open later."""
+        """Logs of partitions that are not in use are opened for their moves' sake; those led elsewhere open later."""
 
         def look() -> None:
             for key in list(self._found):

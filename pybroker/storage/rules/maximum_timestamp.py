@@ -8,7 +8,7 @@ Invariant: a batch's bytes and checksum change only where its maximum does.
 
 Every batch is looked at, whatever client it comes from: one record's time is two comparisons, and many records take a
 tenth of a microsecond each, less where they are equally long (``record_times``).  What that costs in all stands in
-DESIGN, "What a look at each batch costs".
+``storage/README.md``.
 """
 
 from __future__ import annotations

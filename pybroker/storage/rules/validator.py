@@ -200,7 +200,7 @@ def _have_room(count: int, size: int, attributes: int) -> bool:
 
 
 def too_large(size: int, rules: AppendRules) -> Rejection:
-    """What a batch is told that is larger than ``max.message.bytes``."""
+    """The refusal of a batch that is larger than ``max.message.bytes``."""
     return Rejection(
         MESSAGE_TOO_LARGE,
         f"The record batch of {size} bytes exceeds max.message.bytes of {rules.max_message_bytes}",

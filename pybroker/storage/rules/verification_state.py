@@ -96,7 +96,7 @@ class VerificationStates:
         self._by_producer.setdefault(producer_id, verification)
 
     def remove_expired(self, started_before_ms: int) -> None:
-        """Forget what nobody has come back for."""
+        """Forget what was not asked for again."""
         expired = [key for key, entry in self._by_producer.items() if entry.started_ms <= started_before_ms]
         for producer_id in expired:
             del self._by_producer[producer_id]
