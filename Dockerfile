@@ -27,6 +27,6 @@ EXPOSE 9092 29092
 # Brokers of one cluster send each other datagrams.
 EXPOSE 9092/udp 29092/udp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-    CMD ["python", "-m", "pybroker.cli.image_health"]
+    CMD ["python", "-m", "pybroker.cli.serve.image_health"]
 # The broker is the container's first process: SIGTERM reaches it, and it exits with 0 once its data is on the disk.
-ENTRYPOINT ["python", "-m", "pybroker.cli.image_entry"]
+ENTRYPOINT ["python", "-m", "pybroker.cli.serve.image_entry"]

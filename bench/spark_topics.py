@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bench.wire import Client, record_batch
-from pybroker.pipeline.feed import produce
+from examples.feed import produce
 from pybroker.pipeline.records import Record
 
 PARTITIONS = 4

@@ -1,7 +1,7 @@
 """The composition root: the only place that wires concrete parts into a broker.
 
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
-around a broker (``cli/broker_process``, ``testing/broker``).
+around a broker (``cli/serve/broker_process``, ``testing/broker``).
 
 Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, have the log
 dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise

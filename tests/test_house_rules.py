@@ -15,7 +15,11 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 
 PARTS_THAT_PRINT = ("pybroker/cli/", "pybroker/pipeline/")
-FOLDERS_WITH_DOCSTRINGS = (BROKER, WIRE, ROOT / "tests", ROOT / "compat-tests", ROOT / "bench", ROOT / "scripts")
+EXAMPLES = ROOT / "examples"
+FOLDERS_WITH_DOCSTRINGS = (
+    *(BROKER, WIRE, EXAMPLES),
+    *(ROOT / folder for folder in ("tests", "compat-tests", "bench", "scripts")),
+)
 
 # Spelled in two pieces, so that this file does not find itself.
 LEFTOVER = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
@@ -35,7 +39,7 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 def test_functions_are_short() -> None:
     too_long = [
         f"{name}: {lines} lines"
-        for path in python_files(BROKER, WIRE)
+        for path in python_files(BROKER, WIRE, EXAMPLES)
         for name, lines in functions(path)
         if lines > FUNCTION_LINES_MAX
     ]
@@ -43,7 +47,7 @@ def test_functions_are_short() -> None:
 
 
 def test_files_of_the_broker_are_short() -> None:
-    lines = {relative(path): len(path.read_text().splitlines()) for path in python_files(BROKER, WIRE)}
+    lines = {relative(path): len(path.read_text().splitlines()) for path in python_files(BROKER, WIRE, EXAMPLES)}
     too_long = [f"{path}: {count} lines" for path, count in lines.items() if count > FILE_LINES_MAX]
     assert not too_long, "\n".join(too_long)
 
@@ -78,7 +82,7 @@ def test_a_module_that_is_silent_is_noticed(code: str, silent: bool) -> None:
 
 
 def test_nothing_is_left_to_be_done_in_a_comment() -> None:
-    sources = python_files(BROKER, WIRE, *(ROOT / folder for folder in ("tests", "compat-tests", "bench")))
+    sources = python_files(BROKER, WIRE, EXAMPLES, *(ROOT / folder for folder in ("tests", "compat-tests", "bench")))
     scripts = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     found = [
         f"{relative(path)}:{number}: {line.strip()}"

@@ -24,7 +24,8 @@ SERVICES = {"coordinators", "replication", "cluster", "telemetry", "quotas"}
 BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", "security", *SERVICES}
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"server", "testing", *BELOW_THE_SERVER},
+    "cli": {"public", "security"},
+    "public": {"server", "net", "cluster", "storage"},
     "testing": {"server", *BELOW_THE_SERVER},
     "server": {"late_services", *BELOW_THE_SERVER},
     "late_services": {"handlers", *SERVICES},
@@ -43,6 +44,19 @@ ARROWS: dict[str, set[str]] = {
     "limits": set(),
     "cluster_limits": set(),
     "storage_limits": set(),
+}
+
+# Beside the broker, and clients of it: each imports its public face alone, and none of the others.
+HOUSES = ("cli", "pipeline")
+PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
+# The rooms of the commands, and which others each may import.
+ROOMS = {
+    "commands": {"serve", "requests", "connection", "records", "terminal", "command_names"},
+    "serve": {"terminal"},
+    "requests": {"connection", "terminal"},
+    "connection": {"records", "terminal"},
+    "records": {"terminal"},
+    "terminal": set(),
 }
 
 # Packages in which no file imports itself by way of others, not even for types.
@@ -101,6 +115,39 @@ def test_imports_follow_the_arrows() -> None:
         and (own := part_of(path)) not in {target, "__init__"}
         and target not in EVERYBODY_MAY_IMPORT | ARROWS.get(own, set())
         and target not in {"__version__"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_commands_and_pipeline_import_the_public_face_alone(house: str) -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER / house)
+        for imported in imports(path)
+        if (target := part_imported(imported)) is not None and target not in {house, *PUBLIC_FACE}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_of_the_commands_follow_their_arrows() -> None:
+    wrong = [
+        where(path, imported)
+        for room, may_import in ROOMS.items()
+        for path in python_files(BROKER / "cli" / room)
+        for imported in imports(path)
+        if imported.module.startswith("pybroker.cli.") and imported.module.split(".")[2] not in {room, *may_import}
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert {path.parent.name for path in (BROKER / "cli").glob("*/__init__.py")} == set(ROOMS)
+
+
+def test_nothing_that_is_installed_imports_the_examples() -> None:
+    wrong = [
+        where(path, imported)
+        for path in python_files(BROKER, WIRE)
+        for imported in imports(path)
+        if imported.module.split(".")[0] == "examples"
     ]
     assert not wrong, "\n".join(wrong)
 

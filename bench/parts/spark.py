@@ -14,11 +14,11 @@ from bench.contestants import Contestant
 from bench.context import Context
 from bench.parts.warmup import warm_up
 from bench.wire import Client
-from pybroker.pipeline.flights import check, dataset
-from pybroker.pipeline.flights.delays import total
-from pybroker.pipeline.flights.demo import DemoOptions, create_topics, job_options
-from pybroker.pipeline.flights.events import flight_events, produce
-from pybroker.pipeline.flights.processes import JobProcess, ProcessFailed
+from examples.flights import check, dataset
+from examples.flights.delays import total
+from examples.flights.demo import DemoOptions, create_topics, job_options
+from examples.flights.events import flight_events, produce
+from examples.flights.processes import JobProcess, ProcessFailed
 from pybroker.pipeline.records import Record
 
 

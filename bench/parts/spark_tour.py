@@ -23,7 +23,7 @@ def run(context: Context) -> None:
         raise RuntimeError("Spark is not installed: run scripts/spark-setup")
     settle()
     with tempfile.TemporaryDirectory(dir=context.root) as directory:
-        command = [sys.executable, "-m", "pybroker.pipeline.tour", "--output", directory]
+        command = [sys.executable, "-m", "examples.tour", "--output", directory]
         started = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         seconds = time.monotonic() - started

@@ -41,7 +41,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["serve"]:
         try:
-            from pybroker.cli.serve import run_serve
+            from pybroker.cli.serve.serve_command import run_serve
 
             sys.exit(run_serve(arguments[1:]))
         except KeyboardInterrupt:
@@ -53,6 +53,6 @@ def main() -> None:
     if unmet := unmet_requirements():
         sys.exit(_run_base(arguments, unmet))
 
-    from pybroker.cli.app import run_client
+    from pybroker.cli.commands.app import run_client
 
     sys.exit(run_client(arguments))

@@ -12,19 +12,22 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pybroker.pipeline.converters.decoding import decode, readable
 from pybroker.pipeline.converters.json_values import json_of
-from pybroker.pipeline.feed import create_topics, produce
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session
 from pybroker.pipeline.streams.jobs import BrokerTopics, Outputs, Topics, start
 
 INPUT, SUMS = "events", "sums"
 EVENTS = 500
+TIMEOUT_S = 60
 
 
 def events() -> Iterator[Record]:
@@ -58,6 +61,20 @@ def run(spark: SparkSession, bootstrap: str, directory: Path) -> None:
     by_key.join(names, "id", "left").orderBy("id").collect()
 
 
+def feed(bootstrap: str) -> None:
+    """Make both topics, and fill the first; the records are of the past, which no retention ends."""
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
+    topics = [NewTopic(name, 2, config={"retention.ms": "-1"}) for name in (INPUT, SUMS)]
+    admin = AdminClient(settings)  # held: without it no answer comes
+    for made in admin.create_topics(topics).values():
+        made.result(TIMEOUT_S)
+    producer = Producer(settings)
+    for record in events():
+        producer.produce(INPUT, record.value, record.key, timestamp=record.timestamp_ms)
+    if producer.flush(TIMEOUT_S):
+        raise RuntimeError("the broker did not take all records")
+
+
 @contextmanager
 def own_broker(data_dir: Path) -> Iterator[str]:
     """A pybroker for the length of a `with`; yields its HOST:PORT."""
@@ -79,8 +96,7 @@ def main(path: str) -> None:
         tempfile.TemporaryDirectory(prefix="pybroker-classes-") as directory,
         own_broker(Path(directory) / "data") as bootstrap,
     ):
-        create_topics(bootstrap, (INPUT, SUMS), ())
-        produce(bootstrap, INPUT, events())
+        feed(bootstrap)
         settings = {"spark.driver.defaultJavaOptions": f"-XX:ArchiveClassesAtExit={path}"}
         spark = session("classes", master="local[2]", settings=settings)
         try:

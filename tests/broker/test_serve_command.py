@@ -18,8 +18,8 @@ from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker import __version__
-from pybroker.cli import serve
 from pybroker.cli.main import main
+from pybroker.cli.serve import serve_command as serve
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
@@ -270,7 +270,7 @@ def test_nothing_heavy_is_imported_before_the_broker_is_ready(tmp_path: Path, mo
     with serve_on(tmp_path / "data"):
         report = (tmp_path / "stderr.log").read_text()
     imported = {line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time:")}
-    assert {"pybroker.server", *HANDLERS_AT_START} <= imported
+    assert {"pybroker.public", "pybroker.net.socket_server", *HANDLERS_AT_START} <= imported
     assert not imported & {*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS}
     assert not {name for name in imported - HANDLERS_AT_START if name.startswith((HANDLERS, MESSAGES))}
 
@@ -283,7 +283,8 @@ def test_what_is_not_imported_at_the_start_is_there() -> None:
 def test_garbage_is_collected_again_once_the_broker_is_ready(tmp_path: Path) -> None:
     program = """
 import gc, os, signal, sys
-from pybroker.cli import broker_process, serve
+from pybroker.cli.serve import broker_process
+from pybroker.cli.serve import serve_command as serve
 
 def tell(line):
     print(gc.isenabled(), gc.get_threshold() == broker_process.GC_THRESHOLDS, gc.get_freeze_count() > 10_000)

@@ -22,12 +22,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cli import supervisor as supervisor_module
-from pybroker.cli.processes import is_stopped
-from pybroker.cli.serve import build_parser
-from pybroker.cli.supervisor import Member, Supervisor
-from pybroker.cli.unseen_arguments import in_environment, take_from_environment
-from pybroker.cli.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
+from pybroker.cli.serve import supervisor as supervisor_module
+from pybroker.cli.serve.processes import is_stopped
+from pybroker.cli.serve.serve_command import build_parser
+from pybroker.cli.serve.supervisor import Member, Supervisor
+from pybroker.cli.serve.unseen_arguments import in_environment, take_from_environment
+from pybroker.cli.serve.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
 from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError

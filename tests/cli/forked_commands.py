@@ -117,8 +117,8 @@ def import_all() -> None:
 
     import confluent_kafka
 
-    from pybroker.cli import data_clients
-    from pybroker.cli.app import run_client
+    from pybroker.cli.commands.app import run_client
+    from pybroker.cli.connection import data_clients
 
     assert all((confluent_kafka, data_clients, idna))
     # Typer imports pydantic, where it is, with the first parameter that it looks at: 0.3 s of processor time.

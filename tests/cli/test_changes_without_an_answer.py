@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from harness.waiting import wait_until
 
-from pybroker.cli import changes, partitions, tokens
-from pybroker.cli.client_settings import Access
-from pybroker.cli.connection import AdminClient
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.commands import partitions, tokens
+from pybroker.cli.connection import changes
+from pybroker.cli.connection.admin_client import AdminClient
+from pybroker.cli.connection.client_settings import Access
+from pybroker.cli.requests.partition_leaders import Partition
+from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import request_class
@@ -311,7 +312,7 @@ ASKING = {
 
 
 def test_of_every_request_it_is_known_what_a_repeat_does() -> None:
-    sources = [path.read_text() for path in (ROOT / "pybroker" / "cli").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "pybroker" / "cli").rglob("*.py")]
     sent = {name for text in sources for name in re.findall(r"import .*?\b(\w+)Request\b", text, re.DOTALL)}
     named = {name for text in sources for name in re.findall(r"\b([A-Z]\w+)Request\(", text)}
     known = {request_class(key).__name__.removesuffix("Request") for key in range(100) if _exists(key)}

@@ -11,12 +11,12 @@ import pytest
 import typer
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.client_file import file_settings
-from pybroker.cli.client_settings import ClientOptions, gathered, parse_addresses, parse_pairs
-from pybroker.cli.connection import admin_client
-from pybroker.cli.data_clients import library_settings
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.serve import build_parser, parse_setting
+from pybroker.cli.connection.admin_client import admin_client
+from pybroker.cli.connection.client_file import file_settings
+from pybroker.cli.connection.client_settings import ClientOptions, gathered, parse_addresses, parse_pairs
+from pybroker.cli.connection.data_clients import library_settings
+from pybroker.cli.serve.serve_command import build_parser, parse_setting
+from pybroker.cli.terminal.failure import CommandFailed
 
 OAUTH = "sasl.mechanism=OAUTHBEARER"
 URL = "sasl.oauthbearer.token.endpoint.url"
@@ -208,7 +208,9 @@ def test_serve_parses_its_options_without_the_libraries_of_the_client_commands()
 
 
 def test_client_commands_start_without_the_broker() -> None:
-    program = "import sys; from pybroker.cli.app import app_of; app_of(); print('pybroker.server' in sys.modules)"
+    program = (
+        "import sys; from pybroker.cli.commands.app import app_of; app_of(); print('pybroker.server' in sys.modules)"
+    )
     finished = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
@@ -219,7 +221,7 @@ def test_client_commands_start_without_the_broker() -> None:
 def test_a_command_waits_for_no_other_commands_imports(command: str) -> None:
     program = (
         "import sys\n"
-        "from pybroker.cli.app import COMMANDS, module_of, run_client\n"
+        "from pybroker.cli.commands.app import COMMANDS, module_of, run_client\n"
         "run_client(sys.argv[1:])\n"
         "print(*(name for name in COMMANDS if module_of(name) in sys.modules), file=sys.stderr)\n"
     )

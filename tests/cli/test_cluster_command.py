@@ -15,9 +15,9 @@ from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
-from pybroker.cli.cluster_state import Known, read_state, write_state
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.processes import start_time
+from pybroker.cli.serve.cluster_state import Known, read_state, write_state
+from pybroker.cli.serve.processes import start_time
+from pybroker.cli.terminal.failure import CommandFailed
 from tests.cli.command import CommandLine
 
 CLI = CommandLine("127.0.0.1:1")

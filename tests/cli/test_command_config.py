@@ -14,9 +14,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from pybroker.cli import bearer_logins
-from pybroker.cli.client_file import file_settings
-from pybroker.cli.failure import CommandFailed
+from pybroker.cli.connection import bearer_logins
+from pybroker.cli.connection.client_file import file_settings
+from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine

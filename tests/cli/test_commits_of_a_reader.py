@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from pybroker.cli import reader as reader_module
-from pybroker.cli.client_settings import Access
-from pybroker.cli.data_clients import Watch
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.output import Output
-from pybroker.cli.reader import Reader
+from pybroker.cli.commands import reader as reader_module
+from pybroker.cli.commands.reader import Reader
+from pybroker.cli.connection.client_settings import Access
+from pybroker.cli.connection.data_clients import Watch
+from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.cli.terminal.output import Output
 
 
 class Message:

@@ -17,13 +17,14 @@ import pytest
 from harness.broker_probe import free_port
 from harness.pybroker_process import PybrokerProcess
 
-from pybroker.cli import cluster_checks, doctor, host_checks
-from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.findings import Finding, Status
-from pybroker.cli.host_checks import host_findings, lock_holder
-from pybroker.cli.output import Output, show_size
-from pybroker.cli.partition_leaders import Partition
+from pybroker.cli.commands import cluster_checks, doctor
+from pybroker.cli.connection.client_settings import ClientOptions
+from pybroker.cli.requests.partition_leaders import Partition
+from pybroker.cli.serve import host_checks
+from pybroker.cli.serve.host_checks import host_findings, lock_holder
+from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.cli.terminal.findings import Finding, Status
+from pybroker.cli.terminal.output import Output, show_size
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.apache_kafka import DUMP_LOG_SEGMENTS, run_kafka_tool
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cli.log_files import read_entries
-from pybroker.cli.record_decoders import STATE_FIELDS, decoder_of
+from pybroker.cli.records.log_files import read_entries
+from pybroker.cli.records.record_decoders import STATE_FIELDS, decoder_of
 from pybroker.testing import Broker
 
 pytestmark = [pytest.mark.jvm]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from pybroker.cli.log_files import CorruptFile, is_known, read_entries
-from pybroker.cli.record_decoders import decoder_of
+from pybroker.cli.records.log_files import CorruptFile, is_known, read_entries
+from pybroker.cli.records.record_decoders import decoder_of
 from pybroker_protocol.codec import encode
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.construct_forms import PRODUCER_SNAPSHOT_FILE

@@ -10,8 +10,8 @@ from harness.waiting import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cli.group_descriptions import assigned_partitions
-from pybroker.cli.record_decoders import consumer_protocol
+from pybroker.cli.records.record_decoders import consumer_protocol
+from pybroker.cli.requests.group_descriptions import assigned_partitions
 from pybroker.testing import Broker
 from pybroker_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

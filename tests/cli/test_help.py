@@ -10,9 +10,9 @@ import pytest
 import typer
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.app import command_of
 from pybroker.cli.command_names import COMMANDS, EXIT_STATUS, base_help
-from pybroker.cli.serve import build_parser
+from pybroker.cli.commands.app import command_of
+from pybroker.cli.serve.serve_command import build_parser
 from tests.cli.command import COMMAND
 
 

@@ -18,8 +18,8 @@ from harness.broker_probe import free_port
 from harness.pybroker_process import Serving, serving
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli import image_entry, image_health
-from pybroker.cli.serve import build_parser
+from pybroker.cli.serve import image_entry, image_health
+from pybroker.cli.serve.serve_command import build_parser
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -27,8 +27,8 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 from tests.source_tree import ROOT
 
-ENTRY = [sys.executable, "-m", "pybroker.cli.image_entry"]
-HEALTH = [sys.executable, "-m", "pybroker.cli.image_health"]
+ENTRY = [sys.executable, "-m", "pybroker.cli.serve.image_entry"]
+HEALTH = [sys.executable, "-m", "pybroker.cli.serve.image_health"]
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 BROKER = 4
 
@@ -142,7 +142,7 @@ def test_signal_before_the_broker_heeds_it_ends_the_process(number: signal.Signa
     """The kernel gives a container's first process no default: without a handler a stop would wait for its kill."""
     program = (
         "import signal\n"
-        "from pybroker.cli.image_entry import heed_early_stops\n"
+        "from pybroker.cli.serve.image_entry import heed_early_stops\n"
         "heed_early_stops()\n"
         "print('heeds', flush=True)\n"
         "signal.pause()\n"
@@ -165,12 +165,15 @@ def test_health_follows_the_broker(tmp_path: Path, two_listeners: dict[str, str]
 
 
 def test_check_of_health_imports_no_part_of_the_broker() -> None:
-    program = "import sys, pybroker.cli.image_health; print(*(name for name in sys.modules if 'pybroker' in name))"
+    program = (
+        "import sys, pybroker.cli.serve.image_health; print(*(name for name in sys.modules if 'pybroker' in name))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert set(done.stdout.split()) == {
-        *("pybroker", "pybroker.cli", "pybroker.cli.image_health", "pybroker.cli.image_settings"),
+        *("pybroker", "pybroker.cli"),
+        *("pybroker.cli.serve", "pybroker.cli.serve.image_health", "pybroker.cli.serve.image_settings"),
     }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pybroker.cli.image_entry import known, refuse_split_quorum
-from pybroker.cli.image_settings import PROTOCOL_MAP, SECRETS, from_variables, listener_settings, setting_of
+from pybroker.cli.serve.image_entry import known, refuse_split_quorum
+from pybroker.cli.serve.image_settings import PROTOCOL_MAP, SECRETS, from_variables, listener_settings, setting_of
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import inter_broker_listener, listeners_of
 from pybroker.config.schema import ConfigError

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pybroker.cli import logdirs
-from pybroker.cli.admin_command import Session
-from pybroker.cli.client_settings import ClientOptions
-from pybroker.cli.output import Output
-from pybroker.cli.retries import UnknownBroker
+from pybroker.cli.commands import logdirs
+from pybroker.cli.connection.admin_command import Session
+from pybroker.cli.connection.client_settings import ClientOptions
+from pybroker.cli.connection.retries import UnknownBroker
+from pybroker.cli.terminal.output import Output
 
 
 class Connected(Session):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cli.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
+from pybroker.cli.requests.offset_reset import PartitionOffsets, Target, new_offset, parse_topic_partitions
 
 KNOWN = PartitionOffsets(earliest=10, latest=100, committed=50, at_timestamp=70)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cli.offsets import (
+from pybroker.cli.requests.offsets import (
     Origin,
     ReadRange,
     Start,

@@ -9,7 +9,7 @@ import re
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pybroker.cli.failure import (
+from pybroker.cli.terminal.failure import (
     CommandFailed,
     OutputClosed,
     describe_error,
@@ -17,7 +17,7 @@ from pybroker.cli.failure import (
     is_expected,
     named_error,
 )
-from pybroker.cli.output import Output, plain_cell, remark, show_duration, show_size, show_time
+from pybroker.cli.terminal.output import Output, plain_cell, remark, show_duration, show_size, show_time
 
 
 class ClosedPipe(io.BytesIO):

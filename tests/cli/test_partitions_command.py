@@ -6,8 +6,8 @@ import pytest
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaProducer
 
-from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.partitions import Reassignment, at_rest
+from pybroker.cli.commands.partitions import Reassignment, at_rest
+from pybroker.cli.requests.partition_leaders import Partition
 from pybroker.cluster.image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine

@@ -7,9 +7,9 @@ import io
 import pytest
 import typer
 
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.produce import READ_CHUNK_BYTES, LineFormat, parse_headers, parse_line, split_lines
-from pybroker.cli.record_format import NewRecord
+from pybroker.cli.commands.produce import READ_CHUNK_BYTES, LineFormat, parse_headers, parse_line, split_lines
+from pybroker.cli.records.record_format import NewRecord
+from pybroker.cli.terminal.failure import CommandFailed
 
 
 def test_every_line_is_a_record_and_an_unfinished_last_one_counts() -> None:

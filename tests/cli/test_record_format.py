@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cli.record_format import Header, compile_format, from_json, to_json, unescape
+from pybroker.cli.records.record_format import Header, compile_format, from_json, to_json, unescape
 
 
 @dataclass

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from pybroker.cli import retries, topic_requests
-from pybroker.cli.admin_command import Session
-from pybroker.cli.client_settings import Access, ClientOptions
-from pybroker.cli.connection import AdminClient
-from pybroker.cli.error_names import Part, part_of, refused, report
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.options import DEFAULT_BOOTSTRAP
-from pybroker.cli.output import Output
-from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.retries import Passing
+from pybroker.cli.connection import retries
+from pybroker.cli.connection.admin_client import AdminClient
+from pybroker.cli.connection.admin_command import Session
+from pybroker.cli.connection.client_settings import Access, ClientOptions
+from pybroker.cli.connection.retries import Passing
+from pybroker.cli.requests import topic_requests
+from pybroker.cli.requests.partition_leaders import Partition
+from pybroker.cli.terminal.error_names import Part, part_of, refused, report
+from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.cli.terminal.options import DEFAULT_BOOTSTRAP
+from pybroker.cli.terminal.output import Output
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker

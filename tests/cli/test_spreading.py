@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cli.spreading import spread
+from pybroker.cli.requests.spreading import spread
 
 NO_RACKS: dict[int, str | None] = {}
 IDS = st.integers(1, 8)

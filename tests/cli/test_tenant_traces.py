@@ -172,6 +172,6 @@ def test_no_tenant_is_who_may_do_more(tenants: Tenants, command: CommandLine) ->
 def test_nobody_is_taken_in_who_is_everybody_or_another_tenants(tenants: Tenants) -> None:
     for everybody in ("User:*", "User:ANONYMOUS"):
         assert "stands for all clients" in tenants.refused("create", "acme", "--principal", everybody)
-    assert "root is who runs this command" in tenants.refused("create", "acme", "--principal", "User:root")
+    assert "user root runs this command" in tenants.refused("create", "acme", "--principal", "User:root")
     tenants.json("create", "other")
     assert "belongs to the tenant other" in tenants.refused("create", "acme", "--principal", "User:other.new")

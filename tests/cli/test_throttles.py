@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pybroker.cli.retries import UnknownBroker
-from pybroker.cli.throttles import Move, find_throttles, set_throttle
+from pybroker.cli.connection.retries import UnknownBroker
+from pybroker.cli.requests.throttles import Move, find_throttles, set_throttle
 from pybroker_protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,

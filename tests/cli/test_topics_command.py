@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from pybroker.cli import group_lag, group_offsets, log_requests, topics
-from pybroker.cli.client_settings import Access
-from pybroker.cli.connection import AdminClient
-from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.retries import Passing, UnknownBroker
-from pybroker.cli.topics import ends_of_deletion, narrowed, needs_care
+from pybroker.cli.commands import topics
+from pybroker.cli.commands.topics import ends_of_deletion, narrowed, needs_care
+from pybroker.cli.connection.admin_client import AdminClient
+from pybroker.cli.connection.client_settings import Access
+from pybroker.cli.connection.retries import Passing, UnknownBroker
+from pybroker.cli.requests import group_lag, group_offsets, log_requests
+from pybroker.cli.requests.partition_leaders import Partition
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from harness.apache_kafka import ApacheKafka
 from harness.waiting import wait_until
 
-from pybroker.cli.hanging_transactions import OpenTransaction, hanging, long_open
-from pybroker.cli.partition_leaders import Partition
-from pybroker.cli.transaction_requests import Listing, Transaction
-from pybroker.cli.transaction_requests import Producer as RememberedProducer
+from pybroker.cli.requests.hanging_transactions import OpenTransaction, hanging, long_open
+from pybroker.cli.requests.partition_leaders import Partition
+from pybroker.cli.requests.transaction_requests import Listing, Transaction
+from pybroker.cli.requests.transaction_requests import Producer as RememberedProducer
 from pybroker.testing import Broker
 from pybroker_protocol.record_codec import build_batch
 from tests.broker.wire_client import WireClient, produce_request

@@ -17,8 +17,8 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.value_schemas import value_reader
+from pybroker.cli.records.value_schemas import value_reader
+from pybroker.cli.terminal.failure import CommandFailed
 from tests.cli.command import CommandLine
 
 SCHEMA: dict[str, Any] = {

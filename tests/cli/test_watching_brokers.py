@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from harness.waiting import wait_until
 
-from pybroker.cli import data_clients
-from pybroker.cli.client_settings import Access, parse_addresses
-from pybroker.cli.data_clients import Watch
+from pybroker.cli.connection import data_clients
+from pybroker.cli.connection.client_settings import Access, parse_addresses
+from pybroker.cli.connection.data_clients import Watch
 from tests.scenarios.slow_link import SlowLink
 
 GONE = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from pybroker.cli.failure import CommandFailed
-from pybroker.cli.output import Output
-from pybroker.cli.produce import RecordsLost, Sender, settled
-from pybroker.cli.record_format import NewRecord
+from pybroker.cli.commands.produce import RecordsLost, Sender, settled
+from pybroker.cli.records.record_format import NewRecord
+from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.cli.terminal.output import Output
 
 
 class Message:

@@ -21,9 +21,9 @@ from cryptography.x509.oid import NameOID
 from harness.broker_probe import free_port
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.bearer_logins import BearerTokens
-from pybroker.cli.broker_connection import BrokerConnection, NotReached, Step
-from pybroker.cli.client_settings import Access, Address, parse_addresses
+from pybroker.cli.connection.bearer_logins import BearerTokens
+from pybroker.cli.connection.broker_connection import BrokerConnection, NotReached, Step
+from pybroker.cli.connection.client_settings import Access, Address, parse_addresses
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
 from pybroker_protocol.messages.metadata import MetadataRequest

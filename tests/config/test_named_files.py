@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pybroker import limits
-from pybroker.cli.broker_process import run_broker
+from pybroker.cli.serve.broker_process import run_broker
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.named_files import read_named_file, read_named_text
 from pybroker.config.schema import ConfigError

@@ -59,20 +59,6 @@ def test_what_the_broker_imports_comes_with_a_base_install() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_the_wheel_has_imports_nothing_that_it_leaves_out() -> None:
-    excluded = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
-    left_out = tuple(folder.strip("/") for folder in excluded)
-    modules = tuple(folder.replace("/", ".") for folder in left_out)
-    wrong = [
-        f"{relative(path)}:{imported.line} imports {imported.module}"
-        for path in python_files(BROKER)
-        if not relative(path).startswith(left_out)
-        for imported in imports(path)
-        if imported.module.startswith(modules)
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
 def test_one_client_library_serves_the_commands_spark_and_the_demo() -> None:
     """The others are the tests', which are as many different clients as users have."""
     others = {"kafka": "kafka-python", "aiokafka": "aiokafka"}
@@ -130,7 +116,8 @@ def base(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as of a base install."""
     program = """
 import sys
-from pybroker.cli import main, requirements
+from pybroker.cli import main
+from pybroker.cli import requirements
 requirements.unmet_requirements = lambda: ["typer>=0.12"]
 main.main()
 """

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pybroker.cli.image_settings import (
+from pybroker.cli.serve.image_settings import (
     CONTAINER_PORT,
     DATA_DIR,
     HOST_PORT,
@@ -15,7 +15,7 @@ from pybroker.cli.image_settings import (
     from_variables,
     listener_settings,
 )
-from pybroker.cli.serve import build_parser
+from pybroker.cli.serve.serve_command import build_parser
 from pybroker.config.names import base_name
 from tests.docs.pages import examples
 from tests.source_tree import ROOT

@@ -18,7 +18,7 @@ from tests.source_tree import ROOT
 
 __all__ = ["spark"]
 
-# The tour's page needs a database and has its test there (tests/pipeline/tour); that of clusters needs one
+# The tour's page needs a database and has its test there (tests/pipeline/examples); that of clusters needs one
 # (tests/pipeline/test_on_a_spark_cluster.py); those of Delta and of Declarative Pipelines begin sessions of their own
 # (test_pages_with_their_own_spark.py).
 ELSEWHERE = {"tour", "cluster", "delta", "declarative-pipelines"}

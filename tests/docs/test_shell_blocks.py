@@ -32,11 +32,11 @@ KAFKA_TOOLS = {"kafka-consumer-groups.sh": CONSUMER_GROUP_COMMAND}
 # Scripts make a long run ready before they look at their options: they are not asked, but what a demo starts is.
 DEMO = "scripts/demo"
 DEMO_STARTS = {
-    "": (sys.executable, "-m", "pybroker.pipeline.flights"),
-    "--tour": (sys.executable, "-m", "pybroker.pipeline.tour"),
-    "--tenants": (sys.executable, "scripts/tenants.py"),
+    "": (sys.executable, "-m", "examples.flights"),
+    "--tour": (sys.executable, "-m", "examples.tour"),
+    "--tenants": (sys.executable, "-m", "examples.tenants"),
 }
-USES = "pybroker.pipeline.uses."
+USES = "examples.uses."
 
 
 class Command(NamedTuple):

@@ -8,12 +8,10 @@ import sys
 import pytest
 from harness.waiting import PATIENCE_S
 
-from tests.source_tree import ROOT
-
 
 @pytest.mark.slow
 @pytest.mark.alone
 def test_two_tenants_cannot_see_stop_or_starve_each_other() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "tenants.py"), "--seconds", "2"]
+    command = [sys.executable, "-m", "examples.tenants", "--seconds", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

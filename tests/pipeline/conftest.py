@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness.spark_sessions import SparkSessions
 
-from pybroker.pipeline.tour.postgres import DRIVER_JAR, Postgres, own_postgres
+from examples.tour.postgres import DRIVER_JAR, Postgres, own_postgres
 
 
 @pytest.fixture(scope="module")

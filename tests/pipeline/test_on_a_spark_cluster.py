@@ -18,11 +18,10 @@ from harness.spark_cluster import EXECUTOR_SETTINGS, SparkCluster
 from harness.spark_sessions import SparkSessions
 from rich.console import Console
 
-from pybroker.pipeline.tour.postgres import DRIVER_JAR, Postgres
+from examples.tour.postgres import DRIVER_JAR, Postgres
 from pybroker.testing import Broker
 from tests.docs.pages import ADDRESS, examples
-from tests.pipeline.topics.tables import Tables
-from tests.pipeline.tour.answers import (
+from tests.pipeline.examples.answers import (
     DIGEST_OF_LOG,
     LOG,
     sessions_of,
@@ -32,10 +31,11 @@ from tests.pipeline.tour.answers import (
     told_storms,
     written_by,
 )
+from tests.pipeline.topics.tables import Tables
 from tests.source_tree import ROOT
 
 if TYPE_CHECKING:
-    from pybroker.pipeline.tour.chapters import ShowDone
+    from examples.tour.chapters import ShowDone
 
 # By one process: they share the cluster.
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(300)]
@@ -68,12 +68,12 @@ def on_cluster(cluster: SparkCluster, spark_sessions: SparkSessions) -> Iterator
 
 
 def test_a_use_runs_on_a_cluster_by_its_command(cluster: SparkCluster, tmp_path: Path) -> None:
-    from pybroker.pipeline.uses.metrics import BY_SECOND, SAMPLES
+    from examples.uses.metrics import BY_SECOND, SAMPLES
 
     with Broker() as broker:
         arguments = ("--seconds", "1", "--bootstrap", broker.bootstrap, "--master", cluster.url)
         done = process_tree.run(
-            [sys.executable, "-m", "pybroker.pipeline.uses.metrics", *arguments],
+            [sys.executable, "-m", "examples.uses.metrics", *arguments],
             timeout=200,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -98,9 +98,9 @@ def test_the_page_on_clusters_prints_what_it_says(cluster: SparkCluster) -> None
 
 
 def test_the_flights_demo_finds_what_the_batch_finds_on_a_cluster(cluster: SparkCluster) -> None:
-    from pybroker.pipeline.flights import dataset
-    from pybroker.pipeline.flights.check import aggregate
-    from pybroker.pipeline.flights.demo import DemoOptions, run
+    from examples.flights import dataset
+    from examples.flights.check import aggregate
+    from examples.flights.demo import DemoOptions, run
 
     with Broker() as broker:
         given = DemoOptions(broker.bootstrap, months=1, micro_batches=2, crash_half_way=False, master=cluster.url)
@@ -109,8 +109,8 @@ def test_the_flights_demo_finds_what_the_batch_finds_on_a_cluster(cluster: Spark
 
 
 def test_sessions_of_clicks_on_a_cluster_are_those_that_a_fold_finds(on_cluster: Any, tmp_path: Path) -> None:
-    from pybroker.pipeline.uses import clicks
-    from pybroker.pipeline.uses.running import end_after
+    from examples.uses import clicks
+    from examples.uses.running import end_after
 
     records = list(islice(clicks.clicks(clicks.data_file()), 5_000))
     end = end_after(records[-1], clicks.END_AFTER)
@@ -120,8 +120,8 @@ def test_sessions_of_clicks_on_a_cluster_are_those_that_a_fold_finds(on_cluster:
 
 
 def test_storms_on_a_cluster_are_those_that_a_loop_finds(on_cluster: Any, tmp_path: Path) -> None:
-    from pybroker.pipeline.uses import sensors
-    from pybroker.pipeline.uses.running import end_after
+    from examples.uses import sensors
+    from examples.uses.running import end_after
 
     records = list(islice(sensors.readings(), 4_000))
     end = end_after(records[-1], sensors.END_AFTER)
@@ -131,8 +131,8 @@ def test_storms_on_a_cluster_are_those_that_a_loop_finds(on_cluster: Any, tmp_pa
 
 
 def test_a_log_is_digested_on_a_cluster(on_cluster: Any, tmp_path: Path) -> None:
-    from pybroker.pipeline.uses import logs
-    from pybroker.pipeline.uses.running import end_after
+    from examples.uses import logs
+    from examples.uses.running import end_after
 
     records = list(logs.lines(LOG.splitlines(keepends=True)))
     end = end_after(records[-1], logs.END_AFTER)
@@ -155,9 +155,9 @@ def test_chapters_of_the_tour_on_a_cluster_find_what_the_batch_finds(
     """The third to the sixth, of a month of flights.  Those with files and tables prove their answers themselves."""
     import pandas as pd
 
-    from pybroker.pipeline.tour import chapters, check, jobs
-    from pybroker.pipeline.tour.topics import ENRICHED
-    from pybroker.pipeline.tour.tour import FLIGHTS, PARQUET_SETTINGS, PICTURE, REPORT, UNUSUAL_SHOWN, leave
+    from examples.tour import chapters, check, jobs
+    from examples.tour.topics import ENRICHED
+    from examples.tour.tour import FLIGHTS, PARQUET_SETTINGS, PICTURE, REPORT, UNUSUAL_SHOWN, leave
 
     for name, value in PARQUET_SETTINGS.items():
         on_cluster.conf.set(name, value)

@@ -12,7 +12,7 @@ from harness.apache_kafka import JARS_DIRECTORY as JARS
 from harness.virtual_world import VirtualWorld
 from harness.waiting import PATIENCE_S
 
-from pybroker.cli.log_files import read_producer_snapshot, read_transaction_index
+from pybroker.cli.records.log_files import read_producer_snapshot, read_transaction_index
 from pybroker.storage.log.log import Log
 from pybroker.storage.results import StorageError
 from tests.storage.logs import Client, Storage

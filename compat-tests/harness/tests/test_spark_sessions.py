@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from examples.tour.postgres import DRIVER_JAR
 from harness.spark_sessions import SparkSessions
-from pybroker.pipeline.tour.postgres import DRIVER_JAR
 
 pytestmark = pytest.mark.jvm(needs="spark")
 

