@@ -28,10 +28,10 @@ def taken_port() -> Iterator[int]:
         yield port
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, status: int = 1) -> str:
     """Run a command that must refuse to start brokers; its message."""
     done = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (status, "")
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -61,16 +61,22 @@ def test_directory_of_a_start_that_was_refused_is_free_for_workers(tmp_path: Pat
     [
         ("--metadata", "sqlite:///no/such/directory/metadata.db"),
         ("--listen", "SSL://127.0.0.1:0", "--set", "ssl.keystore.location=/no/such/file"),
-        ("--set", "log.retenton.ms=1"),
         ("--set", "num.partitions=none"),
         ("--add-scram", "nonsense"),
         ("--config", "/no/such/file"),
     ],
-    ids=["store", "keys", "name", "value", "user", "file"],
+    ids=["store", "keys", "value", "user", "file"],
 )
 def test_start_that_is_refused_leaves_no_directory(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert refusal(tmp_path / "data", *arguments).startswith("pybroker: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_setting_that_there_is_not_is_wrong_use_and_leaves_no_directory(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    said = refused("serve", "--data-dir", str(data_dir), "--set", "log.retenton.ms=1", status=2)
+    assert said.startswith("pybroker: unknown setting 'log.retenton.ms'")
+    assert not data_dir.exists()
 
 
 def test_directory_that_was_there_and_what_lies_in_it_stay(tmp_path: Path, taken_port: int) -> None:
