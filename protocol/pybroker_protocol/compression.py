@@ -4,19 +4,18 @@ Owns: the codecs' numbers, compressing and decompressing the records section of 
 Kafka's clients uses, at once or piece by piece.
 
 Invariants: decompression never makes more than the bytes it was allowed, and piece by piece it holds no more than the
-compressed bytes and a piece, but for the whole blocks of snappy, which have at most 32 times the compressed bytes, and
-of lz4, which have at most 4 MiB.  A codec's library is imported at its first use.
+compressed bytes and a piece, but for snappy, whose blocks are whole: at most 32 times the compressed bytes.  A codec's
+library is imported at its first use.
 
 Kafka counterpart: org.apache.kafka.common.compress.
 """
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from struct import error as StructError
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_uvarint
@@ -55,19 +54,6 @@ _ROOM_STEP_BYTES = 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
-
-# The head of an lz4 frame: magic, flags, the blocks' size by its number, a byte of the hash of those two.
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"  # as Kafka's clients have it: independent blocks of 64 KiB, no checksums
-_LZ4_BLOCK_BYTES = 64 * 1024
-_LZ4_SIZES = {number: 1 << (8 + 2 * number) for number in range(4, 8)}
-# Of version 1, whose blocks are independent; what else a frame may have.
-_LZ4_PLAIN, _LZ4_BLOCK_SUMS, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_SUM = 0x60, 0x10, 0x08, 0x04
-_LZ4_STORED = 1 << 31  # in a block's size: it is not compressed
-# Room for a block, which no thread uses now: to find it anew takes longer than to decompress a small one.
-_lz4_rooms: list[Any] = []
-_LZ4_END = b"\0\0\0\0"
-_UINT32 = Struct("<I")
 
 
 class Compressor(Protocol):
@@ -130,13 +116,13 @@ def decompressed_pieces(
         case Compression.SNAPPY:
             return _snappy_pieces(data, piece_bytes, bytes_max)
         case Compression.LZ4:
-            return _no_more_than(bytes_max, _lz4_pieces(memoryview(data), piece_bytes))
+            return _no_more_than(bytes_max, _lz4_pieces(data, piece_bytes))
         case Compression.ZSTD:
             return _no_more_than(bytes_max, _zstd_pieces(data, piece_bytes))
     raise ProtocolError(f"no compression codec has the number {codec}")
 
 
-def _no_more_than(bytes_max: int, pieces: Iterator[Buffer]) -> Iterator[Buffer]:
+def _no_more_than(bytes_max: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
     used_bytes = 0
     for piece in pieces:
         used_bytes += len(piece)
@@ -175,80 +161,22 @@ def _gzip_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
         raise ProtocolError(f"the gzip data is damaged: {error}") from error
 
 
-def _lz4_pieces(data: memoryview, piece_bytes: int) -> Iterator[Buffer]:
+def _lz4_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
     """The first frame; as in Kafka nothing behind it is looked at."""
-    flags, block_bytes, pos = _lz4_header(data)
-    total = _xxhash().xxh32() if flags & _LZ4_CONTENT_SUM else None
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
     try:
-        while size := _UINT32.unpack_from(data, pos)[0]:
-            pos += 4
-            length = size & ~_LZ4_STORED
-            if length > min(block_bytes, len(data) - pos):
-                raise ProtocolError("the lz4 data ends too early, or has a block that is too long")
-            block: Buffer = data[pos : pos + length]
-            pos += length
-            if flags & _LZ4_BLOCK_SUMS:
-                if _UINT32.unpack_from(data, pos)[0] != _xxhash().xxh32_intdigest(block):
-                    raise ProtocolError("the lz4 data is damaged: a block has another checksum")
-                pos += 4
-            if not size & _LZ4_STORED:
-                if block_bytes > _LZ4_BLOCK_BYTES:
-                    yield b""
-                block = _lz4_block(block, block_bytes)
-            if total is not None:
-                total.update(block)
-            yield from _cut(block, piece_bytes)
-        if total is not None and _UINT32.unpack_from(data, pos + 4)[0] != total.intdigest():
-            raise ProtocolError("the lz4 data is damaged: it has another checksum")
-    except StructError:
-        raise ProtocolError("the lz4 data ends too early") from None
-
-
-def _xxhash() -> Any:
-    import xxhash
-
-    return xxhash
-
-
-def _lz4_block(block: Buffer, block_bytes: int) -> Buffer:
-    """A block, which says nowhere how long it is: where it is a client's, into room that is there already."""
-    import cramjam
-
-    if block_bytes > _LZ4_BLOCK_BYTES:
-        room_bytes = min(block_bytes, EXPANSION_MAX[Compression.LZ4] * len(block))
-        return _decompressed_block("lz4", cramjam.lz4.decompress_block_into, block, room_bytes)
-    try:
-        room = _lz4_rooms.pop()
-    except IndexError:
-        room = cramjam.Buffer(bytes(_LZ4_BLOCK_BYTES))
-    try:
-        length = cramjam.lz4.decompress_block_into(block, room)
-        return memoryview(room)[:length].tobytes()
-    except cramjam.DecompressionError as error:
+        for portion in _inputs(data):
+            if decompressor.eof:
+                return
+            yield decompressor.decompress(portion, max_length=piece_bytes)
+            while not decompressor.eof and not decompressor.needs_input:
+                yield decompressor.decompress(b"", max_length=piece_bytes)
+    except (RuntimeError, EOFError) as error:
         raise ProtocolError(f"the lz4 data is damaged: {error}") from error
-    finally:
-        _lz4_rooms.append(room)
-
-
-def _lz4_header(data: memoryview) -> tuple[int, int, int]:
-    """The flags of a frame, how many bytes its blocks have at most, and where they begin.
-
-    ProtocolError for what Kafka's reader refuses, linked blocks and dictionaries among it.
-    """
-    if data[: len(_LZ4_HEADER)] == _LZ4_HEADER:
-        return _LZ4_PLAIN, _LZ4_BLOCK_BYTES, len(_LZ4_HEADER)
-    begin = len(_LZ4_MAGIC)
-    if data[:begin] != _LZ4_MAGIC or len(data) <= begin + 2:
-        raise ProtocolError("the lz4 data has no header of a frame")
-    flags, size = data[begin], data[begin + 1]
-    end = begin + 2 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
-    optional = _LZ4_BLOCK_SUMS | _LZ4_CONTENT_SIZE | _LZ4_CONTENT_SUM
-    block_bytes = _LZ4_SIZES.get(size >> 4) if not size & 0x8F else None
-    if flags & ~optional != _LZ4_PLAIN or block_bytes is None or len(data) <= end:
-        raise ProtocolError("the lz4 data has a header that Kafka does not read; its blocks may be linked")
-    if data[end] != _xxhash().xxh32_intdigest(data[begin:end]) >> 8 & 0xFF:
-        raise ProtocolError("the lz4 data is damaged: its header has another checksum")
-    return flags, block_bytes, end + 1
+    if not decompressor.eof:
+        raise ProtocolError("the lz4 data ends too early")
 
 
 def _zstd_pieces(data: Buffer, piece_bytes: int) -> Iterator[bytes]:
@@ -281,20 +209,17 @@ def _zstd() -> Any:
 
 def _snappy_pieces(data: Buffer, piece_bytes: int, bytes_max: int) -> Iterator[Buffer]:
     """Both framings: snappy-java's stream of blocks, and the one bare block that librdkafka sends."""
-    import cramjam
-
     left = bytes_max
     is_stream = data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
     for block in _xerial_blocks(data) if is_stream else (data,):
         length = _snappy_length(block, left, bytes_max)
         left -= length
-        if length > piece_bytes:
+        if length <= piece_bytes:
+            yield _decompress_snappy_block(block, length)
+        else:
             yield b""
-        yield from _cut(_decompressed_block("snappy", cramjam.snappy.decompress_raw_into, block, length), piece_bytes)
-
-
-def _cut(block: Buffer, piece_bytes: int) -> Iterator[Buffer]:
-    return (block[at : at + piece_bytes] for at in range(0, len(block), piece_bytes))
+            whole = _decompress_snappy_block(block, length)
+            yield from (whole[at : at + piece_bytes] for at in range(0, length, piece_bytes))
 
 
 def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
@@ -320,23 +245,21 @@ def _snappy_length(block: Buffer, bytes_left: int, bytes_max: int) -> int:
     return length
 
 
-def _decompressed_block(
-    codec: str, decompress_into: Callable[[Buffer, bytearray], int], block: Buffer, room_bytes: int
-) -> Buffer:
-    """A block that takes no more than ``room_bytes``.
+def _decompress_snappy_block(block: Buffer, length: int) -> Buffer:
+    """A block of that length.
 
     Room is made by steps: all at once holds the interpreter for as long as the kernel takes to find that much memory.
     For the same reason nothing is copied as a whole here; the codecs let the interpreter go.
     """
     import cramjam
 
-    output = bytearray(min(_ROOM_STEP_BYTES, room_bytes))
-    while len(output) < room_bytes:
-        output += bytes(min(_ROOM_STEP_BYTES, room_bytes - len(output)))
+    output = bytearray()
+    while len(output) < length:
+        output += bytes(min(_ROOM_STEP_BYTES, length - len(output)))
     try:
-        return memoryview(output)[: decompress_into(block, output)]
+        return memoryview(output)[: cramjam.snappy.decompress_raw_into(block, output)]
     except cramjam.DecompressionError as error:
-        raise ProtocolError(f"the {codec} data is damaged: {error}") from error
+        raise ProtocolError(f"the snappy data is damaged: {error}") from error
 
 
 class _Verbatim:
@@ -347,62 +270,49 @@ class _Verbatim:
         return b""
 
 
-class _BlockCompressor:
-    """A header, blocks of a certain length, the last of them shorter, and what ends the stream."""
-
-    HEADER: ClassVar[bytes]
-    BLOCK_BYTES: ClassVar[int]
-    END: ClassVar[bytes] = b""
+class _SnappyCompressor:
+    """snappy-java's stream: blocks of 32 KiB, the last of them shorter."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._header = self.HEADER
+        self._begun = False
 
     def compress(self, data: Buffer, /) -> bytes:
         data = self._rest + bytes(data)
-        end = len(data) - len(data) % self.BLOCK_BYTES
+        end = len(data) - len(data) % _XERIAL_BLOCK_BYTES
         self._rest = data[end:]
         return self._blocks(data[:end])
 
     def flush(self) -> bytes:
         rest, self._rest = self._rest, b""
-        return self._blocks(rest) + self.END
+        return self._blocks(rest)
 
     def _blocks(self, data: bytes) -> bytes:
-        parts, self._header = [self._header], b""
-        for pos in range(0, len(data), self.BLOCK_BYTES):
-            parts += self._block(data[pos : pos + self.BLOCK_BYTES])
+        import cramjam
+
+        parts = [] if self._begun else [_XERIAL_HEADER]
+        self._begun = True
+        for pos in range(0, len(data), _XERIAL_BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(data[pos : pos + _XERIAL_BLOCK_BYTES]))
+            parts += (_INT32.pack(len(block)), block)
         return b"".join(parts)
 
-    def _block(self, data: bytes) -> tuple[bytes, bytes]:
-        """A block's size, and the block."""
-        raise NotImplementedError
 
-
-class _SnappyCompressor(_BlockCompressor):
-    """snappy-java's stream."""
-
-    HEADER = _XERIAL_HEADER
-    BLOCK_BYTES = _XERIAL_BLOCK_BYTES
-
-    def _block(self, data: bytes) -> tuple[bytes, bytes]:
-        import cramjam
-
-        block = bytes(cramjam.snappy.compress_raw(data))
-        return _INT32.pack(len(block)), block
-
-
-class _Lz4Compressor(_BlockCompressor):
+class _Lz4Compressor:
     """A frame of blocks that are not linked, because Kafka's reader refuses linked ones."""
 
-    HEADER = _LZ4_HEADER
-    BLOCK_BYTES = _LZ4_BLOCK_BYTES
-    END = _LZ4_END
+    def __init__(self) -> None:
+        import lz4.frame
 
-    def _block(self, data: bytes) -> tuple[bytes, bytes]:
-        import cramjam
+        self._stream = lz4.frame.LZ4FrameCompressor(block_linked=False)
+        self._head: bytes = self._stream.begin()
 
-        block = bytes(cramjam.lz4.compress_block(data, store_size=False))
-        if len(block) < len(data):
-            return _UINT32.pack(len(block)), block
-        return _UINT32.pack(len(data) | _LZ4_STORED), data
+    def compress(self, data: Buffer, /) -> bytes:
+        head, self._head = self._head, b""
+        body: bytes = self._stream.compress(data)
+        return head + body
+
+    def flush(self) -> bytes:
+        head, self._head = self._head, b""
+        tail: bytes = self._stream.flush()
+        return head + tail

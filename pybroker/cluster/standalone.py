@@ -46,6 +46,7 @@ class Standalone(ClusterMember):
     ) -> None:
         super().__init__(env, config, cache, store, node_id, found, None, 0)
         self._first_puts: Mapping[str, bytes] = {}
+        self._cordoned: Sequence[bytes] = ()  # what the controller has heard last
 
     def _put_first(self, entries: dict[str, Entry], key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
         secret = store_codec.encode_secret(self._env.new_secret())
@@ -60,6 +61,9 @@ class Standalone(ClusterMember):
         self.channel.take_directory_offline(directory)
 
     def cordon(self, directories: Sequence[bytes]) -> None:
+        if set(directories) == set(self._cordoned):
+            return  # a heartbeat's handler is not imported at a start for nothing
+        self._cordoned = directories
         self.channel.heartbeat(lambda _: None, cordoned_directories=directories)
 
     def register(
@@ -99,7 +103,7 @@ class Standalone(ClusterMember):
         result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
         if result.revision is None:
             raise result.error or StoreError("another broker has just become the controller in this metadata store")
-        self._first_puts = {}
+        self._first_puts, self._cordoned = {}, cordoned
         self.controller.activate(version + 1, key.controller_epoch)
         self.follower.apply(*builder.build(result.revision))
         self.follower.publish()

@@ -101,4 +101,5 @@ class FakeCluster:
         context.listener = listener
         context.principal = "User:ANONYMOUS"
         context.client_id = "client"
+        context.connection = SimpleNamespace(is_broker=False)
         return context
