@@ -389,18 +389,22 @@ class ReplicaMove:
         directory.remove_later([doomed], self.log.config.file_delete_delay_ms)
 
     def _move_unwritten(self) -> None:
-        """A log that has no files, because it was never written to, takes its place at once."""
+        """A log that has no files, because it was never written to, takes its place at once.
+
+        Its directory stays, so that a start finds the place which the controller may not have heard of yet.
+        """
+        place = self.target.path_of(self.key)
+        former = moved_path(self.source, self.path)
         try:
-            doomed = doom(self.path)
             with suppress(FileNotFoundError):
-                os_file.rename(self.log.path, self.source.directory.path / doomed.name)
+                os_file.rename(self.log.path, former)
+                self.source.directory.remove_later([doom(former)], 0)
+            os_file.rename(self.path, place)
         except OSError as error:
             self._target_failed(error)
             return
-        self.log.move_to(self.target.directory, self.target.path_of(self.key), {})
+        self.log.move_to(self.target.directory, place, {})
         self._mover.took_place(self)
-        for state in (self.source, self.target):
-            state.directory.remove_later([state.directory.path / doomed.name], 0)
         self._end()
 
     # --- ends and failures -------------------------------------------------------------------------------------------
