@@ -52,7 +52,8 @@ Answer = Callable[[Any | None, int], None]
 class ControllerChannel:
     """The way from the broker ``broker_id``.  ``broker_epoch()`` is this process's own, whoever else has its broker id.
 
-    ``serve(request, version, done)`` has this broker's own handlers answer a request; it is set behind the load.
+    ``serve(request, version, done)`` has this broker's own handlers answer a request, None where they fail; it is set
+    behind the load.
     """
 
     serve: Callable[[Request, int, Callable[[Any], None]], None]
@@ -84,7 +85,8 @@ class ControllerChannel:
     ) -> None:
         """Ask the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
         if self._controller.is_active:
-            self.serve(request, version, lambda response: answer(response, 0))
+            failed = ErrorCode.UNKNOWN_SERVER_ERROR
+            self.serve(request, version, lambda response: answer(response, failed if response is None else 0))
             return
         holder = self._follower.image.controller_id
         peers = self._peers
