@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pybroker.apis import APIS, INTER_BROKER_APIS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.forwarding import done_here
-from pybroker.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from pybroker.handlers.services import Services
@@ -27,15 +26,12 @@ _HANDLERS: Final[dict[int | None, str]] = {api.key: api.handler for api in (*API
 
 
 class OwnContext(RequestContext):
-    """The surroundings of what the broker asks by itself: it may do everything, and has no quota.
-
-    New topics' settings are not described to it: a hundred topics made at need would hold the loop for that.
-    """
+    """The surroundings of what the broker asks by itself: it may do everything, and has no quota."""
 
     __slots__ = ()
 
     def authorize(self, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True) -> bool:
-        return operation != AclOperation.DESCRIBE_CONFIGS
+        return True
 
     @property
     def is_brokers(self) -> bool:

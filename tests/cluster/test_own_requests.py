@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +18,18 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 from .fakes import FakeCluster
+from .members import Members
+
+
+@pytest.fixture
+def members() -> Iterator[Members]:
+    cluster = Members()
+    yield cluster
+    cluster.close()
 
 
 def refuse(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a broker's own wish was judged")
+    raise AssertionError("this is not asked for a broker's own wish")
 
 
 def test_a_brokers_own_wish_asks_neither_the_authorizer_nor_a_quota(tmp_path: Path) -> None:
@@ -63,19 +72,6 @@ def test_a_handler_that_fails_is_answered_once_and_not_inside_of_the_call(
     cluster.close()
 
 
-def test_the_settings_of_topics_that_a_broker_needs_are_not_described_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = serving(FakeCluster(tmp_path).start())
-    monkeypatch.setattr(create_topics, "new_topic_entries", refuse)
-    answers: list[list[TopicCreation]] = []
-    cluster.standalone.channel.create_topics([NewTopic("a", 1, 1)], answers.append)
-    cluster.world.run()
-    topic_id = cluster.cache.image.topics_by_name["a"].topic_id
-    assert answers == [[TopicCreation("a", 0, None, topic_id)]]
-    cluster.close()
-
-
 def test_a_cordon_that_the_store_could_not_take_is_told_when_it_is_set_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,3 +87,15 @@ def test_a_cordon_that_the_store_could_not_take_is_told_when_it_is_set_again(
     cluster.world.run()
     assert cluster.cache.image.brokers[1].cordoned_log_dirs == log_dirs
     cluster.close()
+
+
+def test_configs_of_a_topic_that_a_broker_needs_are_not_described(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of topics that Metadata creates are answered for in one turn of the loop."""
+    members.start(1, 2)
+    monkeypatch.setattr(create_topics, "new_topic_entries", refuse)
+    for broker_id, member in members.by_id.items():
+        topic = NewTopic(f"of-{broker_id}", 1, 1)
+        (created,) = members.ask(partial(member.channel.create_topics, [topic]))
+        assert (created.name, created.error_code) == (topic.name, 0)
