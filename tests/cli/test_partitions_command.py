@@ -163,7 +163,7 @@ def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(
     pybroker_cluster.restart(absent)
     wait_until(lambda: replicas(pybroker_cluster)[0] == [absent, first], "it has moved")
     removed = cli.json("partitions", "reassignments", "--remove-throttle")
-    assert {(each["of"], each["name"], each["value"]) for each in removed} == {
+    assert {(each["resource"], each["name"], each["value"]) for each in removed} == {
         ("broker", str(first), "1000000"),
         ("broker", str(second), "1000000"),
         ("topic", "orders", f"0:{first},0:{second}"),

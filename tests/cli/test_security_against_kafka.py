@@ -185,7 +185,7 @@ def test_tokens_of_apache_kafka_are_created_described_renewed_and_ended(
     wait_until(described, "the broker has learnt of the token")
     (shown,) = described("--owner", "root", "--hmacs")
     assert (shown["owner"], shown["requester"], shown["renewers"]) == ("User:root", "User:root", ["User:bob"])
-    assert (shown["hmac"], shown["max_expires"]) == (made["hmac"], made["max_expires"])
+    assert (shown["hmac"], shown["max_expires_ms"]) == (made["hmac"], made["max_expires_ms"])
     holder = tmp_path / "holder.properties"
     holder.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
@@ -193,7 +193,7 @@ def test_tokens_of_apache_kafka_are_created_described_renewed_and_ended(
     )
     tool = ("--bootstrap-server", with_login.bootstrap, "--command-config", str(holder), "--list")
     run_kafka_tool(TOPIC_COMMAND, *tool)
-    assert with_login.json("tokens", "renew", made["id"], "--period", "10m", *ROOT)["expires"] < made["max_expires"]
+    assert with_login.json("tokens", "renew", made["id"], "--period", "10m", *ROOT)["expires_ms"] < made["max_expires_ms"]
     with_login.ok("tokens", "expire", made["id"], *ROOT)
     wait_until(lambda: not described(), "the broker has learnt that the token is over")
     failed = with_login.run("tokens", "renew", made["id"], *ROOT)

@@ -408,7 +408,8 @@ def reassignments(
             if found:
                 raise CommandFailed(f"{len(found)} partitions are moving; a throttle is removed when they have moved")
             removed = remove_throttle(client, [topic["name"] for topic in describe_existing(client, None)])
-            session.output.result([each._asdict() for each in removed], ("OF", "NAME", "SETTING", "VALUE"), removed)
+            columns = ("RESOURCE", "NAME", "SETTING", "VALUE")
+            session.output.result([each._asdict() for each in removed], columns, removed)
             return
     document = [{"topic": each.topic, "partition": each.number, **found[each]._asdict()} for each in sorted(found)]
     columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")

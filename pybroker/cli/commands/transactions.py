@@ -77,7 +77,7 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of the cluster."""
     known = {state.lower(): state for state in STATES}
-    if strange := sorted({state.lower() for state in states} - known.keys()):
+    if strange := [state for state in states if state.lower() not in known]:
         raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
     wanted = [known[state.lower()] for state in states]
     if any(not text.lstrip("-").isdigit() for text in producer_ids):
