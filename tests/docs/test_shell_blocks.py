@@ -112,9 +112,11 @@ def test_a_script_is_there_and_can_be_started(command: Command) -> None:
 
 
 def sources_of(script: str) -> str:
-    """What decides which options a script takes: its own text, and the modules of this project that it starts."""
+    """What decides which options a script takes: the modules that it starts and its commands, or its own text."""
     text = (ROOT / script).read_text()
     names = set(re.findall(r'-m ([\w.]+) "\$@"', text))
+    if names:
+        text = re.sub(r"^ *#.*$", "", text, flags=re.MULTILINE)
     specs = [spec for name in sorted(names) if (spec := find_spec(name)) is not None]
     files = [file for spec in specs for each in spec.submodule_search_locations or () for file in Path(each).glob("*.py")]
     return "\n".join([text, *(file.read_text() for file in files)])
