@@ -16,7 +16,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from pybroker.config.schema import ConfigError
+from pybroker.config.schema import ConfigError, WrongArgument
 
 _IPV6_WILDCARDS: Final = frozenset({"::", "0:0:0:0:0:0:0:0"})
 _IPV4_WILDCARD: Final = "0.0.0.0"

@@ -61,7 +61,7 @@ class ConfigError(ValueError):
 
 
 class WrongArgument(ConfigError):
-    """An argument of a start that no setting could make right: a name that is no setting's, a second answer, no address."""
+    """An argument of a start that is wrong by itself: no setting of that name, a second answer, no address."""
 
 
 def invalid_value(name: str, value: object, reason: str) -> ConfigError:

@@ -215,7 +215,5 @@ def test_setting_that_is_each_brokers_own_is_wrong_use_for_all(tmp_path: Path, s
         ("pybroker.metadata.session.timeout.ms=soon", "pybroker.metadata.session.timeout.ms: 'soon' is no number"),
     ],
 )
-def test_setting_that_no_broker_takes_is_wrong_use_before_one_begins(
-    tmp_path: Path, setting: str, reason: str
-) -> None:
+def test_setting_that_no_broker_takes_is_wrong_use_before_one_begins(tmp_path: Path, setting: str, reason: str) -> None:
     assert reason in misuse(tmp_path / "cluster", "--set", setting)

@@ -193,7 +193,9 @@ def test_tokens_of_apache_kafka_are_created_described_renewed_and_ended(
     )
     tool = ("--bootstrap-server", with_login.bootstrap, "--command-config", str(holder), "--list")
     run_kafka_tool(TOPIC_COMMAND, *tool)
-    assert with_login.json("tokens", "renew", made["id"], "--period", "10m", *ROOT)["expires_ms"] < made["max_expires_ms"]
+    assert (
+        with_login.json("tokens", "renew", made["id"], "--period", "10m", *ROOT)["expires_ms"] < made["max_expires_ms"]
+    )
     with_login.ok("tokens", "expire", made["id"], *ROOT)
     wait_until(lambda: not described(), "the broker has learnt that the token is over")
     failed = with_login.run("tokens", "renew", made["id"], *ROOT)

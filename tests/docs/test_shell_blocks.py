@@ -29,7 +29,7 @@ HELP_WITHIN_S = 100
 ELSEWHERE = {"pybroker", "pytest", "docker", "printf", "export", "spark-pipelines"}
 # Kafka's scripts, by the classes that they start.
 KAFKA_TOOLS = {"kafka-consumer-groups.sh": CONSUMER_GROUP_COMMAND}
-# Scripts make a long run ready before they look at their options: they are read and not asked, but what a demo starts is.
+# Scripts make a long run ready before they look at their options: they are read, and what a demo starts is asked.
 DEMO = "scripts/demo"
 DEMO_STARTS = {
     "": (sys.executable, "-m", "examples.flights"),
@@ -118,7 +118,9 @@ def sources_of(script: str) -> str:
     if names:
         text = re.sub(r"^ *#.*$", "", text, flags=re.MULTILINE)
     specs = [spec for name in sorted(names) if (spec := find_spec(name)) is not None]
-    files = [file for spec in specs for each in spec.submodule_search_locations or () for file in Path(each).glob("*.py")]
+    files = [
+        file for spec in specs for each in spec.submodule_search_locations or () for file in Path(each).glob("*.py")
+    ]
     return "\n".join([text, *(file.read_text() for file in files)])
 
 
