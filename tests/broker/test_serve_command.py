@@ -157,7 +157,7 @@ def test_unknown_setting_is_wrong_use_and_names_the_nearest(tmp_path: Path) -> N
 
 def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     said = refusal(tmp_path / "data", "--config", str(tmp_path))
-    assert said == f"pybroker: the file of settings: {tmp_path} is a directory\n"
+    assert said == f"pybroker: --config: {tmp_path} is a directory\n"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_file_that_is_none_of_settings_is_refused_in_a_line(tmp_path: Path, cont
     file = tmp_path / "file"
     file.write_bytes(content)
     said = refusal(tmp_path / "data", "--config", str(file))
-    assert said.startswith(f"pybroker: the file of settings: {file}")
+    assert said.startswith(f"pybroker: --config: {file}")
     assert said.endswith(f"{reason}\n")
     assert said.count("\n") == 1
     assert not (tmp_path / "data").exists()
