@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.membership.peers import Peers
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.ports import MarkerWriter
     from pybroker.coordinators.transaction.service import TransactionCoordinator

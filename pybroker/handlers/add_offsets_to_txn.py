@@ -6,7 +6,7 @@ that TxnOffsetCommit may write there.  From 2 a fenced producer hears PRODUCER_F
 
 from __future__ import annotations
 
-from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

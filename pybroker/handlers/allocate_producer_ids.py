@@ -5,7 +5,7 @@ Behaviour: a broker gets the next block of producer ids for itself (KIP-730).  O
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import ProducerIdAllocation, ProducerIdBlock
+from pybroker.cluster.decisions.operations import ProducerIdAllocation, ProducerIdBlock
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

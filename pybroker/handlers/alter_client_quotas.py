@@ -6,8 +6,8 @@ Behaviour: each entity is answered for itself: what may be set is, and one that 
 
 from __future__ import annotations
 
-from pybroker.cluster.client_quotas import entity_of
-from pybroker.cluster.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.decisions.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.image.client_quotas import entity_of
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode, readable

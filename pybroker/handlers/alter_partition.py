@@ -6,7 +6,7 @@ knows of them (KIP-903).  Only the active controller decides.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import InSyncChange, InSyncResults, InSyncState
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResults, InSyncState
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ none.  Only the active controller decides.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import Assignments
+from pybroker.cluster.decisions.operations import Assignments
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -14,7 +14,7 @@ from copy import copy
 from itertools import chain, repeat
 from typing import Any, Final
 
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.config.resources import (
     BROKER,
     BROKER_LOGGER,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.cluster.operations import MorePartitions, NamedResult
+from pybroker.cluster.decisions.operations import MorePartitions, NamedResult
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many

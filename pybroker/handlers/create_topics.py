@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.cluster.decisions.operations import NewTopic, TopicCreation
 from pybroker.config.describe import new_topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.cluster.access_changes import delete_acls
-from pybroker.cluster.operations import AclDeletion
+from pybroker.cluster.controller.access_changes import delete_acls
+from pybroker.cluster.decisions.operations import AclDeletion
 from pybroker.handlers.acl_requests import filter_of, refusal_of_change
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import Acl

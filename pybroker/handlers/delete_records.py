@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import itemgetter
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import Component, FilterRefused, QuotaEntity, QuotaFilter, QuotaValues
+from pybroker.cluster.image.client_quotas import Component, FilterRefused, QuotaEntity, QuotaFilter, QuotaValues
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import portions
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource

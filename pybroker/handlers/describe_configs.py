@@ -8,7 +8,7 @@ A broker answers for its own settings only; the resource without a name is what 
 
 from __future__ import annotations
 
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
 from pybroker.handlers.config_requests import refusal
 from pybroker.handlers.context import CloseConnection, RequestContext, Steps

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker.security.scram import BY_TYPE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     PREFERRED,
     PartitionResult,
     PartitionResults,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.cluster.coordinator_table import COORDINATORS, CoordinatorType
+from pybroker.cluster.image.coordinator_table import COORDINATORS, CoordinatorType
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps

@@ -6,7 +6,7 @@ Where Kafka differs: it forgets brokers that are alive, too.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import Outcome
+from pybroker.cluster.decisions.operations import Outcome
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import (
+from pybroker.cluster.image.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -32,8 +32,8 @@ from pybroker.quotas.precedence import Holder, quota_of
 from pybroker.quotas.rates import TokenBucket, Window
 
 if TYPE_CHECKING:
-    from pybroker.cluster.client_quotas import QuotaEntity
-    from pybroker.cluster.image import ClusterImage
+    from pybroker.cluster.image.client_quotas import QuotaEntity
+    from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 from pybroker_protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import PartitionImage
-    from pybroker.cluster.operations import InSyncState
+    from pybroker.cluster.decisions.operations import InSyncState
+    from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
     from pybroker.replication.ports import IsrChanger

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker.cluster.operations import InSyncChange, InSyncState
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncState
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.cluster.operations import InSyncResult, InSyncResults
+    from pybroker.cluster.decisions.operations import InSyncResult, InSyncResults
     from pybroker.env import Cancellable, Timers
 
 # Partitions whose ISR is asked for with one request.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pybroker.storage.results import PartitionErrors, TopicPartition
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
-    from pybroker.cluster.operations import InSyncState
+    from pybroker.cluster.decisions.operations import InSyncState
+    from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.folded_log import FoldedLog

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
-from pybroker.cluster.peers import CONTROL, REPLICATION
+from pybroker.cluster.membership.peers import CONTROL, REPLICATION
 from pybroker.replication.fetch_session import FINAL_EPOCH
 from pybroker.replication.fetcher_session import FetcherSession
 from pybroker.replication.follower_throttle import FollowerThrottle
@@ -32,7 +32,7 @@ from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.ports import ReplicatingBroker

@@ -1,7 +1,7 @@
 """ACLs as values: what one says, and what a filter of them matches.
 
 Owns: Kafka's numbers of operations, resources, patterns and permissions; ``Acl``, its id and its order; ``AclFilter``.
-Owns no decision (``acl_rules``) and no ACL (they are metadata: ``cluster/image``).
+Owns no decision (``acl_rules``) and no ACL (they are metadata: ``cluster/image/cluster_image``).
 
 An ACL's id is made of what it says, so that the same one is not kept twice, and is found without a search.
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.founding import NO_USERS
+from pybroker.cluster.store.founding import NO_USERS
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
 from pybroker.server import BrokerServer
@@ -259,7 +259,7 @@ class Broker:
 
         ValueError with Kafka's reason where the broker refuses; TypeError for what is no name and no number.
         """
-        from pybroker.cluster.operations import NewTopic
+        from pybroker.cluster.decisions.operations import NewTopic
 
         if not isinstance(name, str) or not isinstance(partitions, int):
             raise TypeError(f"a topic has a name and a number of partitions, not {name!r} and {partitions!r}")

@@ -28,8 +28,8 @@ from pybroker.testing.cluster_node import ClusterNode
 from pybroker.testing.off_loop import start_on_worker, stop_on_worker
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
-    from pybroker.cluster.operations import NewTopic, TopicCreation, TopicDeletion
+    from pybroker.cluster.decisions.operations import NewTopic, TopicCreation, TopicDeletion
+    from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.testing.security import Security
 
 _HOST = "127.0.0.1"
@@ -193,7 +193,7 @@ class Cluster:
 
         Raises ValueError with Kafka's reason when the controller refuses.
         """
-        from pybroker.cluster.operations import NewTopic
+        from pybroker.cluster.decisions.operations import NewTopic
 
         if not isinstance(name, str) or not isinstance(partitions, int) or not isinstance(replication_factor, int):
             raise TypeError(f"a topic has a name and numbers, not {name!r}, {partitions!r} and {replication_factor!r}")

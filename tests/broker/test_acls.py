@@ -15,7 +15,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker.cluster.decisions.acls import create_acls, delete_acls
-from pybroker.cluster.image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
 from pybroker.security.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Cluster

@@ -25,8 +25,8 @@ from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.controller_channel import ControllerChannel
-from pybroker.cluster.image import ClusterImage, ImageDelta
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+from pybroker.cluster.membership.controller_channel import ControllerChannel
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker.config.schema import ConfigError
 from pybroker.replication.replica_manager import ReplicaManager

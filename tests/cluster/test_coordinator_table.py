@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
 from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
 from pybroker.handlers.services import Services
 from pybroker.security.acls import Resource

@@ -17,11 +17,17 @@ from pybroker.cluster.decisions.brokers import (
 )
 from pybroker.cluster.decisions.elections import elect_leaders
 from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
+from pybroker.cluster.decisions.operations import PREFERRED, InSyncChange
 from pybroker.cluster.decisions.placement import choose_directory, new_partition, place
-from pybroker.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.operations import PREFERRED, InSyncChange
-from pybroker.cluster.told_log_dirs import LOG_DIRS_TOLD_AGAIN_MAX_MS, ToldLogDirs
+from pybroker.cluster.image.cluster_image import (
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.image.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pybroker.cluster.membership.told_log_dirs import LOG_DIRS_TOLD_AGAIN_MAX_MS, ToldLogDirs
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode

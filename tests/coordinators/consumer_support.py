@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.virtual_world import START_MS
 
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.coordinators.group.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
 from pybroker.coordinators.group.consumer_member import MemberState

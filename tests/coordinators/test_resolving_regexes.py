@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, TopicImage
+from pybroker.cluster.image.cluster_image import ClusterImage, TopicImage
 from pybroker.coordinators.group import consumer_regexes
 from pybroker.coordinators.group.consumer_regexes import REGEX_MATCHES_PER_SLICE, REGEX_SLICE_MS, Resolution
 from pybroker.coordinators.group.topics import Topics

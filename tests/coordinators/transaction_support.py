@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS
-from pybroker.cluster.features import TRANSACTION_VERSION
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.features import TRANSACTION_VERSION
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinators.transaction.service import TransactionCoordinator
 from pybroker.handlers import list_transactions

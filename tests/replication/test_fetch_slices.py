@@ -10,7 +10,7 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.replica_manager import ReplicaManager

@@ -8,11 +8,17 @@ from unittest.mock import ANY
 
 import pytest
 
-from pybroker.cluster.controller import Controller
+from pybroker.cluster.controller.controller import Controller
 from pybroker.cluster.decisions import brokers, in_sync_replicas
-from pybroker.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage
-from pybroker.cluster.metadata_store import CommitResult, Transaction
-from pybroker.cluster.operations import InSyncChange, InSyncResults
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResults
+from pybroker.cluster.image.cluster_image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+)
+from pybroker.cluster.store.metadata_store import CommitResult, Transaction
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.followed_partition import FollowedPartition, Question
 from pybroker.replication.follower_fetch import FollowerFetch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pybroker.cluster.decisions import in_sync_replicas
-from pybroker.cluster.image import ClusterImage, PartitionImage
-from pybroker.cluster.operations import InSyncChange
+from pybroker.cluster.decisions.operations import InSyncChange
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage
 from pybroker.coordinators.loader import Loader
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.followers import Followers

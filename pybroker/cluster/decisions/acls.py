@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from pybroker.cluster.features import HOSTS_ARE_RANGES, METADATA_VERSION
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import AclDeletion, Outcome
+from pybroker.cluster.decisions.operations import AclDeletion, Outcome
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.features import HOSTS_ARE_RANGES, METADATA_VERSION
 from pybroker.security.acls import (
     CLUSTER_NAME,
     Acl,

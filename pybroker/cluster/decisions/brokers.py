@@ -21,9 +21,9 @@ from pybroker.cluster.decisions.in_sync_replicas import (
     with_leader,
     without_replica,
 )
+from pybroker.cluster.decisions.operations import FoundReplicas, Outcome
 from pybroker.cluster.decisions.placement import choose_directory
-from pybroker.cluster.features import CONTROLLERS_ARE_UNREGISTERED, CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     UNCHOSEN_DIRECTORIES,
     BrokerRegistration,
@@ -31,7 +31,7 @@ from pybroker.cluster.image import (
     ImageBuilder,
     PartitionImage,
 )
-from pybroker.cluster.operations import FoundReplicas, Outcome
+from pybroker.cluster.image.features import CONTROLLERS_ARE_UNREGISTERED, CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker_protocol.errors import ErrorCode
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from pybroker.cluster.client_quotas import (
+from pybroker.cluster.decisions.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.image.client_quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -24,9 +25,8 @@ from pybroker.cluster.client_quotas import (
     QuotaEntity,
     entity_text,
 )
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import QuotaAlteration, QuotaResult
-from pybroker.cluster.store_names import refusal_of_length
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.store.store_names import refusal_of_length
 from pybroker_protocol.errors import ErrorCode
 
 # The types of the values, by their names in Kafka's ConfigDef, and the greatest value of those that are integers.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import NewToken, TokenExpiry
+from pybroker.cluster.decisions.operations import NewToken, TokenExpiry
+from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.security.delegation_tokens import DelegationToken
 from pybroker_protocol.errors import ErrorCode
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 
 from pybroker.cluster.decisions.in_sync_replicas import has_room, is_online, led_by, put_partitions
-from pybroker.cluster.decisions.placement import choose_directory
-from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     PREFERRED,
     UNCLEAN,
     PartitionResult,
@@ -21,6 +19,8 @@ from pybroker.cluster.operations import (
     WantedElections,
     refused_partitions,
 )
+from pybroker.cluster.decisions.placement import choose_directory
+from pybroker.cluster.image.cluster_image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol.errors import ErrorCode, readable
 

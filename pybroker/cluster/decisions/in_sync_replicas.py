@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResult, InSyncState
 from pybroker.cluster.decisions.reassigned_replicas import completed
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,
@@ -30,7 +31,6 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncState
 from pybroker_protocol.errors import ErrorCode
 
 

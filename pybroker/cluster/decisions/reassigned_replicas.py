@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 
 
 def is_reassigned(partition: PartitionImage) -> bool:

@@ -14,10 +14,7 @@ from typing import NamedTuple
 
 from pybroker.cluster.decisions.elections import led_by_anybody, may_elect_uncleanly
 from pybroker.cluster.decisions.in_sync_replicas import put_partitions, settled
-from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
-from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
-from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     OngoingReassignment,
     PartitionResult,
     PartitionResults,
@@ -25,6 +22,9 @@ from pybroker.cluster.operations import (
     WantedPartitions,
     WantedReassignments,
 )
+from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
+from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker_protocol.errors import ErrorCode
 
 

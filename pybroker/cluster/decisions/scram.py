@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pybroker.cluster.image import ImageBuilder, ScramKey
-from pybroker.cluster.operations import NamedResult, ScramUpsertion
-from pybroker.cluster.store_names import refusal_of_length
+from pybroker.cluster.decisions.operations import NamedResult, ScramUpsertion
+from pybroker.cluster.image.cluster_image import ImageBuilder, ScramKey
+from pybroker.cluster.store.store_names import refusal_of_length
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX, credential_of_salted
 from pybroker_protocol.errors import ErrorCode
 

@@ -14,15 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pybroker import limits
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
-from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
-from pybroker.cluster.image import (
-    ClusterImage,
-    ImageBuilder,
-    PartitionImage,
-    TopicImage,
-)
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     Allows,
     MorePartitions,
     NamedResult,
@@ -31,7 +23,15 @@ from pybroker.cluster.operations import (
     TopicDeletion,
     anything,
 )
-from pybroker.cluster.topic_names import colliding_name, invalid_reason
+from pybroker.cluster.decisions.placement import Refused, Shuffler, check_assignment, new_partition, place
+from pybroker.cluster.image.cluster_image import (
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import TOPIC
 from pybroker_protocol.errors import ErrorCode

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.features import GROUP_VERSION
-from pybroker.cluster.image import ClusterImage, ImageDelta
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+from pybroker.cluster.image.coordinator_table import GROUPS
+from pybroker.cluster.image.features import GROUP_VERSION
 from pybroker.coordinators.coordinator_context import response_error
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic_join import Join
@@ -53,7 +53,7 @@ from pybroker_protocol.messages.list_groups import ListedGroup, ListGroupsRespon
 from pybroker_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.coordinator_context import CoordinatorOperation
     from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit

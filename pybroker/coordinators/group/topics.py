@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pybroker.cluster.image import ClusterImage, ImageDelta, TopicImage
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, TopicImage
 from pybroker.coordinators.group.topic_hashes import group_metadata_hash, topic_hash
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS
-from pybroker.cluster.features import TRANSACTION_VERSION
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.features import TRANSACTION_VERSION
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.coordinators.result import Result, Waiter
@@ -37,7 +37,7 @@ from pybroker.coordinators.transaction.transaction_coordinator_shard import Tran
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.coordinators.transaction.ports import MarkerWriter, ProducerIdSource
