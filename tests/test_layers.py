@@ -49,6 +49,7 @@ ARROWS: dict[str, set[str]] = {
 # Beside the broker, and clients of it: each imports its public face alone, and none of the others.
 HOUSES = ("cli", "pipeline")
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
+OF_ALL_GROUPS = {"consumer_protocol", "group", "records", "settings"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
 ROOMS: dict[str, dict[str, set[str]]] = {
     "cli": {
@@ -67,6 +68,12 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "kraft": {"image", "store"},
         "store": {"image"},
         "image": set(),
+    },
+    "coordinators/group": {
+        "consumer": {"assignors", "classic", *OF_ALL_GROUPS, "failures", "topics"},
+        "offsets": {"classic", *OF_ALL_GROUPS},
+        "classic": OF_ALL_GROUPS,
+        "assignors": set(),
     },
     "cluster/store": {
         "sqlite": {"metadata_store", "store_followers"},

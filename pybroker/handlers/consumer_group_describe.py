@@ -7,7 +7,7 @@ GROUP_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_requests import describe_error
+from pybroker.coordinators.group.consumer.consumer_requests import describe_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions

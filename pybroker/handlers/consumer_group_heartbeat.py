@@ -8,7 +8,7 @@ may subscribe by regular expression, which names no topic that it may not DESCRI
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_requests import heartbeat_error
+from pybroker.coordinators.group.consumer.consumer_requests import heartbeat_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ there is none where the error says all.
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import delete_error
+from pybroker.coordinators.group.classic.group_responses import delete_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
 from pybroker.security.acls import AclOperation, Resource

@@ -7,7 +7,7 @@ client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that do
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import described_group_error
+from pybroker.coordinators.group.classic.group_responses import described_group_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions

@@ -8,7 +8,7 @@ assignment (KIP-814).
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import join_error
+from pybroker.coordinators.group.classic.group_responses import join_error
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.security.acls import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode

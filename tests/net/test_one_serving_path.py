@@ -12,7 +12,7 @@ import pytest
 from harness.batches import batch
 from harness.wire import Client
 
-from pybroker.coordinators.group import offset_operations
+from pybroker.coordinators.group.offsets import offset_operations
 from pybroker.handlers import offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.net import commit_front, produce_front

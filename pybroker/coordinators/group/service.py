@@ -21,29 +21,32 @@ from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.cluster.image.features import GROUP_VERSION
 from pybroker.coordinators.coordinator_context import response_error
 from pybroker.coordinators.gather import Gather
-from pybroker.coordinators.group.classic_join import Join
-from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
-from pybroker.coordinators.group.consumer_heartbeat import Heartbeat
-from pybroker.coordinators.group.consumer_regexes import MayDescribe
-from pybroker.coordinators.group.consumer_requests import check_heartbeat, describe_error
-from pybroker.coordinators.group.consumer_requests import heartbeat_error as consumer_heartbeat_error
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
-from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
-from pybroker.coordinators.group.offset_operations import offset_commit_error, offset_delete_error
-from pybroker.coordinators.group.responses import (
+from pybroker.coordinators.group.classic.group_responses import (
     delete_error,
     described_group,
     described_group_error,
-    fetch_error,
     heartbeat_error,
     join_error,
     leave_error,
     list_error,
     sync_error,
 )
+from pybroker.coordinators.group.classic.join_requests import Join
+from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_heartbeat import Heartbeat
+from pybroker.coordinators.group.consumer.consumer_requests import check_heartbeat, describe_error
+from pybroker.coordinators.group.consumer.consumer_requests import heartbeat_error as consumer_heartbeat_error
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.regexes import MayDescribe
+from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
+from pybroker.coordinators.group.offsets.offset_operations import (
+    offset_commit_error,
+    offset_delete_error,
+    offset_fetch_error,
+)
+from pybroker.coordinators.group.offsets.transactional_offsets import txn_offset_commit_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.topics import Topics
-from pybroker.coordinators.group.transactional_offsets import txn_offset_commit_error
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Result, Waiter
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.coordinator_context import CoordinatorOperation
-    from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
+    from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
     from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.env import Env
     from pybroker.storage.results import TransactionMarker
@@ -247,7 +250,7 @@ class GroupCoordinator:
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool, done: Done) -> None:
         """OffsetFetch of one group: ``done`` gets an OffsetFetchResponseGroup.  The empty group id is allowed."""
-        waiter = Waiter(done, lambda code: fetch_error(request.group_id, code))
+        waiter = Waiter(done, lambda code: offset_fetch_error(request.group_id, code))
         self._submit(
             request.group_id, lambda shard, _now_ms: Result(shard.fetch_offsets(request, require_stable)), waiter
         )

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.coordinators.group.responses import fetch_error
+from pybroker.coordinators.group.offsets.offset_operations import offset_fetch_error
 from pybroker.handlers import offset_commit, offset_fetch
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -483,7 +483,7 @@ def test_a_mark_is_read_though_its_coordinator_is_elsewhere_now(sink: Sink, monk
     def refuse_first(ctx: Any, group: Any, require_stable: bool, done: Any) -> None:
         asked.append(group.group_id)
         if asked.count(group.group_id) == 1:
-            done(fetch_error(group.group_id, ErrorCode.NOT_COORDINATOR))
+            done(offset_fetch_error(group.group_id, ErrorCode.NOT_COORDINATOR))
         else:
             real(ctx, group, require_stable, done)
 

@@ -1,4 +1,4 @@
-"""The responses of the group APIs, filled in one place.
+"""The responses of the APIs of classic groups, filled in one place.
 
 Owns: which fields of a response go with success and with failure.
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_state import ClassicState
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker_protocol.errors import ErrorCode, readable
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -18,7 +18,6 @@ from pybroker_protocol.messages.heartbeat import HeartbeatResponse
 from pybroker_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from pybroker_protocol.messages.leave_group import LeaveGroupResponse
 from pybroker_protocol.messages.list_groups import ListGroupsResponse
-from pybroker_protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from pybroker_protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -97,13 +96,6 @@ def leave_error(error_code: int) -> LeaveGroupResponse:
 
 def list_error(error_code: int) -> ListGroupsResponse:
     return ListGroupsResponse(throttle_time_ms=0, error_code=error_code, groups=[])
-
-
-def fetch_error(group_id: str, error_code: int) -> OffsetFetchResponseGroup:
-    """Consumers before 3.9 do not retry an OffsetFetch on COORDINATOR_NOT_AVAILABLE, but look for it anew on this."""
-    if error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        error_code = ErrorCode.NOT_COORDINATOR
-    return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error_code)
 
 
 def delete_error(group_id: str, error_code: int) -> DeletableGroupResult:

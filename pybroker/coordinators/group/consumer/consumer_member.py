@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pybroker import limits
-from pybroker.coordinators.group.classic_member import Protocols
+from pybroker.coordinators.group.classic.classic_member import Protocols
 
 # Epochs that say something else than how far the member has come.
 JOIN_EPOCH = 0

@@ -12,11 +12,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_lookup import dynamic_member, known_static_member
-from pybroker.coordinators.group.consumer_member import LEAVE_STATIC_EPOCH, ConsumerMember, MemberState
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.classic.rebalance import SESSION_TIMER
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import LEAVE_STATIC_EPOCH, ConsumerMember, MemberState
+from pybroker.coordinators.group.consumer.consumer_records import (
     CURRENT_MEMBER_ASSIGNMENT,
     MEMBER_METADATA,
     REGULAR_EXPRESSION,
@@ -26,8 +25,9 @@ from pybroker.coordinators.group.consumer_records import (
     target_metadata_record,
     tombstone,
 )
-from pybroker.coordinators.group.consumer_regexes import MayDescribe
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.member_lookup import dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer.regexes import MayDescribe
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
 from pybroker_protocol.messages.consumer_group_heartbeat import (

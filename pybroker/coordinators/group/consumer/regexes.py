@@ -17,16 +17,16 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_member import ConsumerMember
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_records import (
     REGULAR_EXPRESSION,
     ResolvedRegex,
     group_metadata_record,
     regular_expression_record,
     tombstone,
 )
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex

@@ -1,7 +1,7 @@
 """A classic group: its members, its generation and its state.
 
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
-protocol: who may do what when is in ``classic_join``, ``classic_rebalance`` and ``classic_requests``.
+protocol: who may do what when is in ``join_requests``, ``rebalance`` and ``member_requests``.
 
 What a reload brings back changes in ``replay`` alone: the assignments with the generation they belong to, and the
 members that the log knows.  Joining members, the generation in the making and parked requests are not in the log.
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pybroker.coordinators.group.classic_member import ClassicMember, Protocols
-from pybroker.coordinators.group.classic_state import TRANSITIONS, ClassicState, Event
+from pybroker.coordinators.group.classic.classic_member import ClassicMember, Protocols
+from pybroker.coordinators.group.classic.states import TRANSITIONS, ClassicState, Event
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.records import group_metadata_record, group_metadata_tombstone

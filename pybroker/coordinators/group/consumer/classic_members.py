@@ -11,26 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybroker.coordinators.group.classic_join import KNOWN_MEMBER_ID_VERSION, Join
-from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
-from pybroker.coordinators.group.consumer_assignment import is_target_due, update_group_epoch
-from pybroker.coordinators.group.consumer_conversion import named_assignment
-from pybroker.coordinators.group.consumer_departure import (
+from pybroker.coordinators.group.classic.group_responses import join_error
+from pybroker.coordinators.group.classic.join_requests import KNOWN_MEMBER_ID_VERSION, Join
+from pybroker.coordinators.group.classic.rebalance import SESSION_TIMER
+from pybroker.coordinators.group.consumer.assignment import is_target_due, update_group_epoch
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_heartbeat import move_on, static_member, step, write_member
+from pybroker.coordinators.group.consumer.consumer_member import (
+    ClassicFacet,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    topic_names,
+)
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.conversion import named_assignment
+from pybroker.coordinators.group.consumer.member_lookup import check_room, dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer.member_removal import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,
     Context,
     remove_members,
 )
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_heartbeat import move_on, static_member, step, write_member
-from pybroker.coordinators.group.consumer_lookup import check_room, dynamic_member, known_static_member
-from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState, Owned, topic_names
+from pybroker.coordinators.group.consumer.reconciliation import Situation
+from pybroker.coordinators.group.consumer.regexes import RegexChange, update_regex
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
-from pybroker.coordinators.group.consumer_reconciliation import Situation
-from pybroker.coordinators.group.consumer_regexes import RegexChange, update_regex
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.responses import join_error
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Result
 from pybroker_protocol.errors import ErrorCode, ProtocolError

@@ -7,7 +7,7 @@ Counterpart in Kafka: ``currentPartitionEpoch`` of ``ConsumerGroup``, which name
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_member import Assigned, ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_member import Assigned, ConsumerMember
 
 
 class PartitionOwners:

@@ -8,9 +8,9 @@ Counterpart in Kafka: ``getOrMaybeCreateMember`` of ``ConsumerGroup`` and the ``
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_member import ConsumerMember
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker_protocol.errors import ErrorCode
 

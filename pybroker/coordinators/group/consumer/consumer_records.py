@@ -13,7 +13,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from pybroker.coordinators.group.assignors.spec import Partitions
-from pybroker.coordinators.group.consumer_member import Assigned, ClassicFacet, ConsumerMember, MemberState, topic_names
+from pybroker.coordinators.group.consumer.consumer_member import (
+    Assigned,
+    ClassicFacet,
+    ConsumerMember,
+    MemberState,
+    topic_names,
+)
 from pybroker.coordinators.result import Record
 from pybroker_protocol import codec
 from pybroker_protocol.messages.records_consumer_group import (

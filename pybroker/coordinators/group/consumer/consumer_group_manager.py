@@ -12,27 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pybroker.coordinators.group import consumer_classic, consumer_departure, consumer_heartbeat
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_join import Join
-from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.consumer_assignment import ASSIGNMENT_TIMER, go_on_assigning
-from pybroker.coordinators.group.consumer_conversion import downgrade, finish_upgrade, may_downgrade, upgraded
-from pybroker.coordinators.group.consumer_departure import Context, begin_timers
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_heartbeat import Heartbeat
-from pybroker.coordinators.group.consumer_member import JOIN_EPOCH, ConsumerMember
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.group_responses import join_error, sync_error
+from pybroker.coordinators.group.classic.join_requests import Join
+from pybroker.coordinators.group.classic.states import ClassicState
+from pybroker.coordinators.group.consumer import classic_members, consumer_heartbeat, member_removal
+from pybroker.coordinators.group.consumer.assignment import ASSIGNMENT_TIMER, go_on_assigning
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_heartbeat import Heartbeat
+from pybroker.coordinators.group.consumer.consumer_member import JOIN_EPOCH, ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_records import (
     GROUP_METADATA,
     second_of_key,
 )
-from pybroker.coordinators.group.consumer_regexes import MayDescribe, Resolution, take_over
-from pybroker.coordinators.group.consumer_requests import describe_error, described, heartbeat_error
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_requests import describe_error, described, heartbeat_error
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.conversion import downgrade, finish_upgrade, may_downgrade, upgraded
+from pybroker.coordinators.group.consumer.member_removal import Context, begin_timers
+from pybroker.coordinators.group.consumer.regexes import MayDescribe, Resolution, take_over
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.records import read_group_id
-from pybroker.coordinators.group.responses import join_error, sync_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Result, TimerKey
@@ -118,7 +118,7 @@ class ConsumerGroupManager:
             return Result()
         if kind == ASSIGNMENT_TIMER:
             return go_on_assigning(group, self._world.settings, self._world.topics, now_ms)
-        return consumer_departure.on_timer(group, kind, member_id, self._context, now_ms)
+        return member_removal.on_timer(group, kind, member_id, self._context, now_ms)
 
     def on_unloaded(self) -> None:
         """The partition is lost."""
@@ -131,7 +131,7 @@ class ConsumerGroupManager:
         request = beat.request
         try:
             if request.member_epoch < JOIN_EPOCH:
-                return consumer_departure.leave(self._group(request.group_id), request, self._context, now_ms)
+                return member_removal.leave(self._group(request.group_id), request, self._context, now_ms)
             group = self._groups.get(request.group_id)
             if isinstance(group, ConsumerGroup):
                 return consumer_heartbeat.heartbeat(group, beat, self._context, [], now_ms)
@@ -182,7 +182,7 @@ class ConsumerGroupManager:
             if not settings.may_upgrade and not settings.may_downgrade:
                 message = "the group migration is disabled"
                 raise GroupFailure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-            return consumer_classic.join(
+            return classic_members.join(
                 group, joining, self._context, leaves_classic_only, self._downgrade_with, now_ms
             )
         except GroupFailure as failure:
@@ -191,20 +191,20 @@ class ConsumerGroupManager:
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> Result:
         """SyncGroup."""
         try:
-            return consumer_classic.sync(group, request, self._world.topics)
+            return classic_members.sync(group, request, self._world.topics)
         except GroupFailure as failure:
             return Result(sync_error(failure.code))
 
     def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
         try:
-            return consumer_classic.heartbeat(group, request, self._world.settings, now_ms)
+            return classic_members.heartbeat(group, request, self._world.settings, now_ms)
         except GroupFailure as failure:
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=failure.code))
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int) -> Result:
         """LeaveGroup."""
-        return consumer_classic.leave(group, request, self._context, now_ms)
+        return classic_members.leave(group, request, self._context, now_ms)
 
     # --- becoming a classic group ---------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """TxnOffsetCommit and the end of its transactions: offsets that become current with the transaction, or never.
 
 Owns: the decisions of TxnOffsetCommit v0-6, given names of topics that exist.  The pending offsets themselves, and what
-the end of a transaction does to them, are in ``offsets``; whether the transaction is open is the log's to know.
+the end of a transaction does to them, are in ``offset_store``; whether the transaction is open is the log's to know.
 
 Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
 """
@@ -9,7 +9,7 @@ Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
 from __future__ import annotations
 
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.offsets import OffsetStore
+from pybroker.coordinators.group.offsets.offset_store import OffsetStore
 from pybroker.coordinators.group.records import pack_offset, pack_partition
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import ProducerOfRecords, Result

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pybroker.coordinators.group.consumer_group import NOTHING, ConsumerGroup
-from pybroker.coordinators.group.consumer_member import (
+from pybroker.coordinators.group.consumer.consumer_group import NOTHING, ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,

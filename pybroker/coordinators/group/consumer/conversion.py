@@ -16,26 +16,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pybroker.coordinators.group.classic_group import NO_TIMESTAMP, ClassicGroup
-from pybroker.coordinators.group.classic_member import ClassicMember
-from pybroker.coordinators.group.classic_rebalance import (
+from pybroker.coordinators.group.classic.classic_group import NO_TIMESTAMP, ClassicGroup
+from pybroker.coordinators.group.classic.classic_member import ClassicMember
+from pybroker.coordinators.group.classic.group_responses import join_error, sync_error
+from pybroker.coordinators.group.classic.rebalance import (
     SESSION_TIMER,
     join_timer,
     prepare_rebalance,
     renew_session,
     sync_timer,
 )
-from pybroker.coordinators.group.consumer_departure import cancel_timers
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, topic_names
-from pybroker.coordinators.group.consumer_protocol import (
-    CONSUMER_PROTOCOL_TYPE,
-    read_assignment,
-    read_subscription,
-    read_version,
-    write_assignment,
-)
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import ClassicFacet, ConsumerMember, topic_names
+from pybroker.coordinators.group.consumer.consumer_records import (
     current_assignment_record,
     group_metadata_record,
     member_metadata_record,
@@ -43,10 +36,17 @@ from pybroker.coordinators.group.consumer_records import (
     target_member_record,
     target_metadata_record,
 )
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.member_removal import cancel_timers
+from pybroker.coordinators.group.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    read_assignment,
+    read_subscription,
+    read_version,
+    write_assignment,
+)
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.records import key_kind
-from pybroker.coordinators.group.responses import join_error, sync_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record, Result

@@ -8,11 +8,11 @@ Counterpart in Kafka: the classic half of ``GroupMetadataManager``.
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_member import ClassicMember
-from pybroker.coordinators.group.classic_state import ClassicState, Event
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.classic_member import ClassicMember
+from pybroker.coordinators.group.classic.group_responses import join_error, join_response, sync_error, sync_response
+from pybroker.coordinators.group.classic.states import ClassicState, Event
 from pybroker.coordinators.group.records import read_group_metadata
-from pybroker.coordinators.group.responses import join_error, join_response, sync_error, sync_response
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, TimerKey
 from pybroker_protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """A target assignment of a consumer group in the making.
 
 Owns: the steps of one calculation, from the members and topics as they were when it began to the shares and their
-records.  Knows no group: when one is made, and whether its target is still wanted, is ``consumer_assignment``'s.
+records.  Knows no group: when one is made, and whether its target is still wanted, is ``assignment``'s.
 
 Classic members are not told to rejoin while one is in the making, and a reload forgets it.
 
@@ -20,8 +20,8 @@ from pybroker.coordinators.group.assignors.spec import (
     MemberSubscription,
     Partitions,
 )
-from pybroker.coordinators.group.consumer_member import ConsumerMember
-from pybroker.coordinators.group.consumer_records import target_member_record, target_metadata_record
+from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_records import target_member_record, target_metadata_record
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record
 

@@ -22,15 +22,15 @@ from pybroker.coordinators.group.assignors.spec import (
     Assignor,
     Partitions,
 )
-from pybroker.coordinators.group.coming_target import ComingTarget
-from pybroker.coordinators.group.consumer_group import NOTHING, ConsumerGroup
-from pybroker.coordinators.group.consumer_member import ConsumerMember
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.consumer.coming_target import ComingTarget
+from pybroker.coordinators.group.consumer.consumer_group import NOTHING, ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_records import (
     PARTITION_METADATA,
     group_metadata_record,
     tombstone,
 )
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
 

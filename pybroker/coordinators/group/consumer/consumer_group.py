@@ -1,7 +1,7 @@
 """A consumer group (KIP-848): its members, its epochs, its target assignment, and who has which partition.
 
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
-protocol: what a heartbeat does is in ``consumer_heartbeat``, what classic members do in ``consumer_classic``.
+protocol: what a heartbeat does is in ``consumer_heartbeat``, what classic members do in ``classic_members``.
 
 All that the log has changes in ``replay`` alone.  ``metadata_checked``, ``joins_awaited`` and ``coming_target`` are
 forgotten by a reload.
@@ -22,9 +22,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pybroker.coordinators.group.assignors.spec import Partitions
-from pybroker.coordinators.group.consumer_member import LEAVE_EPOCH, ConsumerMember
-from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.consumer.consumer_member import LEAVE_EPOCH, ConsumerMember
+from pybroker.coordinators.group.consumer.consumer_records import (
     CURRENT_MEMBER_ASSIGNMENT,
     GROUP_METADATA,
     MEMBER_METADATA,
@@ -41,13 +40,14 @@ from pybroker.coordinators.group.consumer_records import (
     read_target_metadata,
     tombstone,
 )
+from pybroker.coordinators.group.consumer.partition_owners import PartitionOwners
+from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.coordinators.result import Record
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.coming_target import ComingTarget
+    from pybroker.coordinators.group.consumer.coming_target import ComingTarget
 
 # The epochs of a group that has none of its own yet.
 FIRST_EPOCH = 1

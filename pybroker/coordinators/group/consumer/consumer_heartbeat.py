@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (KIP-848): members join, stay and move on.
 
-Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``consumer_departure``.
+Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``member_removal``.
 
 A heartbeat does three things, each of which may write records: the member says something new of itself, the group
 gets a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pybroker.coordinators.group.classic_rebalance import SESSION_TIMER
-from pybroker.coordinators.group.consumer_assignment import update_group_epoch, update_target
-from pybroker.coordinators.group.consumer_departure import Context, rebalance_timer, removal
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_lookup import check_room, dynamic_member, known_static_member
-from pybroker.coordinators.group.consumer_member import (
+from pybroker.coordinators.group.classic.rebalance import SESSION_TIMER
+from pybroker.coordinators.group.consumer.assignment import update_group_epoch, update_target
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_TIMEOUT,
@@ -28,13 +26,15 @@ from pybroker.coordinators.group.consumer_member import (
     Owned,
     topic_names,
 )
-from pybroker.coordinators.group.consumer_reconciliation import Situation, reconcile
-from pybroker.coordinators.group.consumer_records import (
+from pybroker.coordinators.group.consumer.consumer_records import (
     current_assignment_record,
     member_metadata_record,
     target_member_record,
 )
-from pybroker.coordinators.group.consumer_regexes import MayDescribe, RegexChange, regexes_to_resolve, update_regex
+from pybroker.coordinators.group.consumer.member_lookup import check_room, dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer.member_removal import Context, rebalance_timer, removal
+from pybroker.coordinators.group.consumer.reconciliation import Situation, reconcile
+from pybroker.coordinators.group.consumer.regexes import MayDescribe, RegexChange, regexes_to_resolve, update_regex
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode

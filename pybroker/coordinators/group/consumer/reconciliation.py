@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pybroker.coordinators.group.assignors.spec import Partitions
-from pybroker.coordinators.group.consumer_member import Assigned, ConsumerMember, MemberState, Owned
+from pybroker.coordinators.group.consumer.consumer_member import Assigned, ConsumerMember, MemberState, Owned
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker_protocol.errors import ErrorCode
 

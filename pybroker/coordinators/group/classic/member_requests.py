@@ -7,8 +7,9 @@ Counterpart in Kafka: ``GroupMetadataManager.classicGroupSync``, ``classicGroupH
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_rebalance import (
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.group_responses import sync_error, sync_response
+from pybroker.coordinators.group.classic.rebalance import (
     discard_assignments,
     prepare_rebalance,
     propagate_assignments,
@@ -18,8 +19,7 @@ from pybroker.coordinators.group.classic_rebalance import (
     session_timer,
     sync_timer,
 )
-from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.responses import sync_error, sync_response
+from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_member import ClassicMember, Protocols
-from pybroker.coordinators.group.classic_rebalance import (
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.classic_member import ClassicMember, Protocols
+from pybroker.coordinators.group.classic.group_responses import join_error, join_response, sync_error
+from pybroker.coordinators.group.classic.rebalance import (
     maybe_complete_join,
     prepare_rebalance,
     rebalance,
     renew_session,
     session_timer,
 )
-from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.responses import join_error, join_response, sync_error
+from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode

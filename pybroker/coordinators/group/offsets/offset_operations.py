@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_rebalance import renew_session
-from pybroker.coordinators.group.classic_state import ClassicState
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.rebalance import renew_session
+from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.offsets import OffsetStore, TopicOffsets
+from pybroker.coordinators.group.offsets.offset_store import OffsetStore, TopicOffsets
+from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.group.records import (
     pack_offset,
     pack_offset_with_expiry,
     pack_partition,
     read_offset,
 )
-from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
-from pybroker.coordinators.group.responses import fetch_error
 from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
@@ -173,7 +172,7 @@ def fetch_offsets(
     group_id, exists = request.group_id, group is not None
     error = 0 if group is None else group.check_offset_fetch(request.member_id, request.member_epoch)
     if error:
-        return fetch_error(group_id, error)
+        return offset_fetch_error(group_id, error)
     topics = []
     if request.topics is None:
         for committed in offsets.topics(group_id) if exists else ():
@@ -232,6 +231,13 @@ def no_offset(partition: int, error_code: int = 0) -> OffsetFetchResponsePartiti
 
 
 # --- OffsetDelete and the end of offsets -----------------------------------------------------------------------------
+
+
+def offset_fetch_error(group_id: str, error_code: int) -> OffsetFetchResponseGroup:
+    """Consumers before 3.9 do not retry an OffsetFetch on COORDINATOR_NOT_AVAILABLE, but look for it anew on this."""
+    if error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        error_code = ErrorCode.NOT_COORDINATOR
+    return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error_code)
 
 
 def offset_delete_error(error_code: int) -> OffsetDeleteResponse:
