@@ -1,7 +1,7 @@
 """The composition root: the only place that wires concrete parts into a broker.
 
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
-around a broker (``cli/serve/broker_process``, ``testing/broker``).
+around a broker (``cli/serve/broker_process``, ``testing/in_process_broker``).
 
 Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, have the log
 dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise
@@ -34,9 +34,9 @@ from pybroker.cluster.membership.standalone import Standalone
 from pybroker.cluster.store.founding import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
-from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.late_services import LateServices
 from pybroker.net.doors import Doors, ImageUsers
@@ -48,7 +48,7 @@ from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
-    from pybroker.cluster.controller.delegation_tokens import DelegationTokens
+    from pybroker.cluster.controller.token_operations import DelegationTokens
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.membership.cluster_member import ClusterMember, Hearing
     from pybroker.cluster.membership.controller_channel import ControllerChannel
@@ -274,7 +274,7 @@ class BrokerServer:
         """Have delegation tokens served, or that they are not served told to whoever asks."""
 
         def build() -> DelegationTokens:
-            from pybroker.cluster.controller.delegation_tokens import DelegationTokens
+            from pybroker.cluster.controller.token_operations import DelegationTokens
 
             tokens = DelegationTokens(env, self.config, membership.controller, metadata)
             self._close_what_was_built.append(tokens.close)

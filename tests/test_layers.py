@@ -49,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
 # Beside the broker, and clients of it: each imports its public face alone, and none of the others.
 HOUSES = ("cli", "pipeline")
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
-OF_ALL_GROUPS = {"consumer_protocol", "group", "records", "settings"}
+OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
 ROOMS: dict[str, dict[str, set[str]]] = {
     "cli": {
@@ -70,7 +70,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "image": set(),
     },
     "coordinators/group": {
-        "consumer": {"assignors", "classic", *OF_ALL_GROUPS, "failures", "topics"},
+        "consumer": {"assignors", "classic", *OF_ALL_GROUPS, "failures", "group_topics"},
         "offsets": {"classic", *OF_ALL_GROUPS},
         "classic": OF_ALL_GROUPS,
         "assignors": set(),
@@ -80,6 +80,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "zookeeper": {"metadata_store", "store_followers"},
     },
 }
+NAMED_BY_WHAT_THEY_SERVE = {BROKER / "handlers", BROKER / "cli" / "commands"}
 # A folder with so many rooms and modules at its top is seen at a glance.
 CLUSTER_ROOMS_MAX = 8
 
@@ -177,6 +178,21 @@ def test_arrows_between_rooms_run_one_way(folder: str) -> None:
 def test_the_cluster_shows_few_rooms() -> None:
     shown = [each for each in (BROKER / "cluster").iterdir() if each.is_dir() or each.suffix == ".py"]
     assert len({each.name for each in shown} - {"__init__.py", "__pycache__"}) <= CLUSTER_ROOMS_MAX
+
+
+def test_a_modules_name_says_where_one_is() -> None:
+    """In a traceback, a log or a search: each name stands once, but for those that an API and a command share."""
+    paths: dict[str, list[Path]] = {}
+    for path in python_files(BROKER):
+        paths.setdefault(path.name, []).append(path)
+    twice = [
+        f"{name}: {', '.join(map(relative, having))}"
+        for name, having in paths.items()
+        if len(having) > 1
+        and not name.startswith("__")
+        and {path.parent for path in having} != NAMED_BY_WHAT_THEY_SERVE
+    ]
+    assert not twice, "\n".join(twice)
 
 
 def test_nothing_that_is_installed_imports_the_examples() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pybroker.cluster.decisions.operations import Assignments
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pybroker.cluster.decisions.operations import Registration
 from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 

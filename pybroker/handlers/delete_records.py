@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -13,7 +13,7 @@ from pybroker.cluster.decisions.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import portions
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import (
     DeletableTopicResult,

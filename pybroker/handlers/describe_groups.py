@@ -11,7 +11,7 @@ from pybroker.coordinators.group.classic.group_responses import described_group_
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

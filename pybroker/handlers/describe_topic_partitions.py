@@ -15,7 +15,7 @@ from pybroker.cluster.image.listener_view import ListenerView
 from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -17,7 +17,7 @@ from pybroker.cluster.image.coordinator_table import COORDINATORS, CoordinatorTy
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -27,7 +27,7 @@ from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import at_once, portions
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pybroker.coordinators.group.offsets.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, merge_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -17,7 +17,7 @@ from typing import Any
 from pybroker.coordinators.group.offsets.offset_operations import no_offset, offset_fetch_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import merge_topics, portions_of_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,

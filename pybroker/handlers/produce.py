@@ -22,7 +22,7 @@ from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.handlers.produce_appends import ProduceAppends
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     PartitionProduceResponse,

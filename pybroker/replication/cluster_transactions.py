@@ -30,7 +30,7 @@ from pybroker_protocol.messages.add_partitions_to_txn import (
 if TYPE_CHECKING:
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.cluster.membership.peers import Peers
-    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.storage.results import PartitionErrors, TopicPartition
 
 _VERSION: Final = 5

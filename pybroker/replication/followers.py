@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, PartitionImage
     from pybroker.env import Env
     from pybroker.folded_log import FoldedLog
-    from pybroker.replication.ports import IsrChanger, Watched
+    from pybroker.replication.replication_ports import IsrChanger, Watched
     from pybroker.storage.log.log import Log
 
 UNKNOWN_OFFSET = -1

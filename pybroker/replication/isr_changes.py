@@ -30,7 +30,7 @@ Done = Callable[[int, InSyncState | None], None]
 
 
 class Channel(Protocol):
-    """The way to the controller: ``cluster.controller_channel``."""
+    """The way to the controller: ``cluster.membership.controller_channel``."""
 
     def alter_partitions(self, changes: Sequence[InSyncChange], done: Callable[[InSyncResults], None]) -> None: ...
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
     from pybroker.replication.followers import Followers
-    from pybroker.replication.ports import IsrChanger
     from pybroker.replication.replica_roles import ReplicaRoles
+    from pybroker.replication.replication_ports import IsrChanger
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 from pybroker.cluster.image.cluster_image import NO_LEADER
 from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
 from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
-from pybroker.replication.ports import ReplicatingBroker
 from pybroker.replication.replica_fetcher import ReplicaFetcher
+from pybroker.replication.replication_ports import ReplicatingBroker
 from pybroker.replication.replication_quota import ReplicationQuotas
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker.testing.broker import Broker, LoopFactory, Setting
+from pybroker.testing.in_process_broker import Broker, LoopFactory, Setting
 
 if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import NewTopic, TopicCreation, TopicDeletion

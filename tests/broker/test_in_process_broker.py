@@ -35,8 +35,8 @@ from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
-from pybroker.testing import broker as in_process
-from pybroker.testing.broker import Setting
+from pybroker.testing import in_process_broker as in_process
+from pybroker.testing.in_process_broker import Setting
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -43,7 +43,7 @@ NOT_AT_START = (
 # What it has no use for as long as nobody logs in, no listener has TLS, and there is no authorizer.
 NOT_WITHOUT_SECURITY = (
     *("hashlib", "hmac", "secrets", "jwt", "cryptography"),
-    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.controller.delegation_tokens"),
+    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.controller.token_operations"),
     *("pybroker.net.login_connection", "pybroker.net.tls_connection", "pybroker.net.key_fetch"),
 )
 # What it has no use for as long as it is alone.

@@ -10,7 +10,7 @@ from typing import Any
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.controller.delegation_tokens import DelegationTokens
+from pybroker.cluster.controller.token_operations import DelegationTokens
 from pybroker.cluster.failure_detection.departures import Departures
 from pybroker.cluster.failure_detection.doubts import Doubts
 from pybroker.cluster.image.cluster_image import Endpoint

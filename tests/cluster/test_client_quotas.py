@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.cluster.decisions.operations import QuotaAlteration
-from pybroker.cluster.image.client_quotas import Component, FilterRefused, QuotaEntity, QuotaFilter, entity_of
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, first_delta
+from pybroker.cluster.image.quota_entities import Component, FilterRefused, QuotaEntity, QuotaFilter, entity_of
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker_protocol.errors import ErrorCode

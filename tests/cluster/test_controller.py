@@ -22,7 +22,7 @@ from pybroker.cluster.decisions.operations import (
     TopicCreation,
 )
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.image.features import SUPPORTED, VersionRange
+from pybroker.cluster.image.supported_features import SUPPORTED, VersionRange
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.founding import Founding, new_cluster
 from pybroker.cluster.store.metadata_store import (
@@ -550,7 +550,7 @@ def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a
     cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     before = cluster.cache.image
     served_by_now = {**SUPPORTED, "share.version": VersionRange(0, 1)}
-    for module in ("kraft.kraft_takeover", "image.features"):
+    for module in ("kraft.kraft_takeover", "image.supported_features"):
         monkeypatch.setattr(f"pybroker.cluster.{module}.SUPPORTED", served_by_now)
     for _ in range(2):
         cluster = reopened(cluster, tmp_path)

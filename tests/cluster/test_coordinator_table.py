@@ -7,7 +7,7 @@ import pytest
 from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
 from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
 from pybroker.handlers.services import Services
-from pybroker.security.acls import Resource
+from pybroker.security.acl_bindings import Resource
 
 each_coordinator = pytest.mark.parametrize("coordinator", COORDINATORS, ids=lambda each: each.name)
 

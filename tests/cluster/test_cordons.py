@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.cluster.decisions.operations import NewTopic
-from pybroker.cluster.image.features import METADATA_VERSION, SUPPORTED
+from pybroker.cluster.image.supported_features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.membership import cluster_member
 
 from .members import Members, log_dir

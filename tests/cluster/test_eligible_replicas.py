@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.decisions.brokers import register_broker, take_directories_offline
-from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.broker_changes import register_broker, take_directories_offline
+from pybroker.cluster.decisions.config_changes import alter_configs
 from pybroker.cluster.decisions.operations import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
 from pybroker.cluster.image.cluster_image import (
     NO_LEADER,

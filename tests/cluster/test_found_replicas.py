@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.cluster.controller.controller import Controller
-from pybroker.cluster.decisions.brokers import assign_replicas
+from pybroker.cluster.decisions.broker_changes import assign_replicas
 from pybroker.cluster.decisions.operations import Assignments, FoundReplicas
 from pybroker.cluster.image.cluster_image import (
     NO_LEADER,

@@ -9,8 +9,8 @@ import pytest
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.failure_detection.departures import DEPARTED_NAMED_MS
-from pybroker.cluster.image.client_quotas import CONTROLLER_MUTATION_RATE
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
+from pybroker.cluster.image.quota_entities import CONTROLLER_MUTATION_RATE
 from pybroker.cluster_limits import DOUBT_HOLD_MS
 from pybroker.handlers import metadata as handler
 from pybroker.handlers.context import Parked

@@ -19,7 +19,7 @@ from pybroker.cluster.image.cluster_image import (
 )
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import Entry
-from pybroker.security.acls import Acl
+from pybroker.security.acl_bindings import Acl
 
 UUIDS = st.binary(min_size=16, max_size=16)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True).map(tuple)

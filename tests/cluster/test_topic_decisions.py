@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic, TopicCreation
 from pybroker.cluster.decisions.placement import Refused, place
-from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, ImageBuilder
 from pybroker.cluster.image.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig

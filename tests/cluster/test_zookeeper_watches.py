@@ -17,7 +17,7 @@ from pybroker.cluster.image.cluster_image import TopicImage
 from pybroker.cluster.store.zookeeper import zookeeper_codec
 from pybroker.cluster.store.zookeeper.zookeeper_store import ZooKeeperStore
 from pybroker.testing import Broker
-from pybroker.testing.broker import Setting
+from pybroker.testing.in_process_broker import Setting
 from pybroker_protocol.uuids import uuid_text
 
 pytestmark = pytest.mark.jvm(needs="zookeeper")

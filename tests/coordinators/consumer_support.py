@@ -13,9 +13,9 @@ from pybroker.coordinators.group.consumer.consumer_group_manager import Consumer
 from pybroker.coordinators.group.consumer.consumer_member import MemberState
 from pybroker.coordinators.group.consumer.consumer_records import current_assignment_record
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
-from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,

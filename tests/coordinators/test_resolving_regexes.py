@@ -10,7 +10,7 @@ import pytest
 from pybroker.cluster.image.cluster_image import ClusterImage, TopicImage
 from pybroker.coordinators.group.consumer import regexes
 from pybroker.coordinators.group.consumer.regexes import REGEX_MATCHES_PER_SLICE, REGEX_SLICE_MS, Resolution
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.regular_expressions import CompiledRegex, compile_regex
 
 

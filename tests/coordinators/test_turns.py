@@ -10,7 +10,7 @@ import pytest
 from pybroker.coordinators.group.consumer.coming_target import ComingTarget
 from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer.regexes import Resolution
-from pybroker.coordinators.turns import SharedTurns
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.coordinators.consumer_support import ConsumerCluster, Member, settle
 from tests.coordinators.support import Cluster, Reply, World

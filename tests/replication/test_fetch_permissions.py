@@ -10,7 +10,7 @@ import pytest
 from pybroker import limits
 from pybroker.cluster.image.cluster_image import PartitionImage, TopicImage
 from pybroker.handlers.context import Parked
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -1,7 +1,7 @@
 """Changes of who gets in and of who may do what: users of SCRAM, and ACLs, as operations of the controller.
 
-Owns: the operations and their answers.  Owns no rule (``decisions/scram``, ``decisions/acls``) and not who may ask (the
-handlers).  Each ``done`` runs as those of ``Controller`` do.
+Owns: the operations and their answers.  Owns no rule (``decisions/scram_changes``, ``decisions/acl_changes``) and not
+who may ask (the handlers).  Each ``done`` runs as those of ``Controller`` do.
 
 Counterparts in Kafka: ``ScramControlManager`` and ``AclControlManager``.
 """
@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.controller.controller import REQUEST_TIMEOUT_MS, refuse_named
-from pybroker.cluster.decisions import acls as acl_rules
-from pybroker.cluster.decisions import scram as scram_rules
+from pybroker.cluster.decisions import acl_changes as acl_rules
+from pybroker.cluster.decisions import scram_changes as scram_rules
 from pybroker.cluster.decisions.operations import AclDeletion, NamedResult, Outcome, ScramUpsertion
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.image.cluster_image import ImageBuilder, ScramKey
-    from pybroker.security.acls import Acl, AclFilter
+    from pybroker.security.acl_bindings import Acl, AclFilter
 
 
 def alter_scram_credentials(

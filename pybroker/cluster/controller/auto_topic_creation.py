@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pybroker import limits
 from pybroker.cluster.decisions.operations import Allows, NewTopic, TopicCreation, anything
-from pybroker.cluster.decisions.topics import partition_count
+from pybroker.cluster.decisions.topic_changes import partition_count
 from pybroker.cluster.image.coordinator_table import COORDINATOR_OF_TOPIC, CoordinatorType
 from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.image.metadata_cache import MetadataCache

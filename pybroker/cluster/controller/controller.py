@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pybroker.cluster.controller.write_queue import Images, WriteOperation, WriteQueue
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.brokers import (
+from pybroker.cluster.decisions.broker_changes import (
     assign_replicas,
     begin_controlled_shutdown,
     cordon_directories,
@@ -29,11 +29,9 @@ from pybroker.cluster.decisions.brokers import (
     take_directories_offline,
     unregister_broker,
 )
-from pybroker.cluster.decisions.client_quotas import alter_client_quotas
-from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.config_changes import alter_configs
 from pybroker.cluster.decisions.elections import balance_leaders, elect_leaders, elect_uncleanly
-from pybroker.cluster.decisions.features import update_features
-from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
+from pybroker.cluster.decisions.feature_changes import update_features
 from pybroker.cluster.decisions.operations import (
     Allows,
     Assignments,
@@ -61,12 +59,14 @@ from pybroker.cluster.decisions.operations import (
     anything,
     refused_partitions,
 )
+from pybroker.cluster.decisions.partition_changes import alter_partitions
+from pybroker.cluster.decisions.quota_changes import alter_client_quotas
 from pybroker.cluster.decisions.reassignments import (
     ReassignmentRules,
     alter_reassignments,
     ongoing_reassignments,
 )
-from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ImageBuilder
 from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.store.metadata_store import MetadataStore

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pybroker.cluster.image.client_quotas import QuotaEntity
 from pybroker.cluster.image.cluster_image import RECOVERED, PartitionImage
+from pybroker.cluster.image.quota_entities import QuotaEntity
 from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from pybroker.security.acls import Acl
+    from pybroker.security.acl_bindings import Acl
     from pybroker.security.delegation_tokens import DelegationToken
 
 # The kinds of ElectLeaders.

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.cluster.image.client_quotas import QuotaEntity, QuotaValues
+from pybroker.cluster.image.quota_entities import QuotaEntity, QuotaValues
 
 if TYPE_CHECKING:
-    from pybroker.security.acls import Acl
+    from pybroker.security.acl_bindings import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
 

@@ -22,8 +22,8 @@ class CoordinatorType(NamedTuple):
     """One coordinator.
 
     ``name`` is the service's among ``Services``, and the word for what it coordinates.  ``settings`` are the
-    first words of the settings of its topic.  ``resource`` is a name of ``security.acls.Resource``, which a start
-    without ACLs does not import.
+    first words of the settings of its topic.  ``resource`` is a name of ``security.acl_bindings.Resource``, which a
+    start without ACLs does not import.
     """
 
     name: str

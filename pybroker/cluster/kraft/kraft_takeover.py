@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from pybroker.cluster.image.client_quotas import ENTITY_TYPES, QuotaEntity, entity_of
 from pybroker.cluster.image.cluster_image import (
     NO_BROKER,
     BrokerRegistration,
@@ -29,12 +28,13 @@ from pybroker.cluster.image.cluster_image import (
     TopicImage,
 )
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
-from pybroker.cluster.image.features import METADATA_VERSION, SUPPORTED
+from pybroker.cluster.image.quota_entities import ENTITY_TYPES, QuotaEntity, entity_of
+from pybroker.cluster.image.supported_features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.kraft.kraft_log import read_values
 from pybroker.cluster.store.founding import Founding
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.resources import TOPIC
-from pybroker.security.acls import Acl
+from pybroker.security.acl_bindings import Acl
 from pybroker.security.delegation_tokens import DelegationToken
 from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record

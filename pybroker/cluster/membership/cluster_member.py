@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pybroker.cluster.controller.controller import Controller
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
-from pybroker.cluster.image.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION, unsupported_level
+from pybroker.cluster.image.supported_features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION, unsupported_level
 from pybroker.cluster.membership.controller_channel import ControllerChannel
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_follower import MetadataFollower

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pybroker.cluster.controller.controller import static_min_insync_replicas, tell_missing
 from pybroker.cluster.decisions import eligible_replicas
-from pybroker.cluster.decisions.brokers import cordon_directories, register_broker
+from pybroker.cluster.decisions.broker_changes import cordon_directories, register_broker
 from pybroker.cluster.decisions.operations import FoundReplicas
 from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, ImageBuilder
 from pybroker.cluster.image.metadata_cache import MetadataCache

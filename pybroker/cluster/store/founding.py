@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker.cluster.image.cluster_image import ClusterImage
-from pybroker.cluster.image.features import INITIAL_LEVELS
+from pybroker.cluster.image.supported_features import INITIAL_LEVELS
 from pybroker_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pybroker.cluster.image.client_quotas import QuotaEntity, entity_of
+from pybroker.cluster.image.quota_entities import QuotaEntity, entity_of
 
 # Names that clients choose and a key of the store has (a group's, a user's), percent-encoded: a key in ZooKeeper has
 # 65,535 bytes at most.  A single name of letters, which is 32,767 bytes at most in a request, always fits.

@@ -14,7 +14,7 @@ from pybroker.cluster.store.store_names import quoted, unquoted
 from pybroker_protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from pybroker.security.acls import Acl
+    from pybroker.security.acl_bindings import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
 
@@ -40,7 +40,7 @@ def acl_fields(acl: Acl) -> dict[str, Any]:
 
 
 def acl(fields: dict[str, Any]) -> Acl:
-    from pybroker.security.acls import Acl  # a start without ACLs does without
+    from pybroker.security.acl_bindings import Acl  # a start without ACLs does without
 
     return Acl(
         fields["resourceType"],

@@ -34,10 +34,8 @@ from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.consumer.consumer_group_manager import LONG_TIMERS, ConsumerGroupManager, ConsumerWorld
 from pybroker.coordinators.group.consumer.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.offsets import offset_operations, transactional_offsets
-from pybroker.coordinators.group.offsets.offset_store import PARTITION_BYTES, OffsetStore
-from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
-from pybroker.coordinators.group.records import (
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import (
     GROUP_METADATA,
     LEGACY_OFFSET_COMMIT,
     OFFSET_COMMIT,
@@ -48,7 +46,9 @@ from pybroker.coordinators.group.records import (
     read_offset_key_prefix,
     read_partition,
 )
-from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.group.offsets import offset_operations, transactional_offsets
+from pybroker.coordinators.group.offsets.offset_store import PARTITION_BYTES, OffsetStore
+from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.java_order import in_timeline_order, string_hash

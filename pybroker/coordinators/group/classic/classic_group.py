@@ -24,7 +24,7 @@ from pybroker.coordinators.group.classic.classic_member import ClassicMember, Pr
 from pybroker.coordinators.group.classic.states import TRANSITIONS, ClassicState, Event
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.records import group_metadata_record, group_metadata_tombstone
+from pybroker.coordinators.group.group_records import group_metadata_record, group_metadata_tombstone
 from pybroker.coordinators.result import Record, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.records_group import GroupMetadataValue, MemberMetadata

@@ -20,7 +20,7 @@ from pybroker.coordinators.group.classic.rebalance import (
     sync_timer,
 )
 from pybroker.coordinators.group.classic.states import ClassicState
-from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
 from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

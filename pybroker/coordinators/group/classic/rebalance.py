@@ -12,8 +12,8 @@ from pybroker.coordinators.group.classic.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic.classic_member import ClassicMember
 from pybroker.coordinators.group.classic.group_responses import join_error, join_response, sync_error, sync_response
 from pybroker.coordinators.group.classic.states import ClassicState, Event
-from pybroker.coordinators.group.records import read_group_metadata
-from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import read_group_metadata
 from pybroker.coordinators.result import Result, TimerKey
 from pybroker_protocol.errors import ErrorCode
 

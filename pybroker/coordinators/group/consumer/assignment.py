@@ -31,7 +31,7 @@ from pybroker.coordinators.group.consumer.consumer_records import (
     tombstone,
 )
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from pybroker.coordinators.group.consumer.reconciliation import Situation
 from pybroker.coordinators.group.consumer.regexes import RegexChange, update_regex
 from pybroker.coordinators.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Result
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

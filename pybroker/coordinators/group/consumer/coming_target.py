@@ -22,7 +22,7 @@ from pybroker.coordinators.group.assignors.spec import (
 )
 from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
 from pybroker.coordinators.group.consumer.consumer_records import target_member_record, target_metadata_record
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Record
 
 # How many subscriptions and partitions a slice of working out a consumer group's target assignment goes through: about

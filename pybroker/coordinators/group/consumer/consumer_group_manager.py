@@ -32,9 +32,9 @@ from pybroker.coordinators.group.consumer.member_removal import Context, begin_t
 from pybroker.coordinators.group.consumer.regexes import MayDescribe, Resolution, take_over
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.records import read_group_id
-from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import read_group_id
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Result, TimerKey
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_describe import DescribedGroup

@@ -19,7 +19,7 @@ from pybroker.coordinators.group.consumer.consumer_member import (
     ConsumerMember,
 )
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.java_order import in_timeline_order, string_hash
 from pybroker_protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker.config.group_settings import CONSUMER_ASSIGNORS, GROUP_SETTINGS
 from pybroker.config.resources import GROUP
 from pybroker.coordinators.group.assignors import ASSIGNORS, Assignor
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig

@@ -46,9 +46,9 @@ from pybroker.coordinators.group.consumer_protocol import (
     write_assignment,
 )
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.records import key_kind
-from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import key_kind
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 

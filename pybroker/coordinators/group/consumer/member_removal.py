@@ -28,7 +28,7 @@ from pybroker.coordinators.group.consumer.consumer_records import (
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.consumer.member_lookup import dynamic_member, known_static_member
 from pybroker.coordinators.group.consumer.regexes import MayDescribe
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -28,7 +28,7 @@ from pybroker.coordinators.group.consumer.consumer_records import (
 )
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.failures import GroupFailure
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode

@@ -14,15 +14,15 @@ from pybroker.coordinators.group.classic.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic.rebalance import renew_session
 from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.offsets.offset_store import OffsetStore, TopicOffsets
-from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
-from pybroker.coordinators.group.records import (
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import (
     pack_offset,
     pack_offset_with_expiry,
     pack_partition,
     read_offset,
 )
-from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.group.offsets.offset_store import OffsetStore, TopicOffsets
+from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.result import Record, Result
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from pybroker.coordinators.group.records import offset_key_prefix, pack_partition, read_offset_key_prefix
+from pybroker.coordinators.group.group_records import offset_key_prefix, pack_partition, read_offset_key_prefix
 from pybroker.coordinators.result import Record
 
 PARTITION_BYTES = 4

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
+from pybroker.coordinators.group.group_records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.result import Record
 from pybroker_protocol.messages.offset_commit import OffsetCommitRequest
 

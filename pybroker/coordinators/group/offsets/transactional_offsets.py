@@ -9,9 +9,9 @@ Counterpart in Kafka: ``OffsetMetadataManager.commitTransactionalOffset``.
 from __future__ import annotations
 
 from pybroker.coordinators.group.group import Group
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import pack_offset, pack_partition
 from pybroker.coordinators.group.offsets.offset_store import OffsetStore
-from pybroker.coordinators.group.records import pack_offset, pack_partition
-from pybroker.coordinators.group.settings import GroupSettings
 from pybroker.coordinators.result import ProducerOfRecords, Result
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (

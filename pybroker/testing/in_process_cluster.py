@@ -4,8 +4,9 @@ Owns: the directory, the ports, starting and stopping the nodes together, and wh
 Each node (``cluster_node``) is a whole broker on a thread and a loop of its own; all share a SQLite metadata store in
 the directory.
 
-Invariants: as ``broker``'s: nothing of the host is touched, and after ``stop`` no thread, file or port is left.  A node
-keeps its port while it does not run: a socket that never listens holds it, so that connections are refused meanwhile.
+Invariants: as ``in_process_broker``'s: nothing of the host is touched, and after ``stop`` no thread, file or port is
+left.  A node keeps its port while it does not run: a socket that never listens holds it, so that connections are
+refused meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pybroker.testing.broker import LoopFactory, Setting, checked, texts
 from pybroker.testing.cluster_node import ClusterNode
+from pybroker.testing.in_process_broker import LoopFactory, Setting, checked, texts
 from pybroker.testing.off_loop import start_on_worker, stop_on_worker
 
 if TYPE_CHECKING:

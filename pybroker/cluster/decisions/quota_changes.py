@@ -12,7 +12,8 @@ from ipaddress import ip_address
 from typing import Final
 
 from pybroker.cluster.decisions.operations import QuotaAlteration, QuotaResult
-from pybroker.cluster.image.client_quotas import (
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.quota_entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -25,7 +26,6 @@ from pybroker.cluster.image.client_quotas import (
     QuotaEntity,
     entity_text,
 )
-from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.store.store_names import refusal_of_length
 from pybroker_protocol.errors import ErrorCode
 

@@ -27,7 +27,7 @@ from pybroker.config.resources import (
 )
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions, too_many
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 
 _GUARDS: Final = {

@@ -1,7 +1,7 @@
 """One transactional id, its producer and its transaction, as a value; and the steps from one value to the next.
 
 Owns: the states of a transaction and what each step changes.  Whether a step may be taken is decided in
-``decisions.py``; how a value is written is in ``records.py``.
+``decisions.py``; how a value is written is in ``transaction_records.py``.
 
 Epochs: the client of transaction version 2 gets a new epoch with every end of a transaction, so ``PrepareCommit`` and
 ``PrepareAbort`` already carry the epoch of the next transaction, which is the epoch of the markers too.  An id whose

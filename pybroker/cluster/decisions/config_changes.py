@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.operations import NamedResult
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
+from pybroker.cluster.image.supported_features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
 from pybroker.cluster.store.store_names import refusal_of_length
 from pybroker.config.resources import BROKER, CORDONED_LOG_DIRS, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode

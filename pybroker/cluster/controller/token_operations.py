@@ -1,7 +1,7 @@
 """Delegation tokens of the cluster (KIP-48): their operations, and that those which have expired go.
 
 Owns: whether tokens are served at all, which token an HMAC is of, who logs in by one here, and when the active
-controller looks for expired ones.  Owns no rule (``decisions/delegation_tokens``), no secret's form
+controller looks for expired ones.  Owns no rule (``decisions/token_changes``), no secret's form
 (``security/delegation_tokens``), and not who may ask (the handlers).
 
 Invariants: it has a timer only while this broker's controller is active; one look is under way at a time.  Without
@@ -17,14 +17,14 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.controller.controller import REQUEST_TIMEOUT_MS
-from pybroker.cluster.decisions.delegation_tokens import (
+from pybroker.cluster.decisions.operations import NewToken, TokenCreation, TokenExpiry
+from pybroker.cluster.decisions.token_changes import (
     Lifetimes,
     create_token,
     expire_token,
     remove_expired_tokens,
     renew_token,
 )
-from pybroker.cluster.decisions.operations import NewToken, TokenCreation, TokenExpiry
 from pybroker.security.delegation_tokens import DelegationToken, TokenLogins, TokenSecret
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import uuid_text

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
 from pybroker.cluster.image.coordinator_table import GROUPS
-from pybroker.cluster.image.features import GROUP_VERSION
+from pybroker.cluster.image.supported_features import GROUP_VERSION
 from pybroker.coordinators.coordinator_context import response_error
+from pybroker.coordinators.coordinator_ports import TransactionalProducer
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.group.classic.group_responses import (
     delete_error,
@@ -38,17 +39,16 @@ from pybroker.coordinators.group.consumer.consumer_requests import check_heartbe
 from pybroker.coordinators.group.consumer.consumer_requests import heartbeat_error as consumer_heartbeat_error
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.consumer.regexes import MayDescribe
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.group.offsets.offset_operations import (
     offset_commit_error,
     offset_delete_error,
     offset_fetch_error,
 )
 from pybroker.coordinators.group.offsets.transactional_offsets import txn_offset_commit_error
-from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.topics import Topics
 from pybroker.coordinators.partitioning import partitioner
-from pybroker.coordinators.ports import TransactionalProducer
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
 from pybroker_protocol.errors import ErrorCode
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.coordinator_context import CoordinatorOperation
+    from pybroker.coordinators.coordinator_ports import PartitionReader, PartitionWriter
     from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
-    from pybroker.coordinators.ports import PartitionReader, PartitionWriter
     from pybroker.env import Env
     from pybroker.storage.results import TransactionMarker
     from pybroker_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

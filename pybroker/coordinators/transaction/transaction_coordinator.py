@@ -16,31 +16,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image.coordinator_table import TRANSACTIONS
-from pybroker.cluster.image.features import TRANSACTION_VERSION
+from pybroker.cluster.image.supported_features import TRANSACTION_VERSION
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.coordinators.result import Result, Waiter
 from pybroker.coordinators.runtime import CoordinatorRuntime
-from pybroker.coordinators.transaction import responses
+from pybroker.coordinators.transaction import transaction_responses as responses
 from pybroker.coordinators.transaction.decisions import Missing
 from pybroker.coordinators.transaction.effects import OpenTransaction
 from pybroker.coordinators.transaction.marker_sender import MarkerSender
-from pybroker.coordinators.transaction.metadata import (
+from pybroker.coordinators.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from pybroker.coordinators.transaction.transaction_metadata import (
     EPOCH_BUMP_VERSION,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TRANSACTION_VERSION,
     TransactionMetadata,
 )
-from pybroker.coordinators.transaction.settings import TransactionSettings
-from pybroker.coordinators.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from pybroker.coordinators.transaction.transaction_settings import TransactionSettings
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
-    from pybroker.coordinators.ports import PartitionReader, PartitionWriter
-    from pybroker.coordinators.transaction.ports import MarkerWriter, ProducerIdSource
+    from pybroker.coordinators.coordinator_ports import PartitionReader, PartitionWriter
+    from pybroker.coordinators.transaction.transaction_ports import MarkerWriter, ProducerIdSource
     from pybroker.env import Env
     from pybroker.storage.results import PartitionErrors, TopicPartition
     from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

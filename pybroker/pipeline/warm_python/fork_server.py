@@ -1,4 +1,4 @@
-"""The process that has imported what Spark's Python processes need, and forks for each: ``python -m ...server``.
+"""The process that has imported what Spark's Python processes need, and forks for each: ``python -m ...fork_server``.
 
 Owns: what is imported beforehand, the loop, and what makes a fork into the process that was asked for.  It is given the
 directory of the launcher and the socket that listens there; it ends, and removes the directory, when its standard input

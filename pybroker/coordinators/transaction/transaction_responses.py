@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pybroker.coordinators.transaction.metadata import (
+from pybroker.coordinators.transaction.transaction_metadata import (
     BY_TITLE,
     NO_EPOCH,
     NO_PRODUCER_ID,

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping
 
-from pybroker.cluster.decisions.in_sync_replicas import (
+from pybroker.cluster.decisions.operations import FoundReplicas, Outcome
+from pybroker.cluster.decisions.partition_changes import (
     led_by,
     put_partitions,
     relieved,
@@ -21,7 +22,6 @@ from pybroker.cluster.decisions.in_sync_replicas import (
     with_leader,
     without_replica,
 )
-from pybroker.cluster.decisions.operations import FoundReplicas, Outcome
 from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
@@ -31,7 +31,11 @@ from pybroker.cluster.image.cluster_image import (
     ImageBuilder,
     PartitionImage,
 )
-from pybroker.cluster.image.features import CONTROLLERS_ARE_UNREGISTERED, CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
+from pybroker.cluster.image.supported_features import (
+    CONTROLLERS_ARE_UNREGISTERED,
+    CORDONED_LOG_DIRS_LEVEL,
+    METADATA_VERSION,
+)
 from pybroker_protocol.errors import ErrorCode
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from pybroker.coordinators.result import Record
-from pybroker.coordinators.transaction.metadata import NO_EPOCH, TransactionMetadata, TransactionState
+from pybroker.coordinators.transaction.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from pybroker_protocol import codec
 from pybroker_protocol.data_records import encode_key, encode_value
 from pybroker_protocol.errors import ProtocolError

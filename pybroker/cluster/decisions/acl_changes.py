@@ -14,8 +14,8 @@ from typing import Final
 
 from pybroker.cluster.decisions.operations import AclDeletion, Outcome
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.features import HOSTS_ARE_RANGES, METADATA_VERSION
-from pybroker.security.acls import (
+from pybroker.cluster.image.supported_features import HOSTS_ARE_RANGES, METADATA_VERSION
+from pybroker.security.acl_bindings import (
     CLUSTER_NAME,
     Acl,
     AclFilter,

@@ -1,7 +1,7 @@
 """Quotas of clients as a kind of metadata: whose they are, which there are, and which of them a filter names.
 
 Owns: the form of an entity (``QuotaEntity``), the names of the quotas, and ``QuotaFilter``.  Does not own which values
-may be set (``decisions/client_quotas``), nor which quota holds for a client and what becomes of one that is over it
+may be set (``decisions/quota_changes``), nor which quota holds for a client and what becomes of one that is over it
 (``pybroker/quotas``).
 
 Counterparts in Kafka: ``ClientQuotaEntity``, ``QuotaConfig``, ``ClientQuotasImage``.

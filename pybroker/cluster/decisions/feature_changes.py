@@ -11,7 +11,13 @@ from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.operations import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureUpdate, NamedResult
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
-from pybroker.cluster.image.features import DEPENDENCIES, KRAFT_VERSION, METADATA_CHANGES, METADATA_VERSION, SUPPORTED
+from pybroker.cluster.image.supported_features import (
+    DEPENDENCIES,
+    KRAFT_VERSION,
+    METADATA_CHANGES,
+    METADATA_VERSION,
+    SUPPORTED,
+)
 from pybroker_protocol.errors import ErrorCode
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pybroker.handlers.context import RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclFilter, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclFilter, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_acls import DeleteAclsFilter
 from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
