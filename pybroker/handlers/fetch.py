@@ -115,7 +115,10 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
         answered = looked_at
     try:
         if share is not None and (throttle_ms := share.fetched((yield from _size(answered)))):
-            _drop_records(answered)
+            for some in portions(answered, _AT_ONCE):
+                _drop_records(some)
+                if some is not answered:
+                    yield
             return _throttled(ctx, session, epoch, throttle_ms)
         response = empty_response(session)
         for some in portions(answered, _AT_ONCE):

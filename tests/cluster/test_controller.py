@@ -85,6 +85,19 @@ def test_the_epoch_of_a_controller_is_that_of_the_key_that_it_has_taken(cluster:
     again.close()
 
 
+def test_a_start_ends_where_another_broker_has_become_the_controller_since_the_metadata_were_read(
+    tmp_path: Path,
+) -> None:
+    FakeCluster(tmp_path).start().close()
+    cluster = FakeCluster(tmp_path)
+    cluster.standalone.load()
+    key = store_codec.encode_controller(store_codec.ControllerKey(2, 1, 40))
+    cluster.store.commit_at_start(Transaction(puts={store_codec.CONTROLLER: key}))
+    with pytest.raises(StoreError, match="another broker has just become the controller"):
+        cluster.standalone.register(cluster.endpoints, None, [bytes(16)])
+    cluster.close()
+
+
 def test_change_is_in_the_image_before_it_is_answered(cluster: FakeCluster) -> None:
     seen = []
     cluster.controller.create_topics(

@@ -369,6 +369,15 @@ def test_shared_file_serves_one_broker_again_and_then_has_no_history(site: Site)
     site.until(lambda: follower.gaps)
 
 
+def test_a_broker_that_may_not_have_the_file_for_itself_leaves_the_others_keys_in_it(site: Site) -> None:
+    sharing = site.client()
+    sharing.commit_at_start(Transaction(puts={"/stays": b""}, ephemerals={"/live/1": b""}))
+    own = SqliteStore(site.path, site.env, fsync=False)
+    with pytest.raises(StoreError, match="1 brokers share"):
+        own.open()
+    assert set(sharing.load("/")) == {"/stays", "/live/1"}
+
+
 def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     client = site.client()
     end = client.follow(client.revision(), print, print)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from pybroker.cluster.controller.controller import static_min_insync_replicas, tell_missing
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.broker_changes import cordon_directories, register_broker
-from pybroker.cluster.decisions.operations import FoundReplicas
+from pybroker.cluster.decisions.operations import FoundReplicas, Heartbeat
 from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, ImageBuilder
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.cluster_member import ClusterMember
@@ -46,7 +46,13 @@ class Standalone(ClusterMember):
     ) -> None:
         super().__init__(env, config, cache, store, node_id, found, None, 0)
         self._first_puts: Mapping[str, bytes] = {}
-        self._cordoned: Sequence[bytes] = ()  # what the controller has heard last
+        self._holder: Entry | None = None  # of the controller key, as the image was loaded beside it
+        self._cordoned: Sequence[bytes] | None = ()  # what the controller has heard last, None where that is not known
+
+    def _load_exactly(self) -> dict[str, Entry]:
+        entries = super()._load_exactly()
+        self._holder = entries.get(store_codec.CONTROLLER)
+        return entries
 
     def _put_first(self, entries: dict[str, Entry], key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
         secret = store_codec.encode_secret(self._env.new_secret())
@@ -61,10 +67,14 @@ class Standalone(ClusterMember):
         self.channel.take_directory_offline(directory)
 
     def cordon(self, directories: Sequence[bytes]) -> None:
-        if set(directories) == set(self._cordoned):
+        if self._cordoned is not None and set(directories) == set(self._cordoned):
             return  # a heartbeat's handler is not imported at a start for nothing
         self._cordoned = directories
-        self.channel.heartbeat(lambda _: None, cordoned_directories=directories)
+        self.channel.heartbeat(self._on_cordon_answered, cordoned_directories=directories)
+
+    def _on_cordon_answered(self, heartbeat: Heartbeat) -> None:
+        if heartbeat.error_code:
+            self._cordoned = None  # so that the same goes out when it is set again
 
     def register(
         self,
@@ -95,7 +105,7 @@ class Standalone(ClusterMember):
         builder.set_controller(self.node_id)
         applied = _apply_retained(builder, store_codec.retained(self._store.load(store_codec.RETAINED)))
         puts, deletes = store_codec.encode(loaded, builder.view(), builder.delta())
-        holder = self._store.load(store_codec.CONTROLLER).get(store_codec.CONTROLLER)
+        holder = self._holder
         key = _next_key(holder, builder.view().brokers[self.node_id])
         puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
         version = ABSENT if holder is None else holder.version

@@ -398,13 +398,19 @@ class ReplicaMove:
         try:
             with suppress(FileNotFoundError):
                 os_file.rename(self.log.path, former)
-                self.source.directory.remove_later([doom(former)], 0)
+        except OSError as error:
+            self._source_failed(error)
+            return
+        try:
             os_file.rename(self.path, place)
         except OSError as error:
+            with suppress(OSError):
+                os_file.rename(former, self.log.path)
             self._target_failed(error)
             return
         self.log.move_to(self.target.directory, place, {})
         self._mover.took_place(self)
+        self._doom(former)
         self._end()
 
     # --- ends and failures -------------------------------------------------------------------------------------------

@@ -111,7 +111,6 @@ class SharedSqliteWorker(SqliteWorker):
     ) -> None:
         super().__init__(path, now_ms, fsync=fsync)
         self._keeps_room = False
-        self._session = 0
         self._followers = followers
         self._tell = tell
         self._on_session_lost = on_session_lost
@@ -224,7 +223,7 @@ class SharedSqliteWorker(SqliteWorker):
         sqlite_history.resume(connection)
 
     def _end_session(self, connection: sqlite3.Connection) -> None:
-        if self._session and not self.is_abandoned:
+        if not self.is_abandoned:
             self._begin(_CLOSE_TIMEOUT_MS)
             sqlite_sessions.end(connection, self._session)
             self._end()

@@ -39,7 +39,7 @@ class SqliteWorker:
         self._room = ReservedRoom(path + ROOM_SUFFIX)
         self._lock_timeout_ms = 5_000
         self._connection: sqlite3.Connection | None = None
-        self._session = sqlite_tables.OWN_SESSION
+        self._session = 0  # none before ``open``: where that refuses the file, the sessions in it are others'
         self._is_empty = False  # this process made it, and nothing was committed yet
 
     # ------------------------------------------------------------------ open and close
@@ -79,6 +79,7 @@ class SqliteWorker:
             connection.executescript(f"BEGIN IMMEDIATE; {sqlite_tables.SCHEMA} COMMIT;")
         else:
             connection.execute("DELETE FROM entries WHERE ephemeral")
+        self._session = sqlite_tables.OWN_SESSION
 
     def _set_durability(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -95,8 +96,10 @@ class SqliteWorker:
         if not self._is_empty:
             self._keep_room()
         if self._connection is not None:
-            with suppress(sqlite3.Error, StoreError):  # what stays goes at the next open
-                self._end_session(self._connection)
+            if self._session:
+                with suppress(sqlite3.Error, StoreError):  # what stays goes at the next open
+                    self._end_session(self._connection)
+                self._session = 0
             self._connection.close()
             self._connection = None
         if self._is_empty:
