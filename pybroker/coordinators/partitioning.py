@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pybroker import limits
 
 if TYPE_CHECKING:
-    from pybroker.cluster.coordinator_table import CoordinatorType
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.coordinator_table import CoordinatorType
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
 
 

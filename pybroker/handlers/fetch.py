@@ -30,13 +30,13 @@ from pybroker.replication.fetch_session import (
     FetchSession,
     PartitionKey,
 )
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
     from pybroker.quotas.client_quotas import ClientShare
-    from pybroker.replication.fetch import FetchOperation
+    from pybroker.replication.fetch_operation import FetchOperation
     from pybroker.replication.fetch_session import FetchSessionCache
     from pybroker.replication.follower_fetch import FollowerFetch
 

@@ -1,7 +1,7 @@
 """What this broker asks of its own controller: served by the handlers that serve it to other brokers.
 
 Owns: the surroundings of such a request, which has no connection, and taking its handler's steps to the end.  Owns no
-way to another broker's controller (``cluster/controller_channel``).
+way to another broker's controller (``cluster/membership/controller_channel``).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.image import ClusterImage, PartitionImage
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.testing import Cluster
 from pybroker_protocol.errors import ErrorCode
 from tests.broker.test_start_on_a_full_disk import fill_up

@@ -43,14 +43,26 @@ NOT_AT_START = (
 # What it has no use for as long as nobody logs in, no listener has TLS, and there is no authorizer.
 NOT_WITHOUT_SECURITY = (
     *("hashlib", "hmac", "secrets", "jwt", "cryptography"),
-    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.delegation_tokens"),
+    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.controller.token_operations"),
     *("pybroker.net.login_connection", "pybroker.net.tls_connection", "pybroker.net.key_fetch"),
 )
 # What it has no use for as long as it is alone.
 NOT_WITHOUT_OTHERS = (
-    *("pybroker.cluster.broker_lifecycle", "pybroker.cluster.controller_election", "pybroker.cluster.departures"),
-    *("pybroker.cluster.shared_sqlite_thread", "pybroker.cluster.sqlite_sessions", "pybroker.cluster.live_brokers"),
-    *("pybroker.cluster.zookeeper_store", "pybroker.net.peer_client", "pybroker.cluster.leader_balancing"),
+    *(
+        "pybroker.cluster.membership.broker_lifecycle",
+        "pybroker.cluster.controller.controller_election",
+        "pybroker.cluster.failure_detection.departures",
+    ),
+    *(
+        "pybroker.cluster.store.sqlite.shared_sqlite_thread",
+        "pybroker.cluster.store.sqlite.sqlite_sessions",
+        "pybroker.cluster.failure_detection.live_brokers",
+    ),
+    *(
+        "pybroker.cluster.store.zookeeper.zookeeper_store",
+        "pybroker.net.peer_client",
+        "pybroker.cluster.controller.leader_balancing",
+    ),
     *("pybroker.replication.isr_changes", "pybroker.replication.followers", "pybroker.quotas"),
 )
 # These are imported by the first request of their API.

@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from pybroker.cli.commands.partitions import Reassignment, at_rest
 from pybroker.cli.requests.partition_leaders import Partition
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
 

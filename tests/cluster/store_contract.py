@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from pybroker.cluster.metadata_store import (
+from pybroker.cluster.store.metadata_store import (
     ABSENT,
     Changes,
     CommitResult,

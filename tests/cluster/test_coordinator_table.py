@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
 from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
 from pybroker.handlers.services import Services
-from pybroker.security.acls import Resource
+from pybroker.security.acl_bindings import Resource
 
 each_coordinator = pytest.mark.parametrize("coordinator", COORDINATORS, ids=lambda each: each.name)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.metadata_store import CommitResult, StoreError
-from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.cluster.decisions.operations import NewTopic, TopicCreation
+from pybroker.cluster.store.metadata_store import CommitResult, StoreError
 from pybroker.handlers import create_topics
 from pybroker.handlers.own_requests import serve_own
 from pybroker_protocol.errors import ErrorCode

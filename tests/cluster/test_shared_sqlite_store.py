@@ -16,10 +16,16 @@ from typing import Any, cast
 import pytest
 
 from pybroker import cluster_limits
-from pybroker.cluster import sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
-from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Sharing, Writer, is_locked, read_writer
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
+from pybroker.cluster.store.sqlite import sqlite_sessions, sqlite_tables
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import (
+    SharedSqliteWorker,
+    Sharing,
+    Writer,
+    is_locked,
+    read_writer,
+)
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from tests.new_threads import NewThreads
 
 from .store_contract import Follower, RealSite
@@ -29,9 +35,9 @@ TIMEOUT_MS = 1_000
 # A broker's store in a process of its own: it puts its key, says so, and does as it is told.
 PROCESS = """
 import asyncio, sys
-from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.shared_sqlite_worker import Sharing
-from pybroker.cluster.sqlite_store import SqliteStore
+from pybroker.cluster.store.metadata_store import Transaction
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import Sharing
+from pybroker.cluster.store.sqlite.sqlite_store import SqliteStore
 from pybroker.net.loop_env import loop_env
 
 async def main(path, broker_id):

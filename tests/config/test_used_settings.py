@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pybroker
-from pybroker.cluster.coordinator_table import COORDINATORS
+from pybroker.cluster.image.coordinator_table import COORDINATORS
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 

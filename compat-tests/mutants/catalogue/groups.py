@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "heartbeat-silent-in-a-rebalance",
         "The members are not told by their heartbeats that they have to join again.",
-        (Edit("classic_requests.heartbeat", "ClassicState.PREPARING_REBALANCE", "ClassicState.DEAD"),),
+        (Edit("member_requests.heartbeat", "ClassicState.PREPARING_REBALANCE", "ClassicState.DEAD"),),
         (
             "test_groups.py::test_a_newcomer_makes_the_others_join_again",
             "test_groups.py::test_a_member_that_leaves_starts_a_rebalance",
@@ -70,7 +70,7 @@ MUTANTS = (
         "When a member leaves, the others are not told, and its partitions lie idle.",
         (
             Edit(
-                "classic_requests.leave",
+                "member_requests.leave",
                 """
                 if group.state is not ClassicState.EMPTY and any(not member.error_code for member in members):
                     rebalance(group, settings, now_ms, result)
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "any-protocol-joins",
         "A member that shares no protocol with the others is let in.",
-        (Edit("classic_join.join", "group.supports(request.protocol_type, joining.protocols)", "joining.protocols"),),
+        (Edit("join_requests.join", "group.supports(request.protocol_type, joining.protocols)", "joining.protocols"),),
         ("test_groups.py::test_members_have_a_protocol_in_common",),
     ),
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "unknown-group-found",
         "DescribeGroups 6 does not say that the group does not exist.",
-        (Edit("responses.GROUP_ID_NOT_FOUND_SINCE", 'DescribedGroup.since("error_message")', "7"),),
+        (Edit("group_responses.GROUP_ID_NOT_FOUND_SINCE", 'DescribedGroup.since("error_message")', "7"),),
         ("test_groups.py::test_a_group_that_is_not_there_is_dead_or_not_found",),
     ),
     Mutant(

@@ -18,9 +18,9 @@ _AMONG_BROKERS: Final = "tests/broker/test_inter_broker_requests.py::test_who_ma
 _TOKENS: Final = "tests/broker/test_delegation_tokens.py"
 # What several handlers share, and the API of which the table notices that it asks no longer.
 _SHARED: Final = {
-    "acl_requests": "CreateAcls",
+    "acl_filters": "CreateAcls",
     "authorized_operations": "DescribeCluster",
-    "config_requests": "DescribeConfigs",
+    "config_checks": "DescribeConfigs",
 }
 # The place, or the module, of a question that the table cannot notice: it has not the client, or not enough requests.
 _NOTICES: Final = {

@@ -77,7 +77,7 @@ MUTANTS = (
         "One bad topic keeps the good ones of its request from being created.",
         (
             Edit(
-                "decisions.topics.create_topics",
+                "topic_changes.create_topics",
                 "results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)",
                 """
                 results[topic.name] = TopicCreation(topic.name, refused.error_code, refused.message)
@@ -95,7 +95,7 @@ MUTANTS = (
         "Of a topic that is named twice in a request one wins.",
         (
             Edit(
-                "decisions.topics.create_topics",
+                "topic_changes.create_topics",
                 """
                 if counts[topic.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -113,7 +113,7 @@ MUTANTS = (
         "A topic that exists is created again, and its data are lost.",
         (
             Edit(
-                "topics._check_name",
+                "topic_changes._check_name",
                 "name in image.topics_by_name",
                 "name in INTERNAL_TOPICS and name in image.topics_by_name",
             ),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "colliding-names-created",
         "Two topics whose names differ only in dots and underscores are created, and their metrics are one.",
-        (Edit("topics._check_name", "colliding_name(name, image.topics_by_name)", "colliding_name(name, ())"),),
+        (Edit("topic_changes._check_name", "colliding_name(name, image.topics_by_name)", "colliding_name(name, ())"),),
         ("test_topics.py::test_names_that_differ_in_dots_and_underscores_alone_collide",),
     ),
     Mutant(
@@ -152,7 +152,7 @@ MUTANTS = (
         "CreatePartitions to fewer partitions than there are is granted.",
         (
             Edit(
-                "topics.create_partitions",
+                "topic_changes.create_partitions",
                 "yield from _grow_topic(builder, topic, random, allows)",
                 """
                 known = builder.view().topics_by_name.get(topic.name)
