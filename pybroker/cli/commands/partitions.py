@@ -409,8 +409,8 @@ def reassignments(
                 still = f"{counted(len(found), 'partition')} still to move"
                 raise CommandFailed(f"{still}; a throttle is removed when nothing moves")
             removed = remove_throttle(client, [topic["name"] for topic in describe_existing(client, None)])
-            columns = ("RESOURCE", "NAME", "SETTING", "VALUE")
-            session.output.result([each._asdict() for each in removed], columns, removed)
+            throttled = ("RESOURCE", "NAME", "SETTING", "VALUE")
+            session.output.result([each._asdict() for each in removed], throttled, removed)
             return
     document = [{"topic": each.topic, "partition": each.number, **found[each]._asdict()} for each in sorted(found)]
     columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")

@@ -95,7 +95,7 @@ class AutoTopicCreation:
 
     def _creatable(self, name: str) -> NewTopic:
         coordinator = COORDINATOR_OF_TOPIC.get(name)
-        return NewTopic(name) if coordinator is None else _topic_of(coordinator, self._config)
+        return NewTopic(name) if coordinator is None else topic_of(coordinator, self._config)
 
     def _begin_some(self) -> None:
         for _ in range(min(len(self._not_begun), AUTO_CREATIONS_PER_TURN)):
@@ -127,7 +127,7 @@ class AutoTopicCreation:
             self._folded_log.warning("topics that are asked for", reason, line, name, reason)
 
 
-def _topic_of(coordinator: CoordinatorType, config: BrokerConfig) -> NewTopic:
+def topic_of(coordinator: CoordinatorType, config: BrokerConfig) -> NewTopic:
     """The topic that keeps a coordinator's state, to be created."""
     factor = coordinator.replication_factor(config)
     segment_bytes = config.get_int(f"{coordinator.settings}.segment.bytes")
