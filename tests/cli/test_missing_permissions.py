@@ -78,7 +78,6 @@ def test_a_topic_that_does_not_exist_is_no_missing_permission(cli: CommandLine) 
     for arguments, told in (
         (("consume", "nowhere", "-e"), f"topic nowhere: {missing}."),
         (("topics", "describe", "nowhere"), f"topic nowhere: {missing}."),
-        (("configs", "describe", "--topic", "nowhere"), f"topic nowhere: {missing}."),
         (("consume", "somewhere", "-e", "-p", "7"), f"somewhere-7: {missing} or partition."),
         (("partitions", "elect", "somewhere:7"), f"somewhere-7: {missing} or partition."),
     ):

@@ -64,7 +64,7 @@ def read_broker_settings() -> set[str]:
     of a topic setting which is read."""
     named = set(re.findall(r'"([a-z0-9.]+)"', source()))
     coordinators = {
-        f"{each.settings}{last}" for each in COORDINATORS for last in re.findall(r"self\.settings\}([a-z.]+)", source())
+        f"{each.settings}{last}" for each in COORDINATORS for last in re.findall(r"(?:self|coordinator)\.settings\}([a-z.]+)", source())
     }
     defaults = {synonym for name in read_topic_settings() for synonym, _ in TOPIC_SYNONYMS.get(name, ())}
     mentioned_only = {"process.roles"}
