@@ -65,26 +65,23 @@ class State(StrEnum):
     OVER = auto()  # answered, failed, or its client is gone
 
 
-class Event(StrEnum):
-    """How a request's share of a turn has ended, or what ends its time in the queue."""
-
-    WAITS = auto()
-    SMALL = auto()  # out of time
-    LARGE = auto()  # out of time, and it is a large one, or has become one
-    ADMITTED = auto()  # there is a place for it, and room for its reply
-    ENDED = auto()
-
-
+# How its share of a turn has ended (SMALL and LARGE: it is out of time), or that there is a place for it.
+Event = StrEnum("Event", "WAITS SMALL LARGE ADMITTED ENDED")
 BEGUN, WAITING, QUEUED, PLACED, READY, OVER = State
 
-# A pair that is not there is a bug of ours; a test walks all of them.
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    **dict.fromkeys([(state, Event.WAITS) for state in (BEGUN, WAITING, PLACED, READY)], WAITING),
-    **dict.fromkeys([(state, Event.SMALL) for state in (BEGUN, WAITING, READY)], READY),
-    **dict.fromkeys([(state, Event.LARGE) for state in (BEGUN, WAITING, READY)], QUEUED),
-    (PLACED, Event.LARGE): PLACED,
-    (QUEUED, Event.ADMITTED): PLACED,
-    **dict.fromkeys([(state, Event.ENDED) for state in (BEGUN, WAITING, QUEUED, PLACED, READY)], OVER),
+# A pair with None is a bug of ours; a test walks all of them.
+# fmt: off
+_ROWS: Final = {
+    #                BEGUN    WAITING  QUEUED  PLACED   READY    OVER
+    Event.WAITS:    (WAITING, WAITING, None,   WAITING, WAITING, None),
+    Event.SMALL:    (READY,   READY,   None,   None,    READY,   None),
+    Event.LARGE:    (QUEUED,  QUEUED,  None,   PLACED,  QUEUED,  None),
+    Event.ADMITTED: (None,    None,    PLACED, None,    None,    None),
+    Event.ENDED:    (OVER,    OVER,    OVER,   OVER,    OVER,    None),
+}
+# fmt: on
+TRANSITIONS: Final = {
+    (state, event): after for event, row in _ROWS.items() for state, after in zip(State, row, strict=True) if after
 }
 
 
@@ -129,11 +126,11 @@ class LongRequest:
         "_shares",
         "_steps",
         "_value",
-        "_waits_for",
         "api",
         "is_large",
         "parked",
         "state",
+        "waits_for",
     )
 
     def __init__(
@@ -156,7 +153,7 @@ class LongRequest:
         self._held: HeldRequest | None = None
         self._shares = 0
         self._value: Any = None
-        self._waits_for: Parked | None = None
+        self.waits_for: Parked | None = None
 
     def _answered(self, steps: Steps) -> Steps:
         """What the steps lead to: a response, or, once that has taken long, its encoded form."""
@@ -210,14 +207,9 @@ class LongRequest:
     def _share_ended(self) -> Event:
         if self.parked.abandoned:
             return Event.ENDED
-        if self._waits_for is not None:
+        if self.waits_for is not None:
             return Event.WAITS
         return Event.LARGE if self.is_large else Event.SMALL
-
-    def wait(self) -> None:
-        """Go on when what the last step waits for is there."""
-        assert self._waits_for is not None, "a step waits"
-        self._waits_for.subscribe(self._resume)
 
     def advance(self, ends_ns: int) -> Event:
         """Go on until ``ends_ns``, unless the client is gone."""
@@ -254,16 +246,16 @@ class LongRequest:
             value = None
             if waits_for is not None:
                 if not waits_for.completed:
-                    self._waits_for = waits_for
+                    self.waits_for = waits_for
                     return
                 value = waits_for.response
             if now_ns() > ends_ns:
                 self._value = value
                 return
 
-    def _resume(self, value: Any) -> None:
+    def resume(self, value: Any) -> None:
         """What was waited for is there."""
-        self._waits_for = None
+        self.waits_for = None
         self._value = value
         self._others.move(self, self.advance(self._others.now_ns() + limits.TURN_NS))
 
@@ -281,7 +273,7 @@ class LongRequest:
     def _abandon(self) -> None:
         """The client is gone: nothing goes on for it, and nothing is waited for."""
         self._release()
-        waits_for, self._waits_for = self._waits_for, None
+        waits_for, self.waits_for = self.waits_for, None
         try:
             if waits_for is not None:
                 waits_for.abandon()
@@ -320,7 +312,8 @@ class LongRequests:
             self._admit()
         match request.state:
             case State.WAITING:
-                request.wait()
+                assert request.waits_for is not None, "a step waits"
+                request.waits_for.subscribe(request.resume)
             case State.QUEUED:
                 self._waiting.append(request)
                 self._admit()
