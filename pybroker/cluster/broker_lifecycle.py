@@ -70,9 +70,9 @@ Event = StrEnum(
 )
 ENTERING, REGISTERING, REGISTERED, WITHDRAWN, LEAVING, LEFT, SUPERSEDED, CLOSED = State
 
-# A pair with None is a bug of ours, one that stays where it is changes nothing; a test walks all of them.
+# A pair with None is a bug of ours; a test walks all of them.
 # fmt: off
-_ROWS: Final = {
+_ROWS: Final[dict[Event, tuple[State | None, ...]]] = {
     #                    ENTERING     REGISTERING REGISTERED   WITHDRAWN   LEAVING     LEFT        SUPERSEDED  CLOSED
     Event.ENTERED:      (REGISTERING, None,       None,        None,       None,       None,       None,       None),
     Event.GRANTED:      (None,        REGISTERED, None,        None,       None,       None,       None,       None),

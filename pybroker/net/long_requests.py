@@ -71,7 +71,7 @@ BEGUN, WAITING, QUEUED, PLACED, READY, OVER = State
 
 # A pair with None is a bug of ours; a test walks all of them.
 # fmt: off
-_ROWS: Final = {
+_ROWS: Final[dict[Event, tuple[State | None, ...]]] = {
     #                BEGUN    WAITING  QUEUED  PLACED   READY    OVER
     Event.WAITS:    (WAITING, WAITING, None,   WAITING, WAITING, None),
     Event.SMALL:    (READY,   READY,   None,   None,    READY,   None),
