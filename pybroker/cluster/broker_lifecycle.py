@@ -358,10 +358,6 @@ class BrokerLifecycle:
         if started is not None:
             started(why)
 
-    def _is_gone(self) -> bool:
-        """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
-        return self.registered is None and not self._unanswered
-
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.
 
@@ -380,7 +376,8 @@ class BrokerLifecycle:
             if turn != self._turn:
                 return
             is_stale = heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
-            if heartbeat.should_shut_down or (is_stale and self._is_gone()):
+            is_unknown = self.registered is None and not self._unanswered  # else the epoch is stale for a newer one
+            if heartbeat.should_shut_down or (is_stale and is_unknown):
                 self._move(Event.HANDED_OVER)
             elif clock.monotonic_ms() < deadline_ms:
                 timers.call_later(STORE_RETRY_MS, self._retry, turn, ask)

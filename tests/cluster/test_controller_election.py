@@ -157,7 +157,8 @@ def test_each_event_leads_in_each_state_to_what_the_table_has(state: State, even
     withdrawals = around.withdrawals
     around.happen(event)
     assert around.state is TABLE[state, event]
-    assert around.withdrawals - withdrawals == (around.state is WITHDRAWN and state is not WITHDRAWN), "it withdraws once"
+    withdraws = around.state is WITHDRAWN and state is not WITHDRAWN
+    assert around.withdrawals - withdrawals == withdraws
 
 
 @pytest.mark.parametrize("answer", [E.TAKEN, E.MISSED])
