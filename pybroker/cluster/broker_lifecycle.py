@@ -65,9 +65,7 @@ class State(StrEnum):
 # What moves it.  Its live key is there; the controller has granted the registration; the image has that fenced, or no
 # more; another broker decides in its place, or the patience with that is over; no leadership is left.  The others come
 # at any time, but the stop comes once.  A succession: the image has another process's registration, a later one.
-Event = StrEnum(
-    "Event", "ENTERED GRANTED FORGOTTEN REPLACED HANDED_OVER SESSION_LOST WITHDRAWAL STOP SUCCESSION CLOSE"
-)
+Event = StrEnum("Event", "ENTERED GRANTED FORGOTTEN REPLACED HANDED_OVER SESSION_LOST WITHDRAWAL STOP SUCCESSION CLOSE")
 ENTERING, REGISTERING, REGISTERED, WITHDRAWN, LEAVING, LEFT, SUPERSEDED, CLOSED = State
 
 # A pair with None is a bug of ours; a test walks all of them.

@@ -1,9 +1,9 @@
 """The states of an election, walked: each event comes as it comes from outside, in each state.
 
-    WATCHING   another broker holds the controller key
-    TAKING     its holder is gone: this one takes it, and waits until its image is as far
-    ACTIVE     this one decides
-    WITHDRAWN  it has taken its own live key away, because most brokers do not reach it
+WATCHING   another broker holds the controller key
+TAKING     its holder is gone: this one takes it, and waits until its image is as far
+ACTIVE     this one decides
+WITHDRAWN  it has taken its own live key away, because most brokers do not reach it
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Step(StrEnum):
 
 F, W = Found, Who
 T, A, X, R = Step
-MADE, RENEWED, TAKEN_OVER = [T, A, R], [T, R], [T, A, X, R]
+NOTHING: list[Step] = []
+TAKEN, MADE, RENEWED, TAKEN_OVER = [T], [T, A, R], [T, R], [T, A, X, R]
 
 ASKS: dict[Who, tuple[QueryRun, int, int]] = {
     W.OF_THE_RUN: (QueryRun(NAME, "query", "first"), 1, 1),
@@ -63,14 +64,19 @@ ASKS: dict[Who, tuple[QueryRun, int, int]] = {
 REFUSED = [W.OF_ANOTHER_QUERY, W.BEHIND]
 STEPS: dict[Found, dict[Who, list[Step]]] = {
     F.NONE: dict.fromkeys(Who, MADE),
-    F.EXPIRED: {W.OF_THE_RUN: RENEWED, W.BEYOND: RENEWED, W.OF_THE_NEXT_RUN: TAKEN_OVER, **dict.fromkeys(REFUSED, [])},
-    F.ANNOUNCED: {**dict.fromkeys(Who, TAKEN_OVER), **dict.fromkeys(REFUSED, [])},
-    F.READY: {W.OF_THE_RUN: [], W.BEYOND: RENEWED, W.OF_THE_NEXT_RUN: TAKEN_OVER, **dict.fromkeys(REFUSED, [])},
+    F.EXPIRED: {
+        W.OF_THE_RUN: RENEWED,
+        W.BEYOND: RENEWED,
+        W.OF_THE_NEXT_RUN: TAKEN_OVER,
+        **dict.fromkeys(REFUSED, NOTHING),
+    },
+    F.ANNOUNCED: {**dict.fromkeys(Who, TAKEN_OVER), **dict.fromkeys(REFUSED, NOTHING)},
+    F.READY: {W.OF_THE_RUN: [], W.BEYOND: RENEWED, W.OF_THE_NEXT_RUN: TAKEN_OVER, **dict.fromkeys(REFUSED, NOTHING)},
     F.UNREADABLE: {
-        W.OF_THE_RUN: [T],
+        W.OF_THE_RUN: TAKEN,
         W.BEYOND: [T, *RENEWED],
         W.OF_THE_NEXT_RUN: [T, *TAKEN_OVER],
-        **dict.fromkeys(REFUSED, [T]),
+        **dict.fromkeys(REFUSED, TAKEN),
     },
 }
 
