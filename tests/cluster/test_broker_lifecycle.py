@@ -217,9 +217,8 @@ def test_a_broker_that_withdraws_takes_its_key_away_though_it_leaves(state: Stat
     assert around.withdrawals == times
 
 
-def test_a_withdrawn_broker_comes_back_when_its_patience_is_over() -> None:
+@pytest.mark.parametrize(("ms", "state"), [(999, S.WITHDRAWN), (1_000, S.ENTERING)])
+def test_a_withdrawn_broker_comes_back_when_its_patience_is_over(ms: int, state: State) -> None:
     around = Surroundings(S.WITHDRAWN)
-    around.world.advance(999)
-    assert around.state is S.WITHDRAWN
-    around.world.advance(1)
-    assert around.state is S.ENTERING
+    around.world.advance(ms)
+    assert around.state is state

@@ -182,7 +182,7 @@ def test_a_claim_says_which_rows_of_earlier_runs_are_committed(begin: Callable[[
     begin(F.ANNOUNCED)
     claim = claims.claimed(CLIENT, *ASKS[who])
     is_of_an_earlier_run = who is W.OF_THE_NEXT_RUN
-    assert (claim.epoch, claim.tasks) == ((0, {0}) if is_of_an_earlier_run else (NO_EPOCH, set()))
+    assert (claim.epoch, set(claim.tasks)) == ((0, {0}) if is_of_an_earlier_run else (NO_EPOCH, set()))
 
 
 def test_a_claim_that_another_task_of_the_run_has_announced_is_left_to_that_task(
