@@ -10,8 +10,7 @@ session and is heard (``liveness``); a fenced broker does not take it while anot
 brokers do not reach for a session withdraws, so that others decide in its place; a controller decides only once its
 image has everything that was committed before it took the key.
 
-The states of this broker: watching (another holds the key) -> taking (the holder is dead) -> catching up (the key is
-ours, the image is not there yet) -> active -> watching (deposed, the session lost, or a commit whose end nobody knows).
+A test walks the states (``tests/cluster/test_controller_election.py``).
 
 Counterpart in Kafka: ``KafkaController.elect`` before KRaft, ``QuorumController.claim`` since.
 """

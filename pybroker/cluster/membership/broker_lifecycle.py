@@ -4,15 +4,7 @@ Owns: putting the live key, registering with the active controller, doing both a
 controller fenced this broker, and leaving with leaderships handed over.  Does not own who else is alive
 (``live_brokers``), who decides (``controller_election``) nor what a registration changes (``decisions/brokers``).
 
-The states::
-
-    entering --live key is there--> registering --image has the registration--> running
-        ^                               ^                                         |  |
-        |                               +-- fenced by the controller, or forgotten +  |
-        +---------------------------------- session lost, or withdrawn --------------+
-
-Whenever the image has another process's registration under this broker's id, which came after this process's own, that
-is its successor: this one registers no more, and has to end.
+``TRANSITIONS`` has the states, and what leads from one to another.
 
 Invariants: a registration follows the live key of the same process, and the log dirs saying on the disk that they are
 this broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs;
@@ -27,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from enum import StrEnum, auto
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +46,46 @@ log = logging.getLogger(__name__)
 _FATAL: Final = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "this broker's data directory belongs to another cluster",
     ErrorCode.INVALID_REGISTRATION: "the controller refuses this broker's registration",
+}
+
+
+class State(StrEnum):
+    """Where this broker stands."""
+
+    ENTERING = auto()  # its live key is being put
+    REGISTERING = auto()  # the key is there, and the controller is asked
+    REGISTERED = auto()  # the controller has granted that; the image shows it, or will
+    WITHDRAWN = auto()  # the key is taken away, until another broker decides
+    LEAVING = auto()  # leaderships are being handed over, before a stop
+    LEFT = auto()  # they are handed over, or their time is over
+    SUPERSEDED = auto()  # another process is this broker: this one registers no more, and has to end
+    CLOSED = auto()
+
+
+# What moves it.  Its live key is there; the controller has granted the registration; the image has that fenced, or no
+# more; another broker decides in its place, or the patience with that is over; no leadership is left.  The others come
+# at any time, but the stop comes once.  A succession: the image has another process's registration, a later one.
+Event = StrEnum("Event", "ENTERED GRANTED FORGOTTEN REPLACED HANDED_OVER SESSION_LOST WITHDRAWAL STOP SUCCESSION CLOSE")
+ENTERING, REGISTERING, REGISTERED, WITHDRAWN, LEAVING, LEFT, SUPERSEDED, CLOSED = State
+
+# A pair with None is a bug of ours; a test walks all of them.
+# fmt: off
+_ROWS: Final[dict[Event, tuple[State | None, ...]]] = {
+    #                    ENTERING     REGISTERING REGISTERED   WITHDRAWN   LEAVING     LEFT        SUPERSEDED  CLOSED
+    Event.ENTERED:      (REGISTERING, None,       None,        None,       None,       None,       None,       None),
+    Event.GRANTED:      (None,        REGISTERED, None,        None,       None,       None,       None,       None),
+    Event.FORGOTTEN:    (None,        None,       REGISTERING, None,       None,       None,       None,       None),
+    Event.REPLACED:     (None,        None,       None,        ENTERING,   None,       None,       None,       None),
+    Event.HANDED_OVER:  (None,        None,       None,        None,       LEFT,       None,       None,       None),
+    Event.SESSION_LOST: (ENTERING,    ENTERING,   ENTERING,    ENTERING,   LEFT,       LEFT,       SUPERSEDED, CLOSED),
+    Event.WITHDRAWAL:   (ENTERING,    WITHDRAWN,  WITHDRAWN,   WITHDRAWN,  LEFT,       LEFT,       SUPERSEDED, CLOSED),
+    Event.STOP:         (LEAVING,     LEAVING,    LEAVING,     LEAVING,    None,       None,       SUPERSEDED, None),
+    Event.SUCCESSION:   (SUPERSEDED,  SUPERSEDED, SUPERSEDED,  SUPERSEDED, SUPERSEDED, SUPERSEDED, SUPERSEDED, CLOSED),
+    Event.CLOSE:        (CLOSED,      CLOSED,     CLOSED,      CLOSED,     CLOSED,     CLOSED,     CLOSED,     CLOSED),
+}
+# fmt: on
+TRANSITIONS: Final = {
+    (state, event): after for event, row in _ROWS.items() for state, after in zip(State, row, strict=True) if after
 }
 
 
@@ -92,23 +125,18 @@ class BrokerLifecycle:
         self._on_entered = on_entered
         self._tell_registered = on_registered
         self._tell_superseded = on_superseded
-        self._turn = 0  # grows when whatever is under way is to come to nothing
-        self._entered = False
-        self._registering = False
+        self._state = ENTERING
+        self._turn = 0  # grows when what is under way is to come to nothing
         self._unanswered = 0  # registrations, also of former turns
-        self._leaving = False
-        self._is_withdrawn = False
         self._is_known = False  # the image has had the registration
         self._started: Callable[[str | None], None] | None = None
-        self._finish_leaving: Callable[[], None] | None = None
+        self._tell_left: Callable[[], None] = lambda: None
         self._enter_deadline_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
         self._refused_since_ms: int | None = None
         self._obstacle = "nobody has answered"  # what keeps it from joining, as far as is known
         self._folded_log = FoldedLog(log, env.timers)
-        self._timeout: Cancellable | None = None
-        self._closed = False
-        self._superseded = False
+        self._timeout: Cancellable | None = None  # of the start, or of leaving
 
     @property
     def broker_epoch(self) -> int:
@@ -136,40 +164,41 @@ class BrokerLifecycle:
 
     def close(self) -> None:
         """Nothing goes on, and nobody is told."""
-        self._closed = True
-        self._turn += 1
+        self._move(Event.CLOSE)
         self._started = None
         self._folded_log.close()
         if self._timeout is not None:
             self._timeout.cancel()
 
     def _give_up(self, timeout_ms: int) -> None:
-        if self._started is not None:
-            self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._obstacle}")
+        self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._obstacle}")
+
+    def _move(self, event: Event) -> State:
+        """The state that the table has for the event; what was under way in another one comes to nothing."""
+        before, self._state = self._state, TRANSITIONS[self._state, event]
+        if self._state is not before:
+            self._turn += 1
+            if before is LEAVING and self._state is not CLOSED:
+                self._tell_left()
+        return self._state
 
     def on_session_lost(self) -> None:
         """The store has forgotten this process: everybody takes it for dead."""
-        if self._finish_leaving is not None:
-            self._finish_leaving()  # others lead in its place now
-            return
-        if self._superseded:
-            return
-        log.warning("the session with the metadata store is lost; the broker registers anew")
-        self._entered = self._registering = False
-        self._turn += 1
-        self._enter()
+        if self._move(Event.SESSION_LOST) is ENTERING:
+            log.warning("the session with the metadata store is lost; the broker registers anew")
+            self._enter()
 
     def withdraw(self, patience_ms: int) -> None:
         """Be gone for the others, until one of them decides, and has fenced this broker, or for so long."""
-        if self._superseded or not self._entered:
-            return
-        self._entered = self._registering = False
-        self._is_withdrawn = True
-        self._turn += 1
-        self._withdraw()
-        self._env.timers.call_later(patience_ms, self._retry, self._turn, self._enter)
-        if self._finish_leaving is not None:
-            self._finish_leaving()
+        state = self._move(Event.WITHDRAWAL)
+        if state in {WITHDRAWN, LEFT}:
+            self._withdraw()
+        if state is WITHDRAWN:
+            self._env.timers.call_later(patience_ms, self._retry, self._turn, self._come_back)
+
+    def _come_back(self) -> None:
+        self._move(Event.REPLACED)
+        self._enter()
 
     def _withdraw(self) -> None:
         turn = self._turn
@@ -186,10 +215,8 @@ class BrokerLifecycle:
         self._registration = self._registration._replace(log_dirs=log_dirs)
 
     def _enter(self) -> None:
-        turn = self._turn
-        self._is_withdrawn = False
-        if not self._closed:
-            self._live.enter(lambda why: self._on_live(turn, why))
+        self._turn = turn = self._turn + 1
+        self._live.enter(lambda why: self._on_live(turn, why))
 
     def _on_live(self, turn: int, why: str | None) -> None:
         if turn != self._turn:
@@ -197,21 +224,21 @@ class BrokerLifecycle:
         if why is None and self._started is not None and (failure := self._claim()) is not None:
             self._finish_start(failure)
         elif why is None:
-            self._entered = True
+            self._move(Event.ENTERED)
+            turn = self._turn
             self._on_entered()
-            self._register()
+            self._retry(turn, self._register)  # unless it was withdrawn by that
         elif self._started is not None and self._env.clock.monotonic_ms() >= self._enter_deadline_ms:
             self._finish_start(why)
         else:
             self._note_obstacle(why)
             self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._enter)
 
-    def _retry(self, turn: int, what: Callable[[], None]) -> None:
+    def _retry(self, turn: int, what: Callable[[], object]) -> None:
         if turn == self._turn:
             what()
 
     def _register(self) -> None:
-        self._registering = True
         self._unanswered += 1
         turn = self._turn
         self._channel.register(
@@ -235,7 +262,7 @@ class BrokerLifecycle:
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
-            self._registering = False
+            self._move(Event.GRANTED)
             self._pause_ms = REGISTRATION_RETRY_MS
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
@@ -260,14 +287,14 @@ class BrokerLifecycle:
             self._answered_epoch = self.broker_epoch
         elif own is not None and own.epoch > self._answered_epoch >= 0:
             self._on_superseded()
-        if self._is_withdrawn and not self._leaving and (own is None or own.fenced):
-            self._turn += 1  # it need not wait for its time any more
-            self._enter()
-        if not self._entered or self._registering or self._leaving:
+        if self._state is WITHDRAWN and (own is None or own.fenced):
+            self._come_back()
+        if self._state is not REGISTERED:
             return
         if own is None and self._is_known:
             log.warning("this broker was unregistered; it registers anew")
             self._is_known = False
+            self._move(Event.FORGOTTEN)
             self._register()
             return
         if own is None or own.epoch < self._answered_epoch:
@@ -275,6 +302,7 @@ class BrokerLifecycle:
         self._is_known = True
         if own.fenced:
             log.warning("this broker was fenced; it registers anew")
+            self._move(Event.FORGOTTEN)
             self._register()
         elif self._started is not None and not self._is_to_be_told():
             self._follower.publish()
@@ -282,19 +310,14 @@ class BrokerLifecycle:
 
     def _on_superseded(self) -> None:
         """Another process is this broker: what this one does from now on would be done in its name."""
-        if self._superseded or self._closed:
+        before = self._state
+        if self._move(Event.SUCCESSION) is before:
             return
-        self._superseded = True
-        self._entered = False
         why = f"another process has registered as broker {self._registration.broker_id} since; this one has to stop"
         log.error(why)
-        if self._finish_leaving is not None:
-            self._finish_leaving()
-            return
-        self._turn += 1
         if self._started is not None:
             self._finish_start(why)
-        else:
+        elif before not in {LEAVING, LEFT}:
             self._tell_superseded()
 
     def _is_to_be_told(self) -> bool:
@@ -326,47 +349,37 @@ class BrokerLifecycle:
 
     def _assigned(self) -> None:
         self._assigning = False
-        if not self._closed:
-            self._look()  # also where the session was lost meanwhile: nobody else would look again
+        self._look()  # also where the session was lost meanwhile: nobody else would look again
 
     def _finish_start(self, why: str | None) -> None:
         started, self._started = self._started, None
         if started is not None:
             started(why)
 
-    def _is_gone(self) -> bool:
-        """Whether this process has no registration, nor may have in a moment: an epoch may be stale for a newer one."""
-        return self.registered is None and not self._unanswered
-
     def leave(self, timeout_ms: int, done: Callable[[], None]) -> None:
         """Hand the leaderships over before a stop; ``done`` runs when that is so, or the time is over.
 
         From now on a lost session is not begun anew.
         """
-        if self._superseded:
+        if self._move(Event.STOP) is SUPERSEDED:
             self._env.timers.call_soon(done)
             return
-        turn = self._turn = self._turn + 1
-        self._leaving = True
-        deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
-
-        def finish() -> None:
-            if turn == self._turn:
-                self._turn += 1
-                timer.cancel()
-                done()
+        turn, timers, clock = self._turn, self._env.timers, self._env.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
 
         def ask() -> None:
-            if turn == self._turn:
-                self._channel.heartbeat(answered, wants_shutdown=True)
+            self._channel.heartbeat(answered, wants_shutdown=True)
 
         def answered(heartbeat: Heartbeat) -> None:
+            if turn != self._turn:
+                return
             is_stale = heartbeat.error_code == ErrorCode.STALE_BROKER_EPOCH
-            if heartbeat.should_shut_down or (is_stale and self._is_gone()):
-                finish()
-            elif self._env.clock.monotonic_ms() < deadline_ms:
-                self._env.timers.call_later(STORE_RETRY_MS, ask)
+            is_unknown = self.registered is None and not self._unanswered  # else the epoch is stale for a newer one
+            if heartbeat.should_shut_down or (is_stale and is_unknown):
+                self._move(Event.HANDED_OVER)
+            elif clock.monotonic_ms() < deadline_ms:
+                timers.call_later(STORE_RETRY_MS, self._retry, turn, ask)
 
-        timer = self._env.timers.call_later(timeout_ms, finish)
-        self._finish_leaving = finish
+        self._tell_left = done
+        self._timeout = timers.call_later(timeout_ms, self._retry, turn, lambda: self._move(Event.HANDED_OVER))
         ask()
