@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.broker_lifecycle import TRANSITIONS, BrokerLifecycle, Event, State
-from pybroker.cluster.image import BrokerRegistration
-from pybroker.cluster.operations import Heartbeat, Registration
+from pybroker.cluster.decisions.operations import Heartbeat, Registration
+from pybroker.cluster.image.cluster_image import BrokerRegistration
+from pybroker.cluster.membership.broker_lifecycle import TRANSITIONS, BrokerLifecycle, Event, State
 
 OWN = BrokerRegistration(1, 6, b"own", {})
 OTHER = OWN._replace(epoch=9, incarnation_id=b"other")

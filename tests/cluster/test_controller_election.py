@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.controller_election import ControllerElection
-from pybroker.cluster.image import BrokerRegistration
-from pybroker.cluster.metadata_store import CommitResult, Snapshot, StoreError
+from pybroker.cluster.controller.controller_election import ControllerElection
+from pybroker.cluster.image.cluster_image import BrokerRegistration
+from pybroker.cluster.store.metadata_store import CommitResult, Snapshot, StoreError
 from pybroker.cluster_limits import STORE_RETRY_MS
 
 BROKERS = OWN, FORMER, NEXT, _ = (1, 2, 3, 4)

@@ -10,7 +10,7 @@ import pytest
 
 from pybroker.coordinators.transaction import decisions
 from pybroker.coordinators.transaction.decisions import Decision
-from pybroker.coordinators.transaction.metadata import (
+from pybroker.coordinators.transaction.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
     completed,
