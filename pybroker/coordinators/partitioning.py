@@ -44,7 +44,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def partitioner(coordinator: CoordinatorType, config: BrokerConfig, metadata: MetadataCache) -> Callable[[str], int]:
-    """What gives the partition of the coordinator's topic that keeps a key, whoever leads it; the topic may be missing
+    """What gives the partition of the coordinator's topic that keeps a key, led anywhere; the topic may be missing
     yet."""
     planned = coordinator.partition_count(config)
 

@@ -76,7 +76,7 @@ class FollowerFetch(FetchOperation):
         return any(fetched.partition is not None and fetched.partition.gone for fetched in self._watch.due)
 
     def abandon(self) -> None:
-        """The follower is gone: what was found is told by another fetch."""
+        """The follower is gone: another fetch brings what was found."""
         super().abandon()
         for fetched in (*self._news, *self._partitions):
             self._watch.note(fetched)

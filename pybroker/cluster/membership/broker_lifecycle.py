@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
 REGISTRATION_RETRY_MS = 10
-# Until the log tells why a broker is not registered: at a start nobody may be the controller for a moment.
+# Until the log tells why a broker is not registered: at a start there may be no controller for a moment.
 REGISTRATION_TOLD_MS = 2_000
 
 log = logging.getLogger(__name__)

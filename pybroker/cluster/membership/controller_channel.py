@@ -50,7 +50,7 @@ Answer = Callable[[Any | None, int], None]
 
 
 class ControllerChannel:
-    """The way from the broker ``broker_id``.  ``broker_epoch()`` is this process's own, whoever else has its broker id.
+    """The way from the broker ``broker_id``.  ``broker_epoch()`` is this process's own, also where another has its id.
 
     ``serve(request, version, done)`` has this broker's own handlers answer a request, None where they fail; it is set
     behind the load.

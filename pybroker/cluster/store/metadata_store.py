@@ -10,7 +10,7 @@ session that put them.
 
 One store serves one broker, or several: what another broker commits is heard by ``follow`` as one's own is, and an
 ephemeral key is seen by all until its session ends.  A store that one broker has for itself is not followed.  A key is
-ephemeral or it is not, for as long as it exists: nobody puts the same key as both.
+ephemeral or it is not, for as long as it exists: no broker puts the same key as both.
 
 Invariants: whatever is called back runs on the loop, never inside the call that asked for it, and never after ``close``
 has returned; transactions commit in the order in which they were handed in, and ``done`` runs in that order.  ``open``,

@@ -62,7 +62,7 @@ class SharedSqliteThread:
         self._followers.close()
 
     def abandon(self) -> None:
-        """Let go of the file as the end of the process would: nobody is told, the session expires."""
+        """Let go of the file as the end of the process would: no broker hears of it, the session expires."""
         if self._executor is not None:
             self.worker.is_abandoned = True
             self._end_thread(self._executor)
@@ -146,7 +146,7 @@ class SharedSqliteThread:
             try:
                 changes = self.worker.catch_up(revision)
             except StoreError:
-                changes = None  # whoever follows reads, and is told then what is wrong
+                changes = None  # the follower reads, and hears then what is wrong
             self._tell(partial(done, changes))
 
         self._jobs.put(job)

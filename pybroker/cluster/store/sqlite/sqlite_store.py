@@ -2,10 +2,10 @@
 
 Owns: the port, on the loop, and the thread that writes.  The file of a broker that is alone, ``pybroker-metadata.db``,
 lies in ``metadata.log.dir``, or else in the first of the log dirs, where Apache Kafka keeps ``__cluster_metadata-0``:
-whoever moves or copies the data directory takes the topics' ids and configs along with their records, and the
+a data directory that is moved or copied takes the topics' ids and configs along with their records, and the
 directory's ``.lock`` guards both.  A file that brokers share lies where ``pybroker.metadata`` says.
 
-A broker has its own file for itself, the store's exclusive mode: nobody else commits, so that there is nothing to
+A broker has its own file for itself, the store's exclusive mode: no other process commits, so that there is nothing to
 follow, and the thread begins with the first commit in service.  With ``sharing`` the thread is there from the start
 (``shared_sqlite_thread``): it renews this process's session and looks for news of the others.
 

@@ -73,7 +73,7 @@ class SqliteWorker:
         version = sqlite_tables.check_schema(connection, self._path)
         self._is_empty = version == 0
         if version == sqlite_tables.SHARED_SCHEMA_VERSION:
-            self._check_nobody_shares(connection)
+            self._check_unshared(connection)
         self._set_durability(connection)
         if version == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {sqlite_tables.SCHEMA} COMMIT;")
@@ -85,7 +85,7 @@ class SqliteWorker:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA journal_mode = WAL")
 
-    def _check_nobody_shares(self, connection: sqlite3.Connection) -> None:
+    def _check_unshared(self, connection: sqlite3.Connection) -> None:
         from pybroker.cluster.store.sqlite import sqlite_sessions
 
         if others := sqlite_sessions.alive(connection, sqlite_sessions.boot_id(), self._now_ms()):
@@ -136,7 +136,7 @@ class SqliteWorker:
         return result
 
     def commit(self, transaction: Transaction) -> CommitResult:
-        """Commit as soon as nobody else writes; a failure is in the result."""
+        """Commit as soon as no other process writes; a failure is in the result."""
         connection = self._opened()
         try:
             self._begin()

@@ -26,7 +26,7 @@ from pybroker.coordinators.result import Result, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-# Member ids that a group may have given out and that nobody used yet: a client that asks for ids without end would
+# Member ids that a group may have given out and that no client used yet: a client that asks for ids without end would
 # otherwise fill the memory.  Kafka has no such bound; far above any real group.
 PENDING_JOINS_MAX = 10_000
 
