@@ -38,6 +38,12 @@ MUTANTS: Final = (
         ("test_produce.py::test_a_batch_may_be_as_large_as_the_topic_says",),
     ),
     Mutant(
+        "record-count-unchecked",
+        "A batch whose record count and last offset delta disagree is stored, and leaves a hole in the offsets.",
+        (Edit("validator.validate", always("last_offset_delta")),),
+        ("test_produce.py::test_a_batch_that_is_not_sound_leaves_no_trace",),
+    ),
+    Mutant(
         "acks-unchecked",
         "Acknowledgements that do not exist are taken for all.",
         (Edit("produce._refusal_of_request", always("_REQUIRED_ACKS")),),
@@ -67,6 +73,12 @@ MUTANTS: Final = (
         "Every partition brings a batch, whatever the limit of the request is.",
         (Edit("FetchOperation._read_some", always("total")),),
         ("test_fetch.py::test_only_the_first_partition_may_pass_the_limit",),
+    ),
+    Mutant(
+        "fetch-by-unknown-id-as-name",
+        "A fetch by an unknown topic id hears UNKNOWN_TOPIC_OR_PARTITION.",
+        (Edit("ReplicaManager.resolve", instead("UNKNOWN_TOPIC_ID", "ErrorCode.UNKNOWN_TOPIC_OR_PARTITION"), EVERY),),
+        ("test_fetch.py::test_topics_that_nobody_knows",),
     ),
     Mutant(
         "session-tells-everything",
