@@ -44,6 +44,12 @@ MUTANTS: Final = (
         ("test_produce.py::test_a_batch_that_is_not_sound_leaves_no_trace",),
     ),
     Mutant(
+        "sequence-does-not-wrap",
+        "Behind the highest sequence number comes none: a producer that has sent 2^31 records is stuck.",
+        (Edit("ProducerStateManager._check_sequence", instead("_LAST_SEQUENCE", "-1"), EVERY),),
+        ("test_produce.py::test_sequences_wrap_to_0",),
+    ),
+    Mutant(
         "acks-unchecked",
         "Acknowledgements that do not exist are taken for all.",
         (Edit("produce._refusal_of_request", always("_REQUIRED_ACKS")),),
@@ -151,6 +157,12 @@ MUTANTS: Final = (
         "OffsetFetch of no topics brings all of them.",
         (Edit("offset_operations.fetch_offsets", always("topics")),),
         ("test_commits.py::test_null_topics_are_all_and_no_topics_are_none",),
+    ),
+    Mutant(
+        "colliding-names-created",
+        "Two topics whose names differ only in dots and underscores are created, and their metrics are one.",
+        (Edit("topics._check_name", instead("colliding_name", "None")),),
+        ("test_topics.py::test_names_that_differ_in_dots_and_underscores_alone_collide",),
     ),
     Mutant(
         "records-of-compacted-topics-deleted",
