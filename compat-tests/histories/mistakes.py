@@ -35,7 +35,7 @@ MISTAKES = {
         Mutant(
             "anybody-is-elected",
             "A replica that is not in sync may lead.",
-            (Edit("in_sync_replicas.with_leader", always("candidates")),),
+            (Edit("with_leader", always("candidates")),),
             (),
         ),
     )
