@@ -259,7 +259,7 @@ def test_of_a_mutant_that_survives_is_told_what_it_changes_and_where(capsys: pyt
     assert len(capsys.readouterr().out.splitlines()) == 2
     run.show([Verdict(survivor, UNFIT), Verdict(survivor, SURVIVED)])
     place, before, after = capsys.readouterr().out.splitlines()[2:]
-    assert place == "  pybroker.cluster.liveness.decode"
+    assert place == "  pybroker.cluster.failure_detection.liveness.decode"
     assert before.startswith("    - hmac.compare_digest(")
     assert after == "    + 1"
 
