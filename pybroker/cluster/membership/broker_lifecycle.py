@@ -136,7 +136,7 @@ class BrokerLifecycle:
         self._refused_since_ms: int | None = None
         self._pending_reason = "nobody has answered"  # what keeps it from joining, as far as is known
         self._limited_log = RateLimitedLog(log, env.timers)
-        self._timeout: Cancellable | None = None  # of the start, or of leaving
+        self._timeouts: list[Cancellable] = []  # of the start, and of leaving
 
     @property
     def broker_epoch(self) -> int:
@@ -158,7 +158,7 @@ class BrokerLifecycle:
         """
         self._started = done
         self._enter_deadline_ms = self._env.clock.monotonic_ms() + patience_ms
-        self._timeout = self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms)
+        self._timeouts.append(self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms))
         self._follower.listeners.append(self._look)
         self._enter()
 
@@ -167,8 +167,8 @@ class BrokerLifecycle:
         self._move(Event.CLOSE)
         self._started = None
         self._limited_log.close()
-        if self._timeout is not None:
-            self._timeout.cancel()
+        for timeout in self._timeouts:
+            timeout.cancel()
 
     def _give_up(self, timeout_ms: int) -> None:
         self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._pending_reason}")
@@ -381,5 +381,5 @@ class BrokerLifecycle:
                 timers.call_later(STORE_RETRY_MS, self._retry, turn, ask)
 
         self._tell_left = done
-        self._timeout = timers.call_later(timeout_ms, self._retry, turn, lambda: self._move(Event.HANDED_OVER))
+        self._timeouts.append(timers.call_later(timeout_ms, self._retry, turn, lambda: self._move(Event.HANDED_OVER)))
         ask()
