@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Addresses(Protocol):
-    """Where the brokers are: whoever follows the cluster's metadata."""
+    """Where the brokers are: the follower of the cluster's metadata."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -153,7 +153,7 @@ class PeerClient:
     # --- links -------------------------------------------------------------------------------------------------------
 
     def _link(self, broker_id: int, channel: str) -> PeerLink | None:
-        """The link, made by its first request; None where nobody knows the way."""
+        """The link, made by its first request; None where the address is not known."""
         channels = self._links.get(broker_id)
         link = channels.get(channel) if channels is not None else None
         if link is None:

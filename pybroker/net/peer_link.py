@@ -7,7 +7,7 @@ the time-outs.  Does not own bytes (``peer_connection``), their meaning (``peer_
 Invariants
 - Each request is answered exactly once, in the order asked; one that fails takes with it all that wait behind it, so
   that nothing is done out of order.  Only a time-out before the sending takes its request alone.
-- Nothing is tried while nobody waits, and nothing before its back-off is over.
+- Nothing is tried while no request waits, and nothing before its back-off is over.
 - What a connection was not handed yet when it broke has surely not been done.
 
 Kafka counterpart: NetworkClient with its ClusterConnectionStates and InFlightRequests, for one node.
@@ -216,7 +216,7 @@ class PeerLink:
             candidate.abort("nobody waits for it any more")
 
     def _forget_attempt(self) -> None:
-        """The try is over, or not wanted any more: whatever comes of it is nobody's."""
+        """The try is over, or not wanted any more: its outcome has no effect."""
         self._attempt = self._candidate = self._login = None
         if self._attempt_timer is not None:
             self._attempt_timer.cancel()
@@ -312,8 +312,8 @@ class PeerLink:
     def on_registration(self, endpoint: Endpoint, is_fenced: bool) -> None:
         """The broker has registered anew, or was fenced: no back-off holds.
 
-        What is connected to its last address is over.  A broker that is fenced is dead or was held up; whoever waits
-        for it need not wait any longer.
+        What is connected to its last address is over.  A broker that is fenced is dead or was held up; requests to it
+        need not wait any longer.
         """
         has_moved, self._endpoint = endpoint != self._endpoint, endpoint
         if has_moved or is_fenced:

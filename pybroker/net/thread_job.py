@@ -32,7 +32,7 @@ class Job:
         self.error: BaseException | None = None
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: called on the loop, heeded by the thread before the next portion."""
+        """The job has no caller any more: called on the loop, heeded by the thread before the next portion."""
         self._cancelled = True
 
     def go_on(self, now_ns: Callable[[], int], ends_ns: int, is_closing: bool = False) -> bool:

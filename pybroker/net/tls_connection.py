@@ -4,9 +4,9 @@ Owns: the handshake, and what is encrypted and not yet decrypted.  Owns neither 
 the bytes mean.
 
 By OpenSSL's own objects (``ssl.SSLObject`` over memory), not by the loop's: the loop's reads each connection into a
-buffer of 256 KiB of its own, tells nobody of a handshake that fails or never ends, and counts what waits to be
-encrypted beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and
-what is sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
+buffer of 256 KiB of its own, reports no handshake that fails or never ends, and counts what waits to be encrypted
+beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and what is
+sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
 
 Invariants: a connection behind this hears of a client only once its handshake is over; a TLS session is never
 renegotiated.
@@ -68,7 +68,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def _opened(self) -> asyncio.BufferedProtocol | None:
-        """The handshake is over: who reads from now on; None if nobody does."""
+        """The handshake is over: the protocol that reads from now on; None if there is none."""
         raise NotImplementedError
 
     def _failed(self, reason: str) -> None:
@@ -328,7 +328,7 @@ class TlsServerConnection(TlsConnection):
         self.abort()
 
     def look_after(self, idle_since_sweep: int) -> None:
-        """Nothing: ``half_open`` ends whoever dawdles."""
+        """Nothing: ``half_open`` ends handshakes that take too long."""
 
 
 class TlsClientConnection(TlsConnection):
