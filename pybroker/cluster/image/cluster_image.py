@@ -279,7 +279,7 @@ class ImageBuilder:
 
     @property
     def replicas_per_directory(self) -> Counter[bytes]:
-        """How many replicas lie in each log dir: counted at first need, and kept up by whoever places more."""
+        """How many replicas lie in each log dir: counted at first need, and kept up by the code that places more."""
         counts = self._replicas_per_directory
         if counts is None:
             topics = self.view().topics_by_name.values()

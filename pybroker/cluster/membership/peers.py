@@ -58,7 +58,7 @@ PeerDone = Callable[[Any | None, PeerError | None], None]
 
 
 class Peers(Protocol):
-    """The other brokers of the cluster, by their ids; see the module's docstring for when ``done`` runs.
+    """The other brokers of the cluster, by their ids; ``done`` runs when the module says.
 
     ``on_broken(broker_id)`` is called when a connection to a broker broke, or could not be made.
     """
@@ -104,5 +104,5 @@ class Peers(Protocol):
         ...
 
     def close(self) -> None:
-        """Close all connections; what waits fails, inside of this call.  Whoever asks from now on is told CLOSED."""
+        """Close all connections; what waits fails, inside of this call.  Requests from now on are answered CLOSED."""
         ...

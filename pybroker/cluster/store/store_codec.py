@@ -22,8 +22,8 @@ Keys::
     /live/<id>                        ephemeral: which process of a broker is alive, and the log dirs that it holds
 
 A partition has a key of its own so that a change of its in-sync replicas writes little.  Only the holder of the
-controller key writes; whoever follows applies what was written (``apply_changes``).  Values are JSON, short and
-readable by hand, because this is what an operator opens when something is wrong.  Ids are base64 as Kafka prints them.
+controller key writes; followers apply what was written (``apply_changes``).  Values are JSON, short and readable by
+hand, because this is what an operator opens when something is wrong.  Ids are base64 as Kafka prints them.
 
 Counterpart in Kafka: the records of ``common/metadata`` (and, before KRaft, the znodes of ``kafka.zk.ZkData``).
 """

@@ -36,7 +36,7 @@ def quoted(name: str) -> str:
 
 
 def refusal_of_length(*names: str) -> str | None:
-    """Why ``names`` cannot stand in one key; None when they can.  Of what is there already nobody asks."""
+    """Why ``names`` cannot stand in one key; None when they can.  What is there already is not looked at."""
     if sum(map(len, names)) * _QUOTED_MAX <= STORE_NAMES_BYTES_MAX:
         return None
     if sum(len(quoted(name)) for name in names) <= STORE_NAMES_BYTES_MAX:
