@@ -40,7 +40,7 @@ class Authorizer(Protocol):
     ) -> bool:
         """Whether the request's principal may do ``operation`` on the resource, from where it is connected.
 
-        ``log_if_denied`` is false where nobody is refused anything: what is left out of a list, or allowed otherwise.
+        ``log_if_denied`` is false where no request is refused: what is left out of a list, or allowed otherwise.
         """
         ...
 

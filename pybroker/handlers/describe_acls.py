@@ -1,8 +1,7 @@
 """DescribeAcls (key 29), versions 1 to 3.
 
-Behaviour: the ACLs that a filter matches, by resource; what nobody knows matches nothing.  SECURITY_DISABLED
-where no authorizer is configured.
-Version notes: prefixed patterns from 1 (KIP-290), user resources from 3 (KIP-373).
+Behaviour: the ACLs that a filter matches, by resource; an unknown value matches nothing.  SECURITY_DISABLED where no
+authorizer is configured.  Version notes: prefixed patterns from 1 (KIP-290), user resources from 3 (KIP-373).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class ProduceAppends:
         return self.wait(ctx)
 
     def wait(self, ctx: RequestContext) -> Parked:
-        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them.
+        """The handler's answer while something is missing; code that needs the request's bytes till then holds them.
 
         Also with acks=0: a request that waits without a place among the others would be bounded by nothing.
         """

@@ -123,7 +123,7 @@ class LeaderBroker(Protocol):
 class Followers:
     """One per partition that is led here and has other replicas.
 
-    ``watched`` is the partition in each follower's fetches, by broker id: who is told when there is more to read.
+    ``watched`` is the partition in each follower's fetches, by broker id: what is called when there is more to read.
     """
 
     __slots__ = (

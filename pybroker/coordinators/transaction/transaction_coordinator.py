@@ -320,7 +320,7 @@ class TransactionCoordinator:
     def list_transactions(self, request: ListTransactionsRequest, done: Done) -> None:
         """ListTransactions: those of all partitions that this broker leads; fails while one of them is loading.
 
-        Of the filters all but the expression for the id, which may be costly: that is for whoever has steps.
+        Of the filters all but the expression for the id, which may be costly: that is for callers with steps.
         """
         states, unknown = responses.states_of(request.state_filters)
         producer_ids = frozenset(request.producer_id_filters)

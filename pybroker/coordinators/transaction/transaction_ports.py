@@ -30,7 +30,7 @@ class MarkerWriter(Protocol):
 
 
 class ProducerIdSource(Protocol):
-    """Producer ids that nobody had before."""
+    """Producer ids that were never used before."""
 
     def next(self, done: Callable[[int | None], None]) -> None:
         """``done(producer_id)``, inside the call or later on the loop; ``done(None)`` when none could be had."""

@@ -86,7 +86,7 @@ def commit_offsets(
     settings: GroupSettings,
     now_ms: int,
 ) -> Result:
-    """Write offsets.  A group that nobody has heard of is fine as long as it claims no generation."""
+    """Write offsets.  An unknown group is fine as long as it claims no generation."""
     result = Result()
     error = _accept(group, request, api_version, result)
     if error:
