@@ -238,15 +238,13 @@ class BrokerServer:
         check_nothing_is_lost(self.config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
         return membership
 
-    def _follow_settings(
-        self, configs: ConfigService, channel_builders: ChannelBuilders, sockets: SocketServer
-    ) -> None:
+    def _follow_settings(self, configs: ConfigService, builders: ChannelBuilders, sockets: SocketServer) -> None:
         """Have settings of brokers that change hold at once, and refuse those that cannot."""
         configs.subscribe(self._on_config_change)
-        configs.checks += [channel_builders.check, sockets.check]
-        configs.look = channel_builders.look
-        self._close_what_was_built.append(channel_builders.follow_files(self.services.env))
-        configs.subscribe(lambda names: channel_builders.update(self.config))
+        configs.checks += [builders.check, sockets.check]
+        configs.look = builders.look
+        self._close_what_was_built.append(builders.follow_files(self.services.env))
+        configs.subscribe(lambda names: builders.update(self.config))
         configs.subscribe(lambda names: sockets.processor.follow_settings())
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
@@ -347,7 +345,7 @@ class BrokerServer:
         rack: str | None,
         logs: LogManager,
         previous_broker_epoch: int,
-        liveness_transport: LivenessTransport | None,
+        transport: LivenessTransport | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
     ) -> None:
@@ -362,9 +360,7 @@ class BrokerServer:
             return None
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(
-                endpoints, rack, log_dirs, previous_broker_epoch, done, liveness_transport, found, on_registered, claim
-            )
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, transport, found, on_registered, claim)
 
         why = await outcome_of(begin)
         if why is not None:
