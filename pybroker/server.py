@@ -178,7 +178,7 @@ class BrokerServer:
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        LazyServices(services, self._peers, self._close_what_was_built).wire()
+        LazyServices(services, self._peers, self._close_what_was_built).wire(channel)
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
@@ -401,7 +401,6 @@ class BrokerServer:
 
     def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
-        from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         request_bytes_max = self.config.get_int("socket.request.max.bytes")
@@ -419,7 +418,6 @@ class BrokerServer:
         )
         self._peers = peers
         self.services.peers = peers
-        self.services.forwarder = Forwarder(self.services)
         self.services.cluster_secret = secret
         return peers
 
