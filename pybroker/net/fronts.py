@@ -12,17 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pybroker import storage_limits
-from pybroker.net.dispatch import OFFSET_COMMIT_KEY, PRODUCE_KEY
+from pybroker.net.dispatch import FETCH_KEY, OFFSET_COMMIT_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
     from pybroker.handlers.context import RequestContext
     from pybroker.net.commit_front import CommitFront
     from pybroker.net.dispatch import ServedApi
+    from pybroker.net.fetch_front import FetchFront
     from pybroker.net.framing import Framing
     from pybroker.net.produce_front import ProduceFront
     from pybroker.net.reply_order import Replier
 
-KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
+KEYS = frozenset((PRODUCE_KEY, FETCH_KEY, OFFSET_COMMIT_KEY))
+KEYS_THAT_WAIT = frozenset((PRODUCE_KEY, FETCH_KEY))
 _PAUSE = 64  # requests between two fronts: making one costs more than a request
 
 
@@ -32,7 +34,7 @@ class Fronts:
     __slots__ = ("_framing", "_pause", "current")
 
     def __init__(self, framing: Framing) -> None:
-        self.current: ProduceFront | CommitFront | None = None
+        self.current: ProduceFront | FetchFront | CommitFront | None = None
         self._framing = framing
         self._pause = 0
 
@@ -46,6 +48,8 @@ class Fronts:
         if self._pause:
             self._pause -= 1
             return False
+        if api.api_key == FETCH_KEY:
+            return self._learn_fetch(replier, ctx, api, request, frame)
         if api.api_key == OFFSET_COMMIT_KEY:
             from pybroker.net.commit_front import front_of_commit
 
@@ -68,9 +72,12 @@ class Fronts:
     def learn_waiting(
         self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, frame: memoryview
     ) -> None:
-        """Remember a Produce whose reply waits, if that is for other replicas; ``ctx`` may be kept."""
+        """Remember a Fetch whose reply waits, or a Produce, if that is for other replicas; ``ctx`` may be kept."""
         if self._pause:
             self._pause -= 1
+            return
+        if api.api_key == FETCH_KEY:
+            self._learn_fetch(replier, ctx, api, request, frame)
             return
         topics = request.topic_data
         if (
@@ -84,6 +91,15 @@ class Fronts:
             front = front_of_produce(replier, ctx, api, request, frame)
             if front is not None and front.waits:
                 self.current = front
+
+    def _learn_fetch(
+        self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, frame: memoryview
+    ) -> bool:
+        from pybroker.net.fetch_front import front_of_fetch
+
+        self._pause = _PAUSE
+        self.current = front_of_fetch(replier, ctx, api, request, frame)
+        return self.current is not None
 
     def forget(self) -> None:
         """There will be no further request."""
