@@ -137,13 +137,30 @@ class RepeatedFetch:
     has one; ``answered`` are the partitions that the last one of them was for.
     """
 
-    __slots__ = ("_alone", "_key", "_request", "_session", "_wanted", "answered", "max_wait_ms", "named")
+    __slots__ = (
+        "_alone",
+        "_key",
+        "_max_bytes",
+        "_min_bytes",
+        "_rack",
+        "_session",
+        "_wanted",
+        "answered",
+        "max_wait_ms",
+        "named",
+        "reads_committed",
+    )
 
-    def __init__(self, request: FetchRequest, named: FetchPartition, session: FetchSession | None) -> None:
+    def __init__(
+        self, ctx: RequestContext, request: FetchRequest, named: FetchPartition, session: FetchSession | None
+    ) -> None:
         self.named = named
         self.answered = self._alone = [named]
         self.max_wait_ms = min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS)
-        self._request = request
+        self.reads_committed = request.isolation_level == _READ_COMMITTED
+        self._max_bytes = _max_bytes(ctx, request)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._rack = _rack(ctx, request)
         self._session = session
         self._key = named.key(session is not None and session.by_id)
         (wanted,) = request.topics[0].partitions
@@ -153,11 +170,6 @@ class RepeatedFetch:
             wanted.last_fetched_epoch,
             wanted.log_start_offset,
         )
-
-    @property
-    def reads_committed(self) -> bool:
-        """Whether it stops at open transactions."""
-        return self._request.isolation_level == _READ_COMMITTED
 
     @property
     def is_session(self) -> bool:
@@ -172,6 +184,7 @@ class RepeatedFetch:
         ``offset``: where ``named`` is read from now on; None where the request names nothing.  ``epoch``: a session's.
         """
         services, named, session = ctx.services, self.named, self._session
+        replicas = services.replicas
         partition = named.partition
         if partition is None or partition.gone or services.quotas is not None:
             return None
@@ -179,14 +192,16 @@ class RepeatedFetch:
         if session is not None:
             if session.partitions.get(self._key) is not named or len(session.partitions) > _AT_ONCE:
                 return None
-            if services.replicas.sessions.resume(session.session_id, epoch, session.by_id) is not session:
+            if replicas.sessions.resume(session.session_id, epoch, session.by_id) is not session:
                 return None
             answered = session.all()
         if offset is not None:
             named.ask(offset, *self._wanted)
         self.answered = answered
         permitted = answered if services.authorizer is None else _permitted(ctx, answered)
-        return _consumer_fetch(ctx, self._request, permitted, None, done)
+        return ConsumerFetch(
+            replicas, permitted, self._min_bytes, self._max_bytes, done, self.reads_committed, self._rack
+        )
 
     def told(self) -> Sequence[FetchPartition]:
         """What the answer tells of, once everything is read."""
@@ -212,10 +227,10 @@ def repeated_fetch(ctx: RequestContext, request: FetchRequest) -> RepeatedFetch 
     if epoch == FINAL_EPOCH:
         if request.session_id != INVALID_SESSION_ID or named.topic is None or replicas.resolve(named) is None:
             return None
-        return RepeatedFetch(request, named, None)
+        return RepeatedFetch(ctx, request, named, None)
     session = replicas.sessions.get(request.session_id)
     known = None if session is None else session.partitions.get(named.key(by_id))
-    return None if session is None or known is None else RepeatedFetch(request, known, session)
+    return None if session is None or known is None else RepeatedFetch(ctx, request, known, session)
 
 
 def _share(ctx: RequestContext) -> ClientShare | None:
@@ -274,9 +289,7 @@ def _consumer_fetch(
     done: Callable[[list[FetchPartition]], None],
 ) -> ConsumerFetch:
     services = ctx.services
-    max_bytes = min(services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
-    if 0 <= request.max_bytes < max_bytes:
-        max_bytes = request.max_bytes
+    max_bytes = _max_bytes(ctx, request)
     if share is not None:
         max_bytes = min(max_bytes, share.fetch_bytes_max)
     return ConsumerFetch(
@@ -286,8 +299,19 @@ def _consumer_fetch(
         max_bytes,
         done,
         request.isolation_level == _READ_COMMITTED,
-        request.rack_id if services.replicas.selects_by_rack else "",
+        _rack(ctx, request),
     )
+
+
+def _max_bytes(ctx: RequestContext, request: FetchRequest) -> int:
+    """The bytes of one reply to a client without quotas; ``fetch.max.bytes`` does not change while a broker runs."""
+    max_bytes: int = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
+    return request.max_bytes if 0 <= request.max_bytes < max_bytes else max_bytes
+
+
+def _rack(ctx: RequestContext, request: FetchRequest) -> str:
+    """The client's, where consumers are sent to a replica in theirs."""
+    return request.rack_id if ctx.services.replicas.selects_by_rack else ""
 
 
 def _follower_fetch(

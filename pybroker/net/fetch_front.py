@@ -93,7 +93,12 @@ class _Reply:
         """The reply in pieces, and their bytes; the records belong to it from then on."""
         records, fetched.records = fetched.records, b""
         count = len(records)
-        length = uvarint(count + 1) if self._flexible else _INT32(count)
+        if not self._flexible:
+            length = _INT32(count)
+        elif 0x7F <= count < 0x3FFF:  # two bytes, as of most: ``uvarint`` without the call
+            length = bytes((count + 1 & 0x7F | 0x80, count + 1 >> 7))
+        else:
+            length = uvarint(count + 1)
         size = self._bytes_around + len(length) + count
         front = self._pack(
             size,
