@@ -131,10 +131,10 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
 
 
 class RepeatedFetch:
-    """A consumer's request for one partition, which it repeats with other offsets: ``net.fetch_front`` recognizes it.
+    """A consumer's request for one partition, which it repeats with other offsets.
 
-    It is served by the functions that serve any fetch.  ``named`` is the partition that it names, of the session if it
-    has one; ``answered`` are the partitions that the last one of them was for.
+    ``net.fetch_fast_path`` recognizes it, and the functions that serve any fetch serve it.  ``named`` is the partition
+    that it names, of the session if it has one; ``answered`` are the partitions that the last one of them was for.
     """
 
     __slots__ = (
