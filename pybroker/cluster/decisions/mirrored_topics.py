@@ -1,0 +1,310 @@
+"""Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
+
+Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
+their leaders find (``take_reports``).  Does not own the table of states (``cluster/links``), nor when anybody asks
+(``link_keeper``).
+
+Invariants
+- A mirrored topic comes into being with its record, in one change, so that no broker takes it for one that is written
+  to.  It is one link's alone.
+- The leader epoch of a partition that is not writable is never below that of the source's partition; it begins
+  ``EPOCHS_AHEAD`` above it, so that leaders that change at the source change nothing here.
+- A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
+  written here: a leader that has not heard of that yet is not the leader any more.
+- What stops one topic stops no other.
+- From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
+
+Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Final
+
+from pybroker.cluster.decisions.placement import Refused
+from pybroker.cluster.decisions.topics import TopicRules, create_topics, grow_topic
+from pybroker.cluster.image import ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.links import (
+    CAUGHT_UP,
+    DIVERGED,
+    ENDED,
+    FAIL_OVER,
+    FETCHED,
+    PAUSE,
+    PROMOTE,
+    PROMOTING,
+    RESUME,
+    STOP,
+    STOPPED,
+    TRANSITIONS,
+    LinkState,
+    MirroredTopic,
+    MirrorReport,
+    SourceCluster,
+    SourceTopic,
+    own_producer_ids,
+)
+from pybroker.cluster.operations import MorePartitions, NewTopic
+from pybroker.config.link_config import LinkConfig
+from pybroker.config.resources import TOPIC
+from pybroker_protocol.uuids import ZERO_UUID
+
+# How far a mirrored partition's leader epoch begins above the source's: leaders may change there so often before the
+# epoch here has to be raised.  Epochs are int32, so that a partition may go from cluster to cluster 30,000 times.
+EPOCHS_AHEAD: Final = 1 << 16
+
+# The settings of a topic that are the same here: what they say of its records holds for the mirrored ones, too.
+# Those of replicas and of the disk are this cluster's own.
+FOLLOWED_SETTINGS: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+
+# As many refused topics of a link are kept with their reasons.
+REFUSED_MAX: Final = 100
+
+_WISHES: Final = {"": RESUME, "pause": PAUSE, "promote": PROMOTE, "failover": FAIL_OVER}
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | None:
+    """Move a mirrored topic by an input; why that cannot be, or None.  ``reason`` is why it stops."""
+    mirror = builder.view().mirrors[name]
+    state = TRANSITIONS.get((mirror.state, by))
+    if state is None:
+        return f"it is {mirror.state}"
+    if state == mirror.state and (state != STOPPED or mirror.reason == reason or by != STOP):
+        return None
+    after = mirror._replace(state=state, reason=reason if state == STOPPED else "", ended=())
+    if after.is_writable:
+        after = after._replace(first_epochs=_begin_to_write(builder, name))
+    builder.put_mirror(name, after)
+    return None
+
+
+def _begin_to_write(builder: ImageBuilder, name: str) -> tuple[int, ...]:
+    """Begin a leader epoch in each partition; which these are."""
+    topic = builder.view().topics_by_name[name]
+    partitions = tuple(_in_epoch(partition, partition.leader_epoch + 1) for partition in topic.partitions)
+    builder.put_topic(topic._replace(partitions=partitions))
+    return tuple(partition.leader_epoch for partition in partitions)
+
+
+def _in_epoch(partition: PartitionImage, leader_epoch: int) -> PartitionImage:
+    """The same leader, if there is one, under another epoch."""
+    return partition._replace(leader_epoch=leader_epoch, partition_epoch=partition.partition_epoch + 1)
+
+
+# --- what the settings want, and the source says ---------------------------------------------------------------------
+
+
+def forget_links(builder: ImageBuilder, links: Iterable[str]) -> None:
+    """Links that are set no more: what they mirrored stops."""
+    known = set(links)
+    image = builder.view()
+    for name, mirror in list(image.mirrors.items()):
+        # What takes writes keeps its record: its first epochs say which records are the source's.
+        if mirror.link not in known and not mirror.is_writable:
+            moved(builder, name, STOP, f"there is no link {mirror.link} any more")
+    for link in list(image.links):
+        if link not in known:
+            builder.remove_link(link)
+
+
+def note_problem(builder: ImageBuilder, link: str, problem: str) -> None:
+    """Something is the matter with a link as a whole; "" that nothing is."""
+    known = builder.view().links.get(link, LinkState())
+    if known.problem != problem or link not in builder.view().links:
+        builder.put_link(link, known._replace(problem=problem))
+
+
+def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
+    """Do what the settings of a link want of its topics, whatever the source says."""
+    for name, mirror in list(builder.view().mirrors.items()):
+        if mirror.link == config.link:
+            moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
+
+
+def follow_source(
+    builder: ImageBuilder, config: LinkConfig, source: SourceCluster, rules: TopicRules
+) -> Generator[None, None, None]:
+    """Have a link's topics as the source has them: made, grown, with its settings, or stopped."""
+    link = config.link
+    known = builder.view().links.get(link, LinkState())
+    problem = _problem_of(builder, known, source)
+    if problem:
+        note_problem(builder, link, problem)
+        return
+    refused: dict[str, str] = {}
+    for topic in source.topics.values():
+        if config.mirrors(topic.name):
+            reason = yield from _follow_topic(builder, config, topic, rules)
+            if reason is not None:
+                refused[topic.name] = reason
+        yield
+    for name, mirror in list(builder.view().mirrors.items()):
+        if mirror.link == link and not mirror.is_writable:
+            _look_for_lost(builder, config, name, mirror, source.topics)
+    take_wishes(builder, config)
+    after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
+    if after != builder.view().links.get(link):
+        builder.put_link(link, after)
+
+
+def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) -> str:
+    if source.cluster_id == builder.view().cluster_id:
+        return "its source is this cluster itself"
+    if known.source_cluster_id not in ("", source.cluster_id):
+        return f"its source is the cluster {source.cluster_id}, and was {known.source_cluster_id}"
+    return ""
+
+
+def _follow_topic(
+    builder: ImageBuilder, config: LinkConfig, topic: SourceTopic, rules: TopicRules
+) -> Generator[None, None, str | None]:
+    """Have one topic here as it is at the source; why that cannot be, where there is no state of its own to say so."""
+    name = config.get("prefix") + topic.name
+    image = builder.view()
+    mirror = image.mirrors.get(name)
+    if mirror is None:
+        if name in image.topics_by_name:
+            return f"a topic {name} is here already"
+        return (yield from _begin(builder, config, name, topic, rules))
+    if mirror.link != config.link:
+        return f"{name} is mirrored by the link {mirror.link}"
+    if mirror.state not in FETCHED:
+        return None
+    if ZERO_UUID not in (mirror.source_topic_id, topic.topic_id) and mirror.source_topic_id != topic.topic_id:
+        return moved(builder, name, STOP, "at the source it was deleted and made anew")
+    here = image.topics_by_name[name]
+    if len(topic.leader_epochs) < len(here.partitions):
+        return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
+    yield from _keep_up(builder, name, topic, rules)
+    return None
+
+
+def _begin(
+    builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic, rules: TopicRules
+) -> Generator[None, None, str | None]:
+    """Make a topic with its record; why it cannot be made."""
+    if topic.configs is None:
+        return "its settings at the source are not known yet"
+    settings = tuple(followed_settings(topic.configs).items())
+    factor = config.get("replication.factor")
+    wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
+    (creation,) = yield from create_topics(builder, [wanted], rules)
+    if creation.error_code:
+        return creation.error_message or f"error {creation.error_code}"
+    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id))
+    image = builder.view()
+    builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
+    _raise_epochs(builder, builder.view().topics_by_name[name], topic)
+    return None
+
+
+def _keep_up(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicRules) -> Generator[None, None, None]:
+    here = builder.view().topics_by_name[name]
+    count = len(topic.leader_epochs)
+    if count > len(here.partitions):
+        try:
+            yield from grow_topic(builder, MorePartitions(name, count), rules.random)
+        except Refused as refused:
+            moved(builder, name, STOP, f"it cannot have {count} partitions: {refused.message}")
+            return
+    _raise_epochs(builder, builder.view().topics_by_name[name], topic)
+    if topic.configs is not None:
+        _follow_settings(builder, name, topic.configs, rules)
+
+
+def _raise_epochs(builder: ImageBuilder, here: TopicImage, topic: SourceTopic) -> None:
+    """Have no leader epoch below the source's, and those of new partitions above it at once."""
+    partitions = tuple(
+        _at_least(partition, epoch) for partition, epoch in zip(here.partitions, topic.leader_epochs, strict=True)
+    )
+    if any(after is not before for after, before in zip(partitions, here.partitions, strict=True)):
+        builder.put_topic(here._replace(partitions=partitions))
+
+
+def _at_least(partition: PartitionImage, source_epoch: int) -> PartitionImage:
+    if partition.leader_epoch and source_epoch <= partition.leader_epoch:
+        return partition
+    return _in_epoch(partition, source_epoch + EPOCHS_AHEAD)
+
+
+def followed_settings(configs: Mapping[str, str]) -> dict[str, str]:
+    """Those of a source's topic that a mirrored one takes over."""
+    return {name: configs[name] for name in FOLLOWED_SETTINGS if name in configs}
+
+
+def _follow_settings(builder: ImageBuilder, name: str, configs: Mapping[str, str], rules: TopicRules) -> None:
+    """Take over what has changed at the source; what cannot be here stops the topic."""
+    before = builder.view().overrides(TOPIC, name)
+    own = {setting: text for setting, text in before.items() if setting not in FOLLOWED_SETTINGS}
+    after = {**own, **followed_settings(configs)}
+    if after == before:
+        return
+    message = rules.config_error(dict(after), rules.config)
+    if message is not None:
+        moved(builder, name, STOP, f"its settings at the source cannot be here: {message}")
+        return
+    builder.put_overrides((TOPIC, name), after)
+
+
+def _look_for_lost(
+    builder: ImageBuilder,
+    config: LinkConfig,
+    name: str,
+    mirror: MirroredTopic,
+    topics: Mapping[str, SourceTopic],
+) -> None:
+    if mirror.state == STOPPED:
+        return
+    if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
+        moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
+    elif mirror.source_topic not in topics:
+        moved(builder, name, STOP, "the source has no such topic, or the link may not see it")
+
+
+# --- what leaders find -----------------------------------------------------------------------------------------------
+
+
+def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[MirrorReport]) -> None:
+    """Do what follows from what a broker has found in partitions that it leads; what is out of date says nothing."""
+    for report in reports:
+        topic = builder.view().topics_by_id.get(report.topic_id)
+        mirror = None if topic is None else builder.view().mirrors.get(topic.name)
+        if topic is None or mirror is None or not 0 <= report.partition < len(topic.partitions):
+            continue
+        partition = topic.partitions[report.partition]
+        if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):
+            continue
+        if mirror.state in FETCHED:
+            _take_report(builder, topic, mirror, report)
+
+
+def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, report: MirrorReport) -> None:
+    index = report.partition
+    if report.kind == DIVERGED:
+        partitions = list(topic.partitions)
+        partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
+        builder.put_topic(topic._replace(partitions=tuple(partitions)))
+    elif report.kind != ENDED:
+        moved(builder, topic.name, STOP, f"partition {index}: {report.reason}")
+    elif mirror.state == PROMOTING and index not in mirror.ended:
+        after = mirror._replace(ended=tuple(sorted((*mirror.ended, index))))
+        builder.put_mirror(topic.name, after)
+        if len(after.ended) == len(topic.partitions):
+            moved(builder, topic.name, CAUGHT_UP)
