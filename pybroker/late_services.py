@@ -13,14 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
+from pybroker.config.own_settings import LINKS_PREFIX
+from pybroker.config.resources import BROKER
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
+    from pybroker.cluster.image import ClusterImage, ImageDelta
     from pybroker.cluster.peers import Peers
+    from pybroker.cluster.sources import Connect
     from pybroker.coordinators.group.service import GroupCoordinator
     from pybroker.coordinators.transaction.ports import MarkerWriter
     from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.replication.mirrors import Report
     from pybroker.replication.ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
@@ -120,3 +125,59 @@ class LateServices:
         return ClusterTransactions(
             services.metadata, services.broker_id, partition_of, lambda: services.transactions, self._peers
         )
+
+
+class LateLinks:
+    """The parts of cluster links: built when there is a link, or a topic that one mirrors.
+
+    ``connect`` makes the way to a link's source, ``report`` has the controller hear what was found there.
+    """
+
+    def __init__(
+        self, services: Services, connect: Connect, report: Report, close_later: list[Callable[[], None]]
+    ) -> None:
+        self._services = services
+        self._connect = connect
+        self._report = report
+        self._close_later = close_later
+        self._has_keeper = self._has_mirrors = False
+
+    def follow(self) -> None:
+        """Look at the image that there is, and at those that come."""
+        metadata = self._services.metadata
+        self._close_later.append(metadata.subscribe(self._on_image))
+        self._look(metadata.image)
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if delta.mirrors_changed or (BROKER, "") in delta.configs_changed:
+            self._look(image)
+
+    def _look(self, image: ClusterImage) -> None:
+        config = self._services.config
+        if not self._has_mirrors and image.mirrors:
+            self._has_mirrors = True
+            self._mirror()
+        is_set = any(name.startswith(LINKS_PREFIX) for name in (*config.static, *config.cluster_default))
+        if not self._has_keeper and (is_set or image.links):
+            self._has_keeper = True
+            self._keep()
+
+    def _mirror(self) -> None:
+        """Fetch what this broker leads, and have nobody write to it."""
+        from pybroker.cluster.links import own_producer_ids
+        from pybroker.handlers.read_only_topics import ReadOnlyTopics
+        from pybroker.replication.mirrors import Mirrors
+
+        services = self._services
+        services.producer_ids.begin_at(own_producer_ids(services.cluster_id))
+        services.authorizer = ReadOnlyTopics(services.metadata, services.authorizer)
+        mirrors = Mirrors(services.replicas, services.metadata, self._connect, self._report)
+        self._close_later.append(mirrors.close)
+
+    def _keep(self) -> None:
+        """Look at sources while this broker's controller is active."""
+        from pybroker.cluster.link_keeper import LinkKeeper
+
+        services = self._services
+        keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)
+        self._close_later.append(keeper.close)

@@ -38,10 +38,11 @@ from pybroker.config.listeners import Listener, inter_broker_listener, listeners
 from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
-from pybroker.late_services import LateServices
+from pybroker.late_services import LateLinks, LateServices
 from pybroker.net.doors import Doors, ImageUsers
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
+from pybroker.net.sources import Sources
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
@@ -108,6 +109,7 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
+        self._sources = Sources(self.services)
         self._open_doors: Doors | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
@@ -179,6 +181,7 @@ class BrokerServer:
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LateServices(services, self._peers, self._close_what_was_built).wire()
+        LateLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
@@ -447,6 +450,7 @@ class BrokerServer:
             member.close()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
 
@@ -458,6 +462,7 @@ class BrokerServer:
         """
         if self._sockets is not None:
             self._sockets.abort()
+        self._sources.close()
         member = self._membership
         if member is not None:
             member.close() if member.is_alone else member.abandon()
@@ -471,6 +476,7 @@ class BrokerServer:
             await self._sockets.processor.wait_aborted()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
 
     @property
     def is_alone(self) -> bool:

@@ -33,6 +33,7 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.cluster.controller import Controller
     from pybroker.cluster.image import BrokerRegistration
+    from pybroker.cluster.links import MirrorReport
     from pybroker.cluster.metadata_follower import MetadataFollower
     from pybroker.cluster.operations import FoundReplicas
     from pybroker.cluster.peers import PeerError, Peers
@@ -189,6 +190,34 @@ class ControllerChannel:
 
         # Of an older version's controller nothing else is asked than what it knows.
         self._ask(request, _HEARTBEAT if cordoned_directories is None else _CORDONING_HEARTBEAT, answer)
+
+    def report_mirrors(self, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:
+        """Tell what was found in mirrored partitions that this broker leads; ``done(error code)``."""
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, MirrorReportData
+
+        request = BrokerHeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            current_metadata_offset=self._follower.revision,
+            want_fence=False,
+            want_shut_down=False,
+            offline_log_dirs=[],
+            mirror_reports=[
+                MirrorReportData(
+                    topic_id=report.topic_id,
+                    partition_index=report.partition,
+                    leader_epoch=report.leader_epoch,
+                    kind=report.kind,
+                    reason=report.reason,
+                )
+                for report in reports
+            ],
+        )
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(request, _HEARTBEAT, answer)
 
     def assign_replicas(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
         """Tell in which log dirs this broker found replicas; ``done(error code)``, see ``Controller.assign_replicas``.

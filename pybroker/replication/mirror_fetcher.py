@@ -1,0 +1,139 @@
+"""Fetching from one broker of a link's source what that leads.
+
+Owns: what a link does otherwise than a follower: it asks as a consumer, tells whoever knows the source's leaders when
+it has asked the wrong one, and says when a partition that is being promoted has come to its end.  Everything else is
+``replica_fetcher``'s.
+
+Invariant: a partition is at most one fetcher's; what another one had begun for it does nothing any more.
+
+Counterpart in Kafka: ``MirrorFetcherThread`` of KIP-1279.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker import cluster_limits
+from pybroker.cluster.sources import FETCH_VERSION
+from pybroker.replication.mirrored_partition import MirroredPartition
+from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.fetch import ReplicaState
+
+if TYPE_CHECKING:
+    from pybroker.cluster.sources import Source
+    from pybroker.replication.followed_partition import FollowedPartition
+    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_quota import ReplicationQuota
+
+logger = logging.getLogger(__name__)
+
+# Another broker of the source leads by now, or the same one in another epoch.
+_LED_OTHERWISE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class MirrorFetcher(ReplicaFetcher):
+    """``leader`` is the id of the source's broker.
+
+    ``on_lost(partitions)`` hears of those that this broker of the source does not lead, or not so, and of all where it
+    does not answer.
+    """
+
+    fetch_version = FETCH_VERSION
+
+    def __init__(
+        self,
+        broker: ReplicatingBroker,
+        source: Source,
+        link: str,
+        leader: int,
+        quota: ReplicationQuota,
+        on_lost: Callable[[list[MirroredPartition]], None],
+    ) -> None:
+        super().__init__(broker, source, leader, quota)
+        self._link = link
+        self._on_lost = on_lost
+
+    def release(self, partition: MirroredPartition) -> None:
+        """Fetch the partition no longer; another broker of the source may be asked for it."""
+        if self._partitions.get(partition.key) is partition:
+            del self._partitions[partition.key]
+        if partition.pause is not None:
+            partition.pause.cancel()
+            partition.pause = None
+        self._wait_for(partition)
+        self._throttle.forget(partition)
+
+    def _ready(self, partition: FollowedPartition) -> None:
+        if self._partitions.get(partition.key) is partition:
+            super()._ready(partition)
+
+    def _replica_state(self) -> ReplicaState:
+        return ReplicaState()
+
+    def _end_parked_fetch(self) -> None:
+        """A consumer's fetch ends by itself, after ``replica.fetch.wait.max.ms`` at most."""
+
+    def _rest(self) -> None:
+        super()._rest()
+        self._on_lost([each for each in self._partitions.values() if isinstance(each, MirroredPartition)])
+
+    def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
+        if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):
+            self._wait_for(partition)
+            self._on_lost([partition])
+        elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(partition, MirroredPartition):
+            self._wait_for(partition)
+            partition.fail("the link may not read it at the source")
+        else:
+            super()._on_error(partition, error_code)
+
+    def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
+        if isinstance(partition, MirroredPartition) and partition.has_to_begin_anew():
+            self._wait_for(partition)  # in the next leader epoch it is another object's
+        else:
+            super()._on_divergence(partition, epoch, end_offset)
+
+    def _on_leader_end(self, partition: FollowedPartition, end_offset: int) -> None:
+        is_past = end_offset < partition.log.log_end_offset
+        if not (is_past and isinstance(partition, MirroredPartition) and partition.has_to_begin_anew()):
+            super()._on_leader_end(partition, end_offset)
+
+    # --- the end of a promotion --------------------------------------------------------------------------------------
+
+    def add(self, partition: FollowedPartition) -> None:
+        """See ``ReplicaFetcher``; one that is being promoted is looked at for its end, too."""
+        super().add(partition)
+        if isinstance(partition, MirroredPartition) and partition.is_promoting:
+            self._look_for_end(partition)
+
+    def _look_for_end(self, partition: MirroredPartition) -> None:
+        """Ask where the source ends, until everything is here.
+
+        A fetch would not say so of a partition at rest: its session names what is new alone.
+        """
+        if partition.retired or self._partitions.get(partition.key) is not partition:
+            return
+
+        def found(end_offset: int | None) -> None:
+            if end_offset is None or not partition.tell_if_ended(end_offset):
+                timers = self._follower.env.timers
+                timers.call_later(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS, self._look_for_end, partition)
+
+        self._ask_offset(partition, LATEST, found)
+
+    def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
+        source = f"link {self._link}, broker {self._leader}"
+        if self._follower.folded_log.is_first(source, reason, level):
+            logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")

@@ -1,0 +1,335 @@
+"""Two clusters and a link on loopback: what the source has is here, at the same offsets, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.cluster.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
+from pybroker.testing import Broker, Cluster
+from tests.links.linked import (
+    alter_link,
+    image_of,
+    leader_of,
+    mirror_of,
+    produce,
+    produce_transactions,
+    set_link,
+    stored,
+    wait_for_state,
+    wait_until_mirrored,
+)
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def source() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("orders", partitions=PARTITIONS, configs={"retention.ms": 123_456_789})
+        yield running
+
+
+@pytest.fixture
+def here(source: Broker) -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
+    set_link(
+        here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders*", refresh_interval_ms="100", **settings
+    )
+
+
+def read(side: Broker | Cluster, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """All values that a consumer reads of all partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "group.id": "g",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partitions = len(image_of(side).topics_by_name[topic].partitions)
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    values: list[bytes] = []
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, "nothing comes any more"
+        error = message.error()
+        if error is None:
+            values.append(message.value())
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(message.partition())
+    consumer.close()
+    return sorted(values)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "lz4", "snappy"])
+def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compression: str) -> None:
+    produce(source, "orders", 300, compression_type=compression, enable_idempotence=True)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    produce(source, "orders", 100, compression_type=compression)
+    produce_transactions(source, "orders", True, False, True)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    assert read(here, "orders") == read(source, "orders")
+    assert image_of(here).overrides(2, "orders") == {"retention.ms": "123456789"}
+
+
+def test_a_topic_has_a_prefix_and_new_topics_and_partitions_come(source: Broker, here: Broker) -> None:
+    link(here, source, prefix="west.")
+    wait_for_state(here, "west.orders", MIRRORING)
+    source.create_topic("orders-of-today")
+    source.create_topic("payments")
+    wait_for_state(here, "west.orders-of-today", MIRRORING)
+    AdminClient({"bootstrap.servers": source.bootstrap}).create_partitions([NewPartitions("orders", 5)])[
+        "orders"
+    ].result()
+    wait_until(lambda: len(image_of(here).topics_by_name["west.orders"].partitions) == 5, "more partitions")
+    assert "west.payments" not in image_of(here).topics_by_name
+
+
+@pytest.mark.parametrize("settings", [{}, {"transactional.id": "t"}, {"acks": 1}])
+def test_producers_are_refused_until_the_topic_is_promoted(
+    source: Broker, here: Broker, settings: dict[str, Any]
+) -> None:
+    produce(source, "orders", 10)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
+    if "transactional.id" in settings:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+    errors: list[Any] = []
+    producer.produce("orders", b"no", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(PATIENCE_S)
+    assert [error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    if "transactional.id" in settings:
+        producer.abort_transaction(PATIENCE_S)  # it lives on
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    if "transactional.id" in settings:
+        producer.begin_transaction()
+    producer.produce("orders", b"yes", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(PATIENCE_S)
+    if "transactional.id" in settings:
+        producer.commit_transaction(PATIENCE_S)
+    assert errors[1:] == [None]
+
+
+def test_whatever_else_writes_to_a_mirrored_topic_is_refused(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 10)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    admin = AdminClient({"bootstrap.servers": here.bootstrap})
+    for futures in (
+        admin.create_partitions([NewPartitions("orders", 9)]),
+        admin.delete_records([TopicPartition("orders", 0, 1)]),
+        admin.delete_topics(["orders"]),
+    ):
+        (future,) = futures.values()
+        with pytest.raises(KafkaException) as refused:
+            future.result(PATIENCE_S)
+        assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_promotion_ends_open_transactions_and_takes_all_that_the_source_has(source: Broker, here: Broker) -> None:
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    left_open = produce_transactions(source, "orders", True, False, None)
+    committed = read(source, "orders")
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    set_link(here.bootstrap, promote="orders")
+    mirror = wait_for_state(here, "orders", PROMOTED)
+    assert mirror.ended == ()
+    produce(here, "orders", 30)
+    wait_until(lambda: len(read(here, "orders")) == len(committed) + 30, "the open transaction to be aborted")
+    assert set(committed) <= set(read(here, "orders"))
+    left_open.abort_transaction(PATIENCE_S)
+
+
+def test_failover_takes_what_is_here_while_the_source_is_away(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 50)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    source.kill()
+    set_link(here.bootstrap, failover="orders")
+    wait_for_state(here, "orders", FAILED_OVER)
+    produce(here, "orders", 30)
+    for index in range(PARTITIONS):
+        after = stored(here, "orders", index)
+        assert before[index] == {offset: after[offset] for offset in before[index]}
+
+
+def test_a_paused_topic_stands_still_and_goes_on(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 30)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    set_link(here.bootstrap, pause="orders")
+    wait_for_state(here, "orders", PAUSED)
+    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    produce(source, "orders", 30)
+    assert {index: stored(here, "orders", index) for index in range(PARTITIONS)} == before
+    set_link(here.bootstrap, pause=None)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+
+
+def test_a_topic_that_is_made_anew_at_the_source_stops_with_what_is_here(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 30)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    source.delete_topic("orders")
+    source.create_topic("orders", partitions=PARTITIONS)
+    produce(source, "orders", 5)
+    mirror = wait_for_state(here, "orders", STOPPED)
+    assert mirror.reason
+    assert {index: stored(here, "orders", index) for index in range(PARTITIONS)} == before
+
+
+def test_a_log_that_begins_late_begins_here_at_the_same_offset(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 300, linger_ms=0, batch_num_messages=10)
+    AdminClient({"bootstrap.servers": source.bootstrap}).delete_records([TopicPartition("orders", 0, 20)])
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+
+    def start(side: Broker) -> int:
+        client = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "g"})
+        low, _ = client.get_watermark_offsets(TopicPartition("orders", 0), PATIENCE_S)
+        client.close()
+        return int(low)
+
+    wait_until(lambda: start(here) == start(source) == 20, "the same start")
+    assert read(here, "orders") == read(source, "orders")
+
+
+def test_a_link_to_this_cluster_itself_is_told_and_mirrors_nothing(here: Broker) -> None:
+    here.create_topic("orders")
+    link(here, here, prefix="x")
+    wait_until(lambda: "west" in image_of(here).links, "what is known of the link")
+    assert image_of(here).links["west"].problem == "its source is this cluster itself"
+    assert not image_of(here).mirrors
+
+
+def test_a_broker_that_starts_with_a_link_in_its_settings_mirrors(source: Broker) -> None:
+    produce(source, "orders", 10)
+    settings = {
+        "pybroker.links.west.bootstrap.servers": source.bootstrap,
+        "pybroker.links.west.topics": "orders",
+        "pybroker.links.west.refresh.interval.ms": 100,
+    }
+    with Broker(settings) as here:
+        wait_for_state(here, "orders", MIRRORING)
+        wait_until_mirrored(source, here, "orders", PARTITIONS)
+        here.restart()
+        produce(source, "orders", 10)
+        wait_until_mirrored(source, here, "orders", PARTITIONS)
+
+
+def test_leaders_that_change_on_either_side_change_nothing_of_what_is_mirrored() -> None:
+    with Cluster(3) as source, Cluster(3) as here:
+        source.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
+        link(here, source, replication_factor="3")
+        wait_for_state(here, "orders", MIRRORING)
+        produce(source, "orders", 200, enable_idempotence=True)
+        source.kill(leader_of(source, "orders", 0).broker_id)
+        produce(source, "orders", 200, enable_idempotence=True)
+        produce_transactions(source, "orders", True, False)
+        killed = leader_of(here, "orders", 0).broker_id
+        here.kill(killed)
+        produce(source, "orders", 200, enable_idempotence=True)
+        wait_until_mirrored(source, here, "orders", PARTITIONS)
+        here.restart(killed)
+        produce(source, "orders", 200)
+        wait_until_mirrored(source, here, "orders", PARTITIONS)
+        set_link(here.bootstrap.split(",")[0], promote="orders")
+        wait_for_state(here, "orders", PROMOTED)
+        assert read(here, "orders") == read(source, "orders")
+        mirror = mirror_of(here, "orders")
+        assert mirror is not None
+        assert len(mirror.first_epochs) == PARTITIONS
+
+
+def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
+    with Cluster(2) as source, Broker() as here:
+        settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": 1}
+        source.create_topic("orders", replication_factor=2, configs=settings)
+        link(here, source)
+        wait_for_state(here, "orders", MIRRORING)
+        produce(source, "orders", 50)
+        wait_until_mirrored(source, here, "orders", 1)
+        first = leader_of(source, "orders", 0).broker_id
+        second = next(broker_id for broker_id in source.brokers if broker_id != first)
+        source.kill(second)
+        produce(source, "orders", 50)
+        wait_until_mirrored(source, here, "orders", 1)
+        epoch = image_of(here).topics_by_name["orders"].partitions[0].leader_epoch
+        source.kill(first)
+        source.restart(second)
+        wait_until(lambda: source.leader("orders") == second, "a leader that lacks records")
+        produce(source, "orders", 20)
+        wait_until(lambda: stored(here, "orders", 0) == stored(source, "orders", 0), "the same log")
+        assert image_of(here).topics_by_name["orders"].partitions[0].leader_epoch > epoch
+        assert read(here, "orders") == read(source, "orders")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_link_logs_in_at_a_source_that_asks_who_comes(protocol: str, mechanism: str, here: Broker) -> None:
+    with Broker(security=protocol) as source:
+        source.create_topic("orders")
+        settings = source.client_settings("java", mechanism=mechanism)
+        answer = alter_link(here.bootstrap, "west", {**settings, "topics": "orders", "refresh.interval.ms": "100"})
+        assert answer.error_code == 0, answer
+        wait_for_state(here, "orders", MIRRORING)
+        produce(source, "orders", 20, **source.client_settings("confluent-kafka"))
+        wait_until_mirrored(source, here, "orders", 1)
+
+
+def test_a_wrong_password_is_told_and_a_right_one_mends_it(here: Broker) -> None:
+    with Broker(security="SASL_PLAINTEXT") as source:
+        source.create_topic("orders")
+        settings = source.client_settings("java")
+        wrong = {**settings, "sasl.jaas.config": settings["sasl.jaas.config"].replace("alice-secret", "a-guess")}
+        alter_link(here.bootstrap, "west", {**wrong, "topics": "orders", "refresh.interval.ms": "100"})
+        wait_until(lambda: "login refused" in problem_of(here), "the refusal")
+        assert "a-guess" not in problem_of(here)
+        alter_link(here.bootstrap, "west", settings)
+        wait_for_state(here, "orders", MIRRORING)
+        wait_until(lambda: not problem_of(here), "an end of the problem")
+
+
+def problem_of(here: Broker) -> str:
+    state = image_of(here).links.get("west")
+    return "" if state is None else str(state.problem)
+
+
+def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> None:
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    here.create_topic("orders-here")
+    source.create_topic("orders-here")
+    wait_until(lambda: image_of(here).links["west"].refused, "what is refused")
+    admin = AdminClient({"bootstrap.servers": here.bootstrap})
+    (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "orders")]).values()
+    shown = {name: entry.value for name, entry in described.result(PATIENCE_S).items() if name.startswith("pybroker.m")}
+    assert shown == {"pybroker.mirror.link": "west", "pybroker.mirror.state": MIRRORING}
+    assert image_of(here).links["west"].refused == (("orders-here", "a topic orders-here is here already"),)
