@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pybroker.cluster.peers import CONTROL
+from pybroker.cluster.peers import Asked
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerDone
     from pybroker.config.link_config import LinkConfig
-    from pybroker_protocol.schema import Request
 
 FETCH_VERSION: Final = 13
 LIST_OFFSETS_VERSION: Final = 7
@@ -36,28 +34,11 @@ NEEDED_VERSIONS: Final[Mapping[int, int]] = {
 ANY_NODE: Final = -1
 
 
-class Source(Protocol):
-    """The brokers of another cluster, by their ids; ``done`` runs as that of ``Peers`` does."""
-
-    def ask(
-        self,
-        broker_id: int,
-        request: Request,
-        version: int,
-        done: PeerDone,
-        *,
-        timeout_ms: int,
-        channel: str = CONTROL,
-    ) -> None:
-        """As ``Peers.ask``; UNREACHABLE for a broker of which nothing was learned."""
-        ...
+class Source(Asked, Protocol):
+    """The brokers of another cluster; one of which nothing was learned is UNREACHABLE."""
 
     def learn(self, nodes: Mapping[int, tuple[str, int]]) -> None:
         """Where the source's brokers are, all of them."""
-        ...
-
-    def close(self) -> None:
-        """As ``Peers.close``."""
         ...
 
 

@@ -32,7 +32,7 @@ from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.cluster.peers import Asked, PeerError
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.ports import ReplicatingBroker
@@ -65,7 +65,7 @@ class ReplicaFetcher:
 
     fetch_version = _FETCH_VERSION
 
-    def __init__(self, follower: ReplicatingBroker, peers: Peers, leader: int, quota: ReplicationQuota) -> None:
+    def __init__(self, follower: ReplicatingBroker, peers: Asked, leader: int, quota: ReplicationQuota) -> None:
         self._follower = follower
         self._peers = peers
         self._leader = leader
