@@ -138,9 +138,14 @@ class MirroredPartition(FollowedPartition):
 
     def _truncate(self, offset: int) -> bool:
         cut = super()._truncate(offset)
-        self.partition.on_appended()
+        self.partition.on_cut()
         return cut
 
     def _begin_anew(self, offset: int, why: str) -> None:
         super()._begin_anew(offset, why)
-        self.partition.on_appended()
+        self.partition.on_cut()
+
+    def _begin_inside_of_batch(self, records: memoryview) -> None:
+        super()._begin_inside_of_batch(records)
+        if self.log.log_start_offset == self.log.log_end_offset:
+            self.partition.on_cut()
