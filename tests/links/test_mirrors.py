@@ -11,7 +11,6 @@ from pybroker.cluster.links import DIVERGED, ENDED, PROMOTED, PROMOTING
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.test_divergence import only
 
-
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
 FETCH_TIMEOUT_MS = 40_000
 
