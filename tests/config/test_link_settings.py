@@ -13,7 +13,7 @@ from pybroker.config.link_settings import LINK_DOCUMENTATION, LINK_SETTINGS, lin
 from pybroker.config.resources import APPEND, BROKER, Alteration, AlterConfigOp, ConfigFailure
 from pybroker.config.schema import ConfigError
 
-SECRET = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hidden";'
+SECRET = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="unguessable";'
 
 
 def link(**texts: str) -> LinkConfig:
@@ -100,7 +100,7 @@ def test_what_is_shown_of_a_link_has_no_secret() -> None:
     assert shown["pybroker.links.west.topics"].value == "orders"
     assert shown["pybroker.links.west.sasl.jaas.config"].value is None
     assert shown["pybroker.links.west.sasl.jaas.config"].is_sensitive
-    assert "hidden" not in repr(links_of(config)) + repr(link(sasl_jaas_config=SECRET))
+    assert "unguessable" not in repr(links_of(config)) + repr(link(sasl_jaas_config=SECRET))
 
 
 def test_another_way_to_the_source_is_another_connection_and_nothing_else_is() -> None:
