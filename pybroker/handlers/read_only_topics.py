@@ -5,9 +5,11 @@ permissions are, so that no handler, and no front, has a rule of its own.  Owns 
 another topic, the authorizer that is configured decides.
 
 A write is refused with TOPIC_AUTHORIZATION_FAILED, in every version of every request that writes to a topic: Produce,
-AddPartitionsToTxn, DeleteRecords, CreatePartitions, DeleteTopics.  Clients take it as final for this topic, and go on
-with others: they do not repeat the batch, as after NOT_LEADER_OR_FOLLOWER, and a transactional producer aborts and
-lives on, where POLICY_VIOLATION or a code that it does not know ends it.
+AddPartitionsToTxn, DeleteRecords, CreatePartitions.  Clients take it as final for this topic, and go on with others:
+they do not repeat the batch, as after NOT_LEADER_OR_FOLLOWER, and a transactional producer aborts and lives on, where
+POLICY_VIOLATION or a code that it does not know ends it.
+
+The topic as a whole may be deleted; its link makes it anew, unless it is set otherwise.
 
 Counterpart in Kafka: ``ReadOnlyTopicException`` of KIP-1279, which older clients do not know.
 """
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.links import STOPPED
 from pybroker.security.acls import AclOperation, Resource
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from pybroker.handlers.authorizer import AuthorizableRequestContext, Authorizer
 
 # ALTER_CONFIGS is none: settings that the link does not follow are this cluster's own.
-_WRITES: Final = frozenset((AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER))
+_WRITES: Final = frozenset((AclOperation.WRITE, AclOperation.ALTER))
 _TOPIC: Final = Resource.TOPIC
+# DELETE is asked for by two requests, of which DeleteTopics may go by the permission on the cluster, too.
 _DELETE: Final = AclOperation.DELETE
+_DELETE_RECORDS_KEY: Final = 21
 
 
 class ReadOnlyTopics:
@@ -52,19 +55,20 @@ class ReadOnlyTopics:
         log_if_denied: bool = True,
     ) -> bool:
         """See ``Authorizer``."""
-        if resource_type == _TOPIC and operation in _WRITES and self._is_read_only(operation, name):
+        if resource_type == _TOPIC and self._is_read_only(name) and _writes(ctx, operation):
             return False
         inner = self._inner
         return inner is None or inner.allows(ctx, operation, resource_type, name, log_if_denied=log_if_denied)
 
-    def _is_read_only(self, operation: int, name: str) -> bool:
+    def _is_read_only(self, name: str) -> bool:
         mirror = self._metadata.image.mirrors.get(name)
-        if mirror is None or mirror.is_writable:
-            return False
-        # What has stopped may go: nothing would make it anew.
-        return operation != _DELETE or mirror.state != STOPPED
+        return mirror is not None and not mirror.is_writable
 
     def allows_by_resource_type(self, ctx: AuthorizableRequestContext, operation: int, resource_type: int) -> bool:
         """See ``Authorizer``."""
         inner = self._inner
         return inner is None or inner.allows_by_resource_type(ctx, operation, resource_type)
+
+
+def _writes(ctx: AuthorizableRequestContext, operation: int) -> bool:
+    return operation in _WRITES or (operation == _DELETE and ctx.api_key == _DELETE_RECORDS_KEY)

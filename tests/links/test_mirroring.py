@@ -101,7 +101,7 @@ def test_a_topic_has_a_prefix_and_new_topics_and_partitions_come(source: Broker,
     assert "west.payments" not in image_of(here).topics_by_name
 
 
-@pytest.mark.parametrize("settings", [{}, {"transactional.id": "t"}, {"acks": 1}])
+@pytest.mark.parametrize("settings", [{}, {"acks": 1}, {"enable.idempotence": True}])
 def test_producers_are_refused_until_the_topic_is_promoted(
     source: Broker, here: Broker, settings: dict[str, Any]
 ) -> None:
@@ -110,24 +110,34 @@ def test_producers_are_refused_until_the_topic_is_promoted(
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
-    if "transactional.id" in settings:
-        producer.init_transactions(PATIENCE_S)
-        producer.begin_transaction()
     errors: list[Any] = []
     producer.produce("orders", b"no", on_delivery=lambda error, _: errors.append(error))
     producer.flush(PATIENCE_S)
     assert [error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    if "transactional.id" in settings:
-        producer.abort_transaction(PATIENCE_S)  # it lives on
     set_link(here.bootstrap, promote="orders")
     wait_for_state(here, "orders", PROMOTED)
-    if "transactional.id" in settings:
-        producer.begin_transaction()
     producer.produce("orders", b"yes", on_delivery=lambda error, _: errors.append(error))
     producer.flush(PATIENCE_S)
-    if "transactional.id" in settings:
-        producer.commit_transaction(PATIENCE_S)
     assert errors[1:] == [None]
+
+
+def test_a_transactional_producer_is_refused_aborts_and_lives_on(source: Broker, here: Broker) -> None:
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    producer = Producer({"bootstrap.servers": here.bootstrap, "transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("orders", b"no")
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(PATIENCE_S)
+    assert refused.value.args[0].txn_requires_abort()
+    producer.abort_transaction(PATIENCE_S)
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    producer.begin_transaction()
+    producer.produce("orders", b"yes")
+    producer.commit_transaction(PATIENCE_S)
+    assert read(here, "orders") == [b"yes"]
 
 
 def test_whatever_else_writes_to_a_mirrored_topic_is_refused(source: Broker, here: Broker) -> None:
@@ -139,7 +149,6 @@ def test_whatever_else_writes_to_a_mirrored_topic_is_refused(source: Broker, her
     for futures in (
         admin.create_partitions([NewPartitions("orders", 9)]),
         admin.delete_records([TopicPartition("orders", 0, 1)]),
-        admin.delete_topics(["orders"]),
     ):
         (future,) = futures.values()
         with pytest.raises(KafkaException) as refused:

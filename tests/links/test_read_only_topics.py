@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.links import STATES, STOPPED, WRITABLE, MirroredTopic
+from pybroker.cluster.links import STATES, WRITABLE, MirroredTopic
 from pybroker.cluster.metadata_cache import MetadataCache
 from pybroker.handlers.acl_requests import keeps_acls
 from pybroker.handlers.context import RequestContext
@@ -16,6 +16,7 @@ from pybroker.handlers.read_only_topics import ReadOnlyTopics
 from pybroker.security.acls import AclOperation, Resource
 
 WRITES = {AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+DELETE_TOPICS, DELETE_RECORDS = 20, 21
 
 
 class Inner:
@@ -41,17 +42,28 @@ def topics_in(state: str, inner: Inner | None = None) -> ReadOnlyTopics:
     return ReadOnlyTopics(MetadataCache(builder.build(1)[0]), cast(Any, inner))
 
 
-def allows(topics: ReadOnlyTopics, operation: int, name: str = "orders", resource: int = Resource.TOPIC) -> bool:
-    return topics.allows(RequestContext(), operation, resource, name)
+def allows(
+    topics: ReadOnlyTopics,
+    operation: int,
+    name: str = "orders",
+    resource: int = Resource.TOPIC,
+    api_key: int = DELETE_RECORDS,
+) -> bool:
+    ctx = RequestContext()
+    ctx.api_key = api_key
+    return topics.allows(ctx, operation, resource, name)
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("operation", list(AclOperation))
 def test_writes_are_refused_while_a_topic_is_not_promoted(state: str, operation: AclOperation) -> None:
     is_refused = operation in WRITES and state not in WRITABLE
-    if operation is AclOperation.DELETE and state == STOPPED:
-        is_refused = False
     assert allows(topics_in(state), operation) != is_refused
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_topic_as_a_whole_may_be_deleted(state: str) -> None:
+    assert allows(topics_in(state), AclOperation.DELETE, api_key=DELETE_TOPICS)
 
 
 @pytest.mark.parametrize("state", STATES)
