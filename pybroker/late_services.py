@@ -12,21 +12,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
 from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.resources import BROKER
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage, ImageDelta
-    from pybroker.cluster.peers import Peers
-    from pybroker.cluster.sources import Connect
-    from pybroker.coordinators.group.service import GroupCoordinator
-    from pybroker.coordinators.transaction.ports import MarkerWriter
-    from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+    from pybroker.cluster.links.source_port import Connect
+    from pybroker.cluster.membership.peers import Peers
+    from pybroker.coordinators.group.group_coordinator import GroupCoordinator
+    from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
+    from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
     from pybroker.replication.mirrors import Report
-    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
@@ -69,7 +69,7 @@ class LateServices:
         return ClientTelemetry(services.env, services.metadata, services.config)
 
     def _build_groups(self, offsets: CoordinatorPartitions) -> GroupCoordinator:
-        from pybroker.coordinators.group.service import GroupCoordinator
+        from pybroker.coordinators.group.group_coordinator import GroupCoordinator
 
         services = self._services
         groups = GroupCoordinator(services.env, services.config, services.metadata, writer=offsets, reader=offsets)
@@ -77,7 +77,7 @@ class LateServices:
         return groups
 
     def _build_transactions(self, state: CoordinatorPartitions) -> TransactionCoordinator:
-        from pybroker.coordinators.transaction.service import TransactionCoordinator
+        from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
 
         services = self._services
         transactions = TransactionCoordinator(
@@ -164,7 +164,7 @@ class LateLinks:
 
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have nobody write to it."""
-        from pybroker.cluster.links import own_producer_ids
+        from pybroker.cluster.image.links import own_producer_ids
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors
 
@@ -176,7 +176,7 @@ class LateLinks:
 
     def _keep(self) -> None:
         """Look at sources while this broker's controller is active."""
-        from pybroker.cluster.link_keeper import LinkKeeper
+        from pybroker.cluster.links.link_keeper import LinkKeeper
 
         services = self._services
         keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybroker.cluster.operations import Heartbeat
+from pybroker.cluster.decisions.operations import Heartbeat
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
@@ -42,8 +42,8 @@ def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartb
 
 
 def _take_reports(ctx: RequestContext, request: BrokerHeartbeatRequest, done: Callable[[Heartbeat], None]) -> None:
-    from pybroker.cluster.link_operations import report_mirrors
-    from pybroker.cluster.links import MirrorReport
+    from pybroker.cluster.controller.link_operations import report_mirrors
+    from pybroker.cluster.image.links import MirrorReport
 
     reports = [
         MirrorReport(each.topic_id, each.partition_index, each.leader_epoch, each.kind, each.reason)

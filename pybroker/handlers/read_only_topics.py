@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.handlers.authorizer import AuthorizableRequestContext, Authorizer
 
 # ALTER_CONFIGS is none: settings that the link does not follow are this cluster's own.

@@ -1,4 +1,4 @@
-"""The brokers of a link's source, over the network: implements ``cluster/sources.py``.
+"""The brokers of a link's source, over the network: implements ``cluster/links/source_port.py``.
 
 Owns: which connections there are (one per broker and channel), where each broker is, and which of the bootstrap servers
 is asked.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``).
@@ -15,9 +15,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pybroker.cluster.image import Endpoint
-from pybroker.cluster.peers import CONTROL, PeerError, PeerFailure
-from pybroker.cluster.sources import ANY_NODE
+from pybroker.cluster.image.cluster_image import Endpoint
+from pybroker.cluster.links.source_port import ANY_NODE
+from pybroker.cluster.membership.peers import CONTROL, PeerError, PeerFailure
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import Framing
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-    from pybroker.cluster.peers import PeerDone
+    from pybroker.cluster.membership.peers import PeerDone
     from pybroker.config.link_config import LinkConfig
     from pybroker.env import Env
     from pybroker_protocol.schema import Request

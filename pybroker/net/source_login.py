@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.sources import NEEDED_VERSIONS
+from pybroker.cluster.links.source_port import NEEDED_VERSIONS
 from pybroker.config import jaas
 from pybroker.config.schema import ConfigError
 from pybroker.net.peer_login import LoginRefused, SaltedSecret

@@ -1,7 +1,7 @@
 """The ways to the sources of a broker's links: all that were made, so that they end with the broker.
 
 Owns: that list.  A broker without links imports nothing but this.  Does not own a way (``source_client``), nor when one
-is made or closed (``cluster/link_keeper``, ``replication/mirrored_link``).
+is made or closed (``cluster/links/link_keeper``, ``replication/mirrored_link``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sources:
         self._made: list[SourceClient] = []
 
     def connect(self, config: LinkConfig) -> SourceClient:
-        """See ``cluster.sources.Connect``."""
+        """See ``cluster.links.source_port.Connect``."""
         from pybroker.net.source_client import SourceClient
 
         source = SourceClient(self._services.env, config, self._services.broker_id)

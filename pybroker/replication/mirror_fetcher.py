@@ -16,16 +16,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pybroker import cluster_limits
-from pybroker.cluster.sources import FETCH_VERSION
+from pybroker.cluster.links.source_port import FETCH_VERSION
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import ReplicaState
 
 if TYPE_CHECKING:
-    from pybroker.cluster.sources import Source
+    from pybroker.cluster.links.source_port import Source
     from pybroker.replication.followed_partition import FollowedPartition
-    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)

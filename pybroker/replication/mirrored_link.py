@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.sources import ANY_NODE, METADATA_VERSION
+from pybroker.cluster.links.source_port import ANY_NODE, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.schema import ConfigError
 from pybroker.replication.mirror_fetcher import MirrorFetcher
@@ -24,11 +24,11 @@ from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pybroker.cluster.peers import PeerError
-    from pybroker.cluster.sources import Connect, Source
+    from pybroker.cluster.links.source_port import Connect, Source
+    from pybroker.cluster.membership.peers import PeerError
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import PartitionKey
-    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_ports import ReplicatingBroker
 
 # Between two questions who leads at the source what no fetcher has, at least and at most.
 LEADERS_PAUSE_MIN_MS: Final = 20

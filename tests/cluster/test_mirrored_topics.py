@@ -17,9 +17,9 @@ from pybroker.cluster.decisions.mirrored_topics import (
     take_reports,
     take_wishes,
 )
-from pybroker.cluster.decisions.topics import TopicRules, delete_topics
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.links import (
+from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.links import (
     CAUGHT_UP,
     DIVERGED,
     ENDED,
@@ -108,7 +108,7 @@ def report(builder: ImageBuilder, partition: int, kind: int, reason: str = "", n
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("state", "by"), product(STATES, INPUTS))
+@pytest.mark.parametrize(("state", "by"), list(product(STATES, INPUTS)))
 def test_an_input_leads_to_the_state_of_the_table_or_changes_nothing(state: str, by: str) -> None:
     builder = in_state(state)
     before = mirror(builder), epochs(builder)

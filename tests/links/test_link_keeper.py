@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
-from pybroker.cluster.links import FAILED_OVER, MIRRORING, PAUSED, STOPPED
-from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, STOPPED
+from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
+from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import BROKER, TOPIC, TOPIC_CONFIG, ConfigChange
 from pybroker.config.schema import ConfigError

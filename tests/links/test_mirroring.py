@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
+from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
 from pybroker.testing import Broker, Cluster
 from tests.links.linked import (
     alter_link,

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.links import STATES, WRITABLE, MirroredTopic
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.handlers.acl_requests import keeps_acls
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.links import STATES, WRITABLE, MirroredTopic
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.handlers.acl_filters import keeps_acls
 from pybroker.handlers.context import RequestContext
 from pybroker.handlers.read_only_topics import ReadOnlyTopics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 
 WRITES = {AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
 DELETE_TOPICS, DELETE_RECORDS = 20, 21

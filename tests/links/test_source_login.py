@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pybroker.cluster.sources import NEEDED_VERSIONS
+from pybroker.cluster.links.source_port import NEEDED_VERSIONS
 from pybroker.config import jaas
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError

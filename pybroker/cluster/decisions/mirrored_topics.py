@@ -1,7 +1,7 @@
 """Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
 
 Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
-their leaders find (``take_reports``).  Does not own the table of states (``cluster/links``), nor when anybody asks
+their leaders find (``take_reports``).  Does not own the table of states (``image/links``), nor when anybody asks
 (``link_keeper``).
 
 Invariants
@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
+from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
-from pybroker.cluster.decisions.topics import TopicRules, create_topics, grow_topic
-from pybroker.cluster.image import ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.links import (
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
+from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.image.links import (
     CAUGHT_UP,
     DIVERGED,
     ENDED,
@@ -45,7 +46,6 @@ from pybroker.cluster.links import (
     SourceTopic,
     own_producer_ids,
 )
-from pybroker.cluster.operations import MorePartitions, NewTopic
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import TOPIC
 from pybroker_protocol.uuids import ZERO_UUID
