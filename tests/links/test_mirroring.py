@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
+from pybroker.config.resources import BROKER
+from pybroker.net.source_client import SourceClient
 from pybroker.testing import Broker, Cluster
+from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from tests.broker.wire_client import WireClient
 from tests.links.linked import (
     alter_link,
     image_of,
@@ -174,6 +180,61 @@ def test_promotion_ends_open_transactions_and_takes_all_that_the_source_has(sour
     wait_until(lambda: len(read(here, "orders")) == len(committed) + 30, "the open transaction to be aborted")
     assert set(committed) <= set(read(here, "orders"))
     left_open.abort_transaction(PATIENCE_S)
+
+
+def test_many_partitions_that_are_promoted_ask_the_source_together(
+    source: Broker, here: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = SourceClient.ask
+
+    def counted(self: SourceClient, broker_id: int, request: Any, *rest: Any, **named: Any) -> None:
+        if isinstance(request, ListOffsetsRequest):
+            asked.append(sum(len(topic.partitions) for topic in request.topics))
+        ask(self, broker_id, request, *rest, **named)
+
+    monkeypatch.setattr(SourceClient, "ask", counted)
+    source.create_topic("orders-of-many", partitions=100)
+    produce(source, "orders-of-many", 200)
+    link(here, source)
+    wait_for_state(here, "orders-of-many", MIRRORING)
+    wait_until_mirrored(source, here, "orders-of-many", 100)
+    set_link(here.bootstrap, promote="orders-of-many")
+    mirror = wait_for_state(here, "orders-of-many", PROMOTED)
+    assert len(mirror.first_epochs) == 100
+    assert max(asked) == 100
+    produce(here, "orders-of-many", 200)
+
+
+def test_a_broker_tells_how_far_it_is_where_it_is_asked(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 30)
+    link(here, source, prefix="west.")
+    wait_for_state(here, "west.orders", MIRRORING)
+    wait_until(lambda: [each["lag"] for each in progress(here)] == [0] * PARTITIONS, "an end of the lag")
+    shown = progress(here)
+    assert {(each["topic"], each["partition"]) for each in shown} == {("west.orders", at) for at in range(PARTITIONS)}
+    assert sum(each["end"] for each in shown) == sum(each["sourceEnd"] for each in shown) == 30
+    assert sum(each["rate"] for each in shown) > 0
+    set_link(here.bootstrap, pause="*")
+    wait_for_state(here, "west.orders", PAUSED)
+    assert progress(here) == []
+
+
+def progress(here: Broker) -> list[dict[str, Any]]:
+    broker_id = here._running().services.broker_id
+    shown = of_brokers(here, str(broker_id), "pybroker.links.west.partitions")
+    return [each for text in shown.values() for each in json.loads(text)]
+
+
+def of_brokers(here: Broker, name: str, *keys: str) -> dict[str, Any]:
+    """What is described of one broker, or "" of all together."""
+    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=name, configuration_keys=list(keys) or None)
+    request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, include_documentation=False)
+    host, _, port = here.bootstrap.rpartition(":")
+    with WireClient((host, int(port))) as client:
+        (result,) = client.ask(request, 4).results
+    assert not result.error_code, result
+    return {entry.name: entry.value for entry in result.configs}
 
 
 def test_failover_takes_what_is_here_while_the_source_is_away(source: Broker, here: Broker) -> None:
@@ -347,5 +408,12 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     admin = AdminClient({"bootstrap.servers": here.bootstrap})
     (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "orders")]).values()
     shown = {name: entry.value for name, entry in described.result(PATIENCE_S).items() if name.startswith("pybroker.m")}
-    assert shown == {"pybroker.mirror.link": "west", "pybroker.mirror.state": MIRRORING}
+    assert shown == {
+        "pybroker.mirror.link": "west",
+        "pybroker.mirror.topic": "orders",
+        "pybroker.mirror.state": MIRRORING,
+    }
+    shown = {name.rpartition("west.")[2]: text for name, text in of_brokers(here, "").items()}
+    assert shown["source.cluster.id"] == image_of(source).cluster_id
+    assert shown["refused"] == "orders-here: a topic orders-here is here already"
     assert image_of(here).links["west"].refused == (("orders-here", "a topic orders-here is here already"),)
