@@ -73,10 +73,10 @@ def read(side: Broker | Cluster, topic: str, isolation: str = "read_committed") 
         assert message is not None, "nothing comes any more"
         error = message.error()
         if error is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
         else:
             assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(message.partition())
+            ended.add(int(message.partition() or 0))
     consumer.close()
     return sorted(values)
 
@@ -308,7 +308,7 @@ def test_a_link_to_this_cluster_itself_is_told_and_mirrors_nothing(here: Broker)
 
 def test_a_broker_that_starts_with_a_link_in_its_settings_mirrors(source: Broker) -> None:
     produce(source, "orders", 10)
-    settings = {
+    settings: dict[str, str | int | float] = {
         "pybroker.links.west.bootstrap.servers": source.bootstrap,
         "pybroker.links.west.topics": "orders",
         "pybroker.links.west.refresh.interval.ms": 100,
@@ -347,7 +347,7 @@ def test_leaders_that_change_on_either_side_change_nothing_of_what_is_mirrored()
 
 def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
     with Cluster(2) as source, Broker() as here:
-        settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": 1}
+        settings: dict[str, str | int | float] = {"unclean.leader.election.enable": "true", "min.insync.replicas": 1}
         source.create_topic("orders", replication_factor=2, configs=settings)
         link(here, source)
         wait_for_state(here, "orders", MIRRORING)
