@@ -27,8 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"public", "security"},
     "public": {"server", "net", "cluster", "storage"},
     "testing": {"server", *BELOW_THE_SERVER},
-    "server": {"late_services", *BELOW_THE_SERVER},
-    "late_services": {"handlers", *SERVICES},
+    "server": {"lazy_services", *BELOW_THE_SERVER},
+    "lazy_services": {"handlers", *SERVICES},
     # The fronts append to a partition, and commit offsets, that a handler has found before.
     "net": {"apis", "handlers", "coordinators", "replication", "quotas", "cluster", "storage", "security"},
     "handlers": {"apis", "storage", "security", *SERVICES},

@@ -332,7 +332,7 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._serve_on()
 
     def run_slice(self) -> int:
-        """Called by ``ConnectionScheduler`` when our turn has come: serve what waits; the result is its duration in ns."""
+        """Called by ``ConnectionScheduler`` when our turn has come: serve what waits; the result is its ns."""
         begun_ns = self.time_slice.begin()
         if begun_ns > self._processor.gate.open_until_ns and not self.is_broker:
             self._processor.gate.wait(self)

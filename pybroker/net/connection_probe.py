@@ -1,5 +1,4 @@
-"""Connections that only ask whether a process listens: implements ``cluster/failure_detection/liveness``'s
-``ConnectionProbe``.
+"""Connections that only ask whether a process listens: implements ``ConnectionProbe`` of ``liveness``.
 
 Owns: the tries that go on.  Does not own when one is due, nor what follows from its end.
 

@@ -34,7 +34,7 @@ Inside = Callable[[], asyncio.BufferedProtocol]
 
 
 class PendingConnection(asyncio.BufferedProtocol):
-    """A connection that waits at one listener; ``inside()`` makes what it becomes.  See ``processor.SweptConnection``."""
+    """A connection that waits at one listener; ``inside()`` makes what it becomes (``processor.SweptConnection``)."""
 
     __slots__ = (
         "_connection_rate_limit",
