@@ -161,10 +161,10 @@ class MirrorFetcher(ReplicaFetcher):
             found = next((each for topic in topics for each in topic.partitions), None)
             if found is None or found.error_code:
                 self._on_lost([partition])  # who leads it is asked anew
-            elif (
-                not partition.retired and (earlier := partition.asked_epoch(found.leader_epoch, found.end_offset)) >= 0
-            ):
-                self._look_for_parting(partition, earlier)
+            elif not partition.retired:
+                earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
+                if earlier is not None:
+                    self._look_for_parting(partition, earlier)
 
         self._ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
 

@@ -166,19 +166,24 @@ class MirroredPartition(FollowedPartition):
         self._tell(self, ENDED, "")
         return True
 
-    def asked_epoch(self, epoch: int, end_offset: int) -> int:
-        """The source's log has ``epoch`` up to ``end_offset``: which epoch to ask for next, -1 once it is known where
-        both histories part, which the controller hears."""
+    def look_for_parting(self, asked: int, epoch: int, end_offset: int) -> int | None:
+        """The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``; -1 where it has none.
+
+        Returns the epoch to ask for next; None once it is known where both histories part, which the controller hears.
+        """
         log = self.log
-        end = log.log_end_offset
-        own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, end)
-        if 0 <= own_epoch != epoch:
-            return own_epoch
-        parting = end_offset if own_epoch < 0 else min(own_end, end_offset)
-        parting = min(max(parting, log.log_start_offset), end)
-        lost = f"from offset {parting} the source lacks {end - parting} records" if parting < end else ""
-        self._tell(self, PARTED, lost)
-        return -1
+        parting = log.log_start_offset
+        if epoch >= 0:
+            own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+            if 0 <= own_epoch < epoch:
+                return own_epoch
+            parting = end_offset if own_epoch < 0 else min(own_end, end_offset)
+        elif earlier := [own for own, _ in log.leader_epochs.entries if own < asked]:
+            return earlier[-1]
+        parting = min(max(parting, log.log_start_offset), log.log_end_offset)
+        count = log.log_end_offset - parting
+        self._tell(self, PARTED, f"from offset {parting} the source lacks {count} records" if count else "")
+        return None
 
     def fail(self, reason: str) -> None:
         """It cannot go on."""
