@@ -52,10 +52,11 @@ need_compiler() {
     fi
 }
 
-# need_postgres: PostgreSQL's server, for the tour; its own programs start it, so that no service of the system is needed.
+# need_postgres: PostgreSQL's server, for the tour and Debezium; its own programs start it, so that no service of the
+# system is needed.
 need_postgres() {
     if ! command -v initdb >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
-        apt_install "the tour writes into a PostgreSQL of its own" postgresql
+        apt_install "the tour and Debezium have a PostgreSQL of their own" postgresql
     fi
 }
 
@@ -66,9 +67,10 @@ kafka_jars_if_asked_for() {
     fi
 }
 
-# copy_jars POM DIRECTORY: resolve a pom's jars with Maven into a directory, all or nothing, once.
+# copy_jars POM DIRECTORY [OPTION...]: resolve a pom's jars with Maven into a directory, all or nothing, once.
 copy_jars() {
     local pom="$1" directory="$2" stamp partial
+    shift 2
     need_java
     stamp="$directory/.pom.sha256"
     if [[ -f "$stamp" ]] && [[ "$(<"$stamp")" == "$(checksum "$pom")" ]]; then
@@ -77,7 +79,7 @@ copy_jars() {
     say "resolving $pom with Maven"
     partial="$directory.partial"
     rm -rf "$partial"
-    mvn -B -q -ntp -Dstyle.color=never -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
+    mvn -B -q -ntp -Dstyle.color=never "$@" -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
         fail "Maven could not resolve $pom"
     checksum "$pom" >"$partial/.pom.sha256"
     rm -rf "$directory"
