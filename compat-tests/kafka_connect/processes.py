@@ -1,6 +1,6 @@
 """A process that a page tells to start: a broker, a worker of Connect, or MirrorMaker.
 
-Owns: its start by the page's line, the wait until it says that it is ready, its kill and its end.
+Owns: its start by the page's line, the wait until it says that it is ready, its kill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ READY = {
     "connect-distributed.sh": re.compile(r"Kafka Connect started"),
     "connect-mirror-maker.sh": re.compile(r"Kafka MirrorMaker started"),
 }
-_STOPS_WITHIN_S = 60.0
 
 
 class PageProcess:
@@ -39,11 +38,11 @@ class PageProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and neither stopped nor killed since."""
+        """Whether it was started and not killed since."""
         return self._process is not None
 
     def start(self) -> None:
-        """Start it, again where it was killed or stopped; returns at once."""
+        """Start it, again where it was killed; returns at once."""
         assert self._process is None, f"{self.line} runs already"
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._process = ChildProcess(["bash", "-c", self._command], self.log_path, self._environment)
@@ -56,12 +55,6 @@ class PageProcess:
         """SIGKILL; does nothing when it does not run."""
         if self._process is not None:
             self._process.kill()
-            self._process = None
-
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL for one that does not end by it; does nothing when it does not run."""
-        if self._process is not None:
-            self._process.terminate(_STOPS_WITHIN_S)
             self._process = None
 
     def _has_said_so(self) -> bool:

@@ -60,13 +60,8 @@ class Reader:
             for block in self._blocks(section):
                 self._do(block)
 
-    def end(self) -> None:
-        """End what runs, what was started last first."""
-        for process in reversed(self.processes):
-            process.stop()
-
     def kill(self) -> None:
-        """Kill what runs, so that a test that failed does not wait for it."""
+        """Kill what runs: what its end takes is not of interest."""
         for process in self.processes:
             process.kill()
 
