@@ -5,15 +5,18 @@ Owns: the class path and the main classes.  ``scripts/connect-jars`` resolves th
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.apache_kafka import KAFKA_VERSION, LOG4J_CONFIGURATION, ROOT
+from harness.apache_kafka import LOG4J_CONFIGURATION, ROOT
 
 _CACHE = ROOT / ".cache" / "jars"
-CONNECT_JARS = _CACHE / f"connect-{KAFKA_VERSION}" / "lib"
+CONNECT_JARS = _CACHE / "connect"
 PLUGINS = _CACHE / "connect-plugins"
+_POM = (ROOT / "scripts" / "poms" / "connect" / "pom.xml").read_text()
+CONNECT_VERSION = re.findall(r"<connect\.version>(.+)</", _POM)[0]
 # Kafka's scripts leave this one out of the class path: it is a plugin.
 _PLUGIN_IN_LIBS = "connect-file-"
 MAIN_CLASSES = {

@@ -19,10 +19,10 @@ from urllib.request import urlopen
 
 import pytest
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
-from harness.apache_kafka import KAFKA_VERSION, ROOT
+from harness.apache_kafka import ROOT
 from harness.waiting import PATIENCE_S, wait_until
 
-from kafka_connect.jars import CONNECT_JARS, PLUGINS
+from kafka_connect.jars import CONNECT_JARS, CONNECT_VERSION, PLUGINS
 from kafka_connect.processes import PageProcess
 from kafka_connect.reader import Reader
 from kafka_connect.topics import leader_of, records_of
@@ -90,7 +90,7 @@ class Connect:
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[Connect]:
     instead = {
-        f"/opt/kafka/libs/connect-file-{KAFKA_VERSION}.jar": str(CONNECT_JARS / f"connect-file-{KAFKA_VERSION}.jar"),
+        f"/opt/kafka/libs/connect-file-{CONNECT_VERSION}.jar": str(CONNECT_JARS / f"connect-file-{CONNECT_VERSION}.jar"),
         "/opt/connect-plugins": str(PLUGINS),
         SQL_PORT: str(postgres.port),
     }

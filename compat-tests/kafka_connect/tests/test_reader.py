@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from harness.apache_kafka import KAFKA_VERSION, ROOT
 
+from kafka_connect.jars import CONNECT_VERSION
 from kafka_connect.reader import Reader
 
 PAGE = """\
@@ -64,5 +65,7 @@ def test_pages_name_the_versions_of_the_poms() -> None:
     connect, mirrormaker = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("connect", "mirrormaker"))
     (debezium,) = re.findall(r"<debezium.version>(.*)</", (ROOT / "scripts/poms/debezium/pom.xml").read_text())
     assert debezium in connect
-    for page in (connect, mirrormaker):
-        assert f"Apache Kafka {KAFKA_VERSION}" in page
+    assert f"Apache Kafka {CONNECT_VERSION}" in connect
+    assert f"connect-file-{CONNECT_VERSION}.jar" in connect
+    assert f"Apache Kafka {KAFKA_VERSION}" in mirrormaker
+    assert f"MirrorMaker of {CONNECT_VERSION}" in mirrormaker
