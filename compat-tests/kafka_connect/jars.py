@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from harness.apache_kafka import LOG4J_CONFIGURATION, ROOT
 

@@ -18,10 +18,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
 from harness.apache_kafka import ROOT
 from harness.waiting import PATIENCE_S, wait_until
 
+from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
 from kafka_connect.jars import CONNECT_JARS, CONNECT_VERSION, PLUGINS
 from kafka_connect.processes import PageProcess
 from kafka_connect.reader import Reader
@@ -90,7 +90,9 @@ class Connect:
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[Connect]:
     instead = {
-        f"/opt/kafka/libs/connect-file-{CONNECT_VERSION}.jar": str(CONNECT_JARS / f"connect-file-{CONNECT_VERSION}.jar"),
+        f"/opt/kafka/libs/connect-file-{CONNECT_VERSION}.jar": str(
+            CONNECT_JARS / f"connect-file-{CONNECT_VERSION}.jar"
+        ),
         "/opt/connect-plugins": str(PLUGINS),
         SQL_PORT: str(postgres.port),
     }

@@ -21,9 +21,7 @@ from pybroker.security.client_access import ClientAccess
 pytestmark = [
     pytest.mark.jvm(needs="connect"),
     pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        apache_kafka.missing_requirement() is not None, reason=str(apache_kafka.missing_requirement())
-    ),
+    pytest.mark.skipif(apache_kafka.missing_requirement() is not None, reason=str(apache_kafka.missing_requirement())),
 ]
 
 PAGE = ROOT / "docs" / "mirrormaker.md"
@@ -55,14 +53,14 @@ def reader(tmp_path_factory: pytest.TempPathFactory, kafka: ApacheKafka) -> Iter
 def write(access: ClientAccess, topic: str) -> list[Record]:
     """Records with all that a record has; what was acknowledged, as it is to be read."""
     written = [
-        Record(f"key-{number}".encode(), f"value-{number}".encode(), 1_700_000_000_000 + number, (("n", b"%d" % number),))
+        Record(
+            f"key-{number}".encode(), f"value-{number}".encode(), 1_700_000_000_000 + number, (("n", b"%d" % number),)
+        )
         for number in range(RECORDS)
     ]
     with closing(Producer({**access.settings("confluent-kafka"), "enable.idempotence": True})) as producer:
         for record in written:
-            producer.produce(
-                topic, record.value, record.key, timestamp=record.timestamp, headers=list(record.headers)
-            )
+            producer.produce(topic, record.value, record.key, timestamp=record.timestamp, headers=list(record.headers))
         assert producer.flush(PATIENCE_S) == 0
     return written
 
