@@ -52,8 +52,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
 
-    They need Kafka's, or those of ``pytest.mark.jvm(needs=...)``, "zookeeper" or "connect"; those of Spark fail where it
-    is missing.
+    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")`` or "connect"; those of Spark fail where it is
+    missing.
     Files of tests that say that they take longest come first, in random order else: no run waits for one that began
     last.
     """

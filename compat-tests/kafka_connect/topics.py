@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
 
 def records_of(access: ClientAccess, topic: str) -> list[Record]:
-    """All records of partition 0 that are committed, in their order.  ``AssertionError`` where the end does not come."""
+    """All committed records of partition 0, in their order.  ``AssertionError`` where the end does not come."""
     settings: Mapping[str, Any] = {
         **access.settings("confluent-kafka"),
         "group.id": "reads-all",

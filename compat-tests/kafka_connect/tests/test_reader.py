@@ -1,4 +1,4 @@
-"""The reader of a page does what it says, and notices where it says something else; versions on pages are those of poms."""
+"""The reader of a page does what it says, and notices what is not so; versions on pages are those of the poms."""
 
 from __future__ import annotations
 
