@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from time import monotonic
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ class Record(NamedTuple):
 
 def records_of(access: ClientAccess, topic: str) -> list[Record]:
     """All committed records of partition 0, in their order.  ``AssertionError`` where the end does not come."""
-    settings: Mapping[str, Any] = {
+    settings: dict[str, Any] = {
         **access.settings("confluent-kafka"),
         "group.id": "reads-all",
         "enable.auto.commit": False,
