@@ -59,8 +59,10 @@ def write(access: ClientAccess, topic: str) -> list[Record]:
         for number in range(RECORDS)
     ]
     with closing(Producer({**access.settings("confluent-kafka"), "enable.idempotence": True})) as producer:
-        for record in written:
-            producer.produce(topic, record.value, record.key, timestamp=record.timestamp, headers=list(record.headers))
+        for number, record in enumerate(written):
+            producer.produce(
+                topic, record.value, record.key, timestamp=record.timestamp, headers=[("n", str(number).encode())]
+            )
         assert producer.flush(PATIENCE_S) == 0
     return written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from time import monotonic
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[Sequence[str | bytes | None], ...]
 
 
 def records_of(access: ClientAccess, topic: str) -> list[Record]:
