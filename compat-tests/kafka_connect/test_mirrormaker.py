@@ -31,6 +31,8 @@ KAFKA_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "group.initial.rebalance.delay.ms": "0",
+    # A broker that a busy machine leaves without a turn is not to be fenced.
+    "broker.session.timeout.ms": "120000",
 }
 HEAP_MB = 256
 PAGE_RECORDS, RECORDS = 1_000, 5_000
