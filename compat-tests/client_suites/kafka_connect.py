@@ -78,7 +78,7 @@ class KafkaConnect(Suite):
         command = ["java", *_JVM_OPTIONS, *(f"-D{name}={value}" for name, value in options.items())]
         command += ["-cp", ":".join((*classes, self._jars)), "org.junit.platform.console.ConsoleLauncher", "execute"]
         limit = f"junit.jupiter.execution.timeout.testable.method.default={_TEST_TIMEOUT_S}s"
-        command += ["--config", limit, "--disable-banner", "--details=tree", "--reports-dir", str(directory)]
+        command += ["--config", limit, "--disable-banner", "--details=testfeed", "--reports-dir", str(directory)]
         with log.open("wb") as output:
             process_tree.run(
                 [*command, *selection(selected)],

@@ -51,6 +51,7 @@ public final class KafkaClusterTestKit implements AutoCloseable {
             settings.put("listeners", LISTENER + "://localhost:" + ports.get(id));
             settings.put("inter.broker.listener.name", LISTENER);
             settings.put("log.dirs", directory.resolve("data-" + id).toString());
+            // A cluster that lives for seconds needs no fifty of them.
             settings.putIfAbsent("offsets.topic.num.partitions", "5");
             settings.putIfAbsent("transaction.state.log.num.partitions", "5");
             if (count > 1) {
@@ -100,8 +101,6 @@ public final class KafkaClusterTestKit implements AutoCloseable {
     public void close() throws IOException {
         brokers.values().forEach(BrokerServer::shutdown);
         brokers.values().forEach(BrokerServer::awaitShutdown);
-        if (System.getProperty("pybroker.keep") == null) {
-            Utils.delete(directory.toFile());
-        }
+        Utils.delete(directory.toFile());
     }
 }
