@@ -24,7 +24,6 @@ _SAMPLED_PARTITIONS: Final = 2
 _WAIT_MS: Final = 200
 # With more fields than this an object is a map of some kind, whose keys are data.
 _FIELDS_MAX: Final = 400
-_REGISTRY_MAGIC: Final = b"\0"
 _TYPES: Final = {"UBIGINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 
@@ -64,11 +63,6 @@ def relation_of(topic: str, values: Sequence[bytes]) -> Relation:
     if columns:
         return Relation(topic, topic, Format.JSON, columns)
     return Relation(topic, topic, Format.TEXT, (Column("value", "VARCHAR"),))
-
-
-def begins_like_a_registrys(values: Sequence[bytes]) -> bool:
-    """Whether serializers of a schema registry may have written all of the values."""
-    return bool(values) and all(value[:1] == _REGISTRY_MAGIC and len(value) > 5 for value in values)
 
 
 def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
