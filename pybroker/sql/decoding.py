@@ -197,7 +197,8 @@ class _Statement:
         if connection is None:
             connection = self._local.connection = duckdb.connect(config={"threads": 1})
             connection.execute("SET TimeZone = 'UTC'")
-        connection.register("raw", table)
+        # A bare capsule: DuckDB would scan a table by way of `pyarrow.dataset`.
+        connection.register("raw", table.__arrow_c_stream__())
         try:
             return connection.execute(self._sql).to_arrow_table()
         finally:
