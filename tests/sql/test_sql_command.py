@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from harness.waiting import PATIENCE_S
 
+from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
 
 
@@ -150,3 +151,20 @@ def test_rows_arrive_until_ctrl_c(cli: CommandLine, orders: str) -> None:
     tail.send_signal(signal.SIGINT)
     tail.communicate(timeout=PATIENCE_S)
     assert tail.returncode == 130
+
+
+def test_rows_go_on_when_the_leader_dies(topic: str) -> None:
+    with Cluster(3) as cluster:
+        cluster.create_topic(topic, partitions=1, replication_factor=3)
+        cli = CommandLine(cluster.bootstrap)
+        tail = cli.start("sql", "--json", "-e", f"SELECT value FROM {topic} EMIT CHANGES LIMIT 2")
+        assert tail.stdout is not None
+        cli.ok("produce", topic, stdin=b"before\n")
+        first = json.loads(tail.stdout.readline())
+        leader = cluster.leader(topic)
+        assert leader is not None
+        cluster.kill(leader)
+        cli.ok("produce", topic, stdin=b"behind\n")
+        assert [first, json.loads(tail.stdout.readline())] == [{"value": "before"}, {"value": "behind"}]
+        tail.communicate(timeout=PATIENCE_S)
+        assert tail.returncode == 0
