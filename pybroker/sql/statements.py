@@ -206,6 +206,10 @@ def _misread(error: ParseError, text: str, tokens: Sequence[Token]) -> SqlError:
     """sqlglot's first sentence, at the place in the text."""
     told = error.errors[0] if error.errors else {}
     said = str(told.get("description") or error).rstrip(".")
+    if said.startswith("Required keyword"):
+        said = "something is missing here"
+    elif said.startswith("Invalid expression"):
+        said = "this is not expected here"
     place = (told.get("line"), told.get("col"))
     token = next((each for each in tokens if (each.line, each.col) == place), tokens[-1])
     return SqlError(at_place(f"syntax error: {said[:1].lower()}{said[1:]}", text, token.start, len(token.text)))

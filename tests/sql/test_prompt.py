@@ -98,7 +98,6 @@ def test_ctrl_c_ends_the_query_and_not_the_session(terminal: Terminal, cli: Comm
     cli.ok("topics", "create", topic)
     terminal.type(f"SELECT value FROM {topic} EMIT CHANGES;\r")
     terminal.wait_for("value\r\n")
-    terminal.wait_for("value\r\n")
     terminal.type("\x03")
     terminal.wait_for("the query was ended")
     terminal.type("SELECT range AS n FROM range(10000000000);\r")

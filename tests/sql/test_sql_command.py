@@ -157,7 +157,8 @@ def test_rows_go_on_when_the_leader_dies(topic: str) -> None:
     with Cluster(3) as cluster:
         cluster.create_topic(topic, partitions=1, replication_factor=3)
         cli = CommandLine(cluster.bootstrap)
-        tail = cli.start("sql", "--json", "-e", f"SELECT value FROM {topic} EMIT CHANGES LIMIT 2")
+        from_begin = "SET 'auto.offset.reset'='earliest'"
+        tail = cli.start("sql", "--json", "-e", from_begin, "-e", f"SELECT value FROM {topic} EMIT CHANGES LIMIT 2")
         assert tail.stdout is not None
         cli.ok("produce", topic, stdin=b"before\n")
         first = json.loads(tail.stdout.readline())

@@ -127,5 +127,7 @@ class TopicReader:
         leader = self._leaders[partition.topic].get(partition, NO_LEADER)
         if leader == NO_LEADER:
             self._leaders.pop(partition.topic)
+            if self.partitions(partition.topic) is None:
+                raise refused(f"topic {partition.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "It was deleted.")
             raise Passing(f"{partition}: {named_error(ErrorCode.LEADER_NOT_AVAILABLE)}")
         return leader
