@@ -64,7 +64,7 @@ class Engine:
         self._connection.close()
         self._folder.cleanup()
 
-    def value(self, expression: exp.Expression, kind: str) -> int | datetime | None:
+    def value(self, expression: exp.Expr, kind: str) -> int | datetime | None:
         """What an expression without columns comes to as this type; None where it comes to nothing of the kind."""
         text = expression.sql(dialect="duckdb")
         with suppress(duckdb.Error):

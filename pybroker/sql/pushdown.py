@@ -20,7 +20,7 @@ from sqlglot import exp
 from pybroker.sql.queries import tables_of
 
 # The value of an expression without columns: an int, or a datetime; None where it has none of both.
-Evaluate: TypeAlias = Callable[[exp.Expression, str], int | datetime | None]
+Evaluate: TypeAlias = Callable[[exp.Expr, str], int | datetime | None]
 
 _MIRRORED: Final = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _PUSHED: Final = ("_partition", "_offset", "_timestamp")
@@ -58,7 +58,7 @@ def _shown(at_ms: int | None) -> str | None:
     return None if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:23]
 
 
-def restriction(tree: exp.Expression, table: exp.Table, alias: str, evaluate: Evaluate) -> Restriction:
+def restriction(tree: exp.Expr, table: exp.Table, alias: str, evaluate: Evaluate) -> Restriction:
     """What the WHERE of the SELECT that names a topic says of its records."""
     select = table.find_ancestor(exp.Select)
     where = select.args.get("where") if select is not None else None
@@ -75,7 +75,7 @@ def restriction(tree: exp.Expression, table: exp.Table, alias: str, evaluate: Ev
     return found
 
 
-def _conjuncts(condition: exp.Expression) -> Iterator[exp.Expression]:
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(condition, exp.And):
         yield from _conjuncts(condition.left)
         yield from _conjuncts(condition.right)
@@ -85,7 +85,7 @@ def _conjuncts(condition: exp.Expression) -> Iterator[exp.Expression]:
         yield condition
 
 
-def _comparisons(condition: exp.Expression) -> Iterator[tuple[exp.Column, type[exp.Expression], list[exp.Expression]]]:
+def _comparisons(condition: exp.Expr) -> Iterator[tuple[exp.Column, type[exp.Expr], list[exp.Expr]]]:
     """A column, how it is compared, and with what: expressions that have no column in them."""
     if isinstance(condition, exp.Between):
         yield from _compared(condition.this, exp.GTE, [condition.args["low"]])
@@ -98,14 +98,14 @@ def _comparisons(condition: exp.Expression) -> Iterator[tuple[exp.Column, type[e
 
 
 def _compared(
-    column: exp.Expression, operator: type[exp.Expression], values: list[exp.Expression]
-) -> Iterator[tuple[exp.Column, type[exp.Expression], list[exp.Expression]]]:
+    column: exp.Expr, operator: type[exp.Expr], values: list[exp.Expr]
+) -> Iterator[tuple[exp.Column, type[exp.Expr], list[exp.Expr]]]:
     if isinstance(column, exp.Column) and not any(each.find(exp.Column, exp.Query) for each in values):
         yield column, operator, values
 
 
 def _narrowed(
-    found: Restriction, name: str, operator: type[exp.Expression], values: list[exp.Expression], evaluate: Evaluate
+    found: Restriction, name: str, operator: type[exp.Expr], values: list[exp.Expr], evaluate: Evaluate
 ) -> Restriction:
     known = [evaluate(each, _KINDS[name]) for each in values]
     if any(each is None for each in known):
@@ -123,7 +123,7 @@ def _narrowed(
 
 
 def _narrowed_in_time(
-    found: Restriction, operator: type[exp.Expression], values: list[exp.Expression], known: list[datetime]
+    found: Restriction, operator: type[exp.Expr], values: list[exp.Expr], known: list[datetime]
 ) -> Restriction:
     if not known:
         return found
@@ -137,12 +137,12 @@ def _narrowed_in_time(
     return _within(found, first, end, "first_ms", "end_ms")
 
 
-def _moves(value: exp.Expression) -> bool:
+def _moves(value: exp.Expr) -> bool:
     text = value.sql(dialect="duckdb").lower()
     return any(name in text for name in _MOVING)
 
 
-def _range(operator: type[exp.Expression], numbers: list[int]) -> tuple[int | None, int | None]:
+def _range(operator: type[exp.Expr], numbers: list[int]) -> tuple[int | None, int | None]:
     """The first one, and that behind the last."""
     low, high = min(numbers), max(numbers)
     if operator in (exp.EQ, exp.In):

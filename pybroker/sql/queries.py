@@ -33,7 +33,7 @@ class TableReference:
     start: int | None
 
 
-def table_references(tree: exp.Expression) -> list[TableReference]:
+def table_references(tree: exp.Expr) -> list[TableReference]:
     """The places that name topics: tables that are no functions, no files and no common table expressions."""
     found = []
     for table in tree.find_all(exp.Table):
@@ -55,7 +55,7 @@ def _is_defined(table: exp.Table) -> bool:
     if table.args.get("db") is not None:
         return False
     name = table.name.lower()
-    inner: exp.Expression = table
+    inner: exp.Expr = table
     node = table.parent
     while node is not None:
         with_ = _argument(node, _WITH)
@@ -72,7 +72,7 @@ def _is_defined(table: exp.Table) -> bool:
     return False
 
 
-def _visible(with_: exp.With, inner: exp.Expression) -> set[str]:
+def _visible(with_: exp.With, inner: exp.Expr) -> set[str]:
     names: set[str] = set()
     for definition in with_.expressions:
         if definition is inner:
@@ -83,11 +83,11 @@ def _visible(with_: exp.With, inner: exp.Expression) -> set[str]:
     return names
 
 
-def _argument(node: exp.Expression, names: tuple[str, ...]) -> object:
+def _argument(node: exp.Expr, names: tuple[str, ...]) -> object:
     return next((node.args[name] for name in names if node.args.get(name) is not None), None)
 
 
-def used_columns(tree: exp.Expression, reference: TableReference, relation: Relation) -> list[Column]:
+def used_columns(tree: exp.Expr, reference: TableReference, relation: Relation) -> list[Column]:
     """The columns that a query may use of a topic, its pseudo columns among them: all that it names anywhere.
 
     With ``*`` it uses all, but of the pseudo columns those alone that it names.
@@ -99,7 +99,7 @@ def used_columns(tree: exp.Expression, reference: TableReference, relation: Rela
     return [*chosen, *(column for column in pseudo if relation.column(column.name) is None)]
 
 
-def _takes_all(tree: exp.Expression, reference: TableReference, relation: Relation) -> bool:
+def _takes_all(tree: exp.Expr, reference: TableReference, relation: Relation) -> bool:
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         return True
     if tree.find(exp.Columns) is not None or tree.find(exp.Summarize) is not None or tree.find(exp.Pivot) is not None:
@@ -114,7 +114,7 @@ def _takes_all(tree: exp.Expression, reference: TableReference, relation: Relati
 
 
 def replace_tables(
-    tree: exp.Expression, names: dict[int, str], columns: dict[int, list[Column]], views: dict[int, str]
+    tree: exp.Expr, names: dict[int, str], columns: dict[int, list[Column]], views: dict[int, str]
 ) -> str:
     """The query for DuckDB, where each reference, by its node's identity, is a relation of this name or a view."""
     _exclude_pseudo_columns(tree, columns)
@@ -134,7 +134,7 @@ def replace_tables(
     return tree.sql(dialect=_DIALECT)
 
 
-def _exclude_pseudo_columns(tree: exp.Expression, columns: dict[int, list[Column]]) -> None:
+def _exclude_pseudo_columns(tree: exp.Expr, columns: dict[int, list[Column]]) -> None:
     for select in tree.find_all(exp.Select):
         pseudo = {
             column.name
@@ -163,7 +163,7 @@ def tables_of(select: exp.Select) -> Iterator[exp.Table]:
     yield from (join.this for join in select.args.get("joins") or () if isinstance(join.this, exp.Table))
 
 
-def _materialize(tree: exp.Expression, references: dict[int, exp.Table]) -> None:
+def _materialize(tree: exp.Expr, references: dict[int, exp.Table]) -> None:
     """Have DuckDB compute a common table expression once that is named twice and reads a topic: a scan is read once."""
     counts: dict[str, int] = {}
     for table in tree.find_all(exp.Table):

@@ -35,7 +35,7 @@ class Query:
     """A question.  ``emits``: rows are told as they arrive, ``limit`` of them where that is given."""
 
     text: str
-    tree: exp.Expression
+    tree: exp.Expr
     emits: bool = False
     limit: int | None = None
 
