@@ -159,11 +159,9 @@ class _Records:
         bases = np.array([header.base_offset for header, _ in together], np.int64)
         self.offsets: Numbers = np.repeat(bases, counts) + deltas
         self.key_lengths, self.key_starts = self._varints(at)
-        self.value_lengths, self.value_starts = self._varints(self.key_starts + np.maximum(self.key_lengths, 0))
-        self.value_ends = self.value_starts + np.maximum(self.value_lengths, 0)
-        shortest = min(self.key_lengths.min(), self.value_lengths.min())
-        if shortest < -1 or (self.value_ends > ends).any():
-            raise ProtocolError("a record's key or value ends behind the record")
+        key_ends = _checked_ends(self.key_starts, self.key_lengths, ends)
+        self.value_lengths, self.value_starts = self._varints(key_ends)
+        self.value_ends = _checked_ends(self.value_starts, self.value_lengths, ends)
 
     def within(self, wanted: Position) -> npt.NDArray[np.bool_] | None:
         """Which records have a wanted offset; None where all have."""
@@ -188,6 +186,14 @@ class _Records:
         # The shift is one of unsigned numbers: zigzag uses all 64 bits.
         half = (value.view(np.uint64) >> np.uint64(1)).view(np.int64)
         return half ^ -(value & 1), at
+
+
+def _checked_ends(starts: Numbers, lengths: Numbers, ends: Numbers) -> Numbers:
+    """Where keys or values end, before any sum that a damaged length would overflow."""
+    sizes = np.maximum(lengths, 0)
+    if lengths.min() < -1 or (sizes > ends - starts).any():
+        raise ProtocolError("a record's key or value ends behind the record")
+    return starts + sizes
 
 
 def _add_starts(data: bytes, at: int, end: int, count: int, starts: list[int]) -> None:
