@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pybroker.sql import declarations, inference, tail
-from pybroker.sql.catalog import PSEUDO_COLUMNS, Catalog, Column, Relation, topic_named
+from pybroker.sql.catalog import PSEUDO_COLUMNS, Catalog, Column, Format, Relation, topic_named
 from pybroker.sql.cluster import Cluster, Connect
 from pybroker.sql.decoding import IS_TOMBSTONE, Misfits, quoted
 from pybroker.sql.engine import Engine, UnknownColumn
@@ -211,7 +211,9 @@ class Session:
         known = self.catalog.inferred(topic)
         if known is None:
             known = inference.infer(self._cluster, topic)
-            self.catalog.remember(known)
+            # What is no JSON yet, or empty, may be another thing at the next question.
+            if known.format is Format.JSON:
+                self.catalog.remember(known)
         return known
 
     @contextmanager
