@@ -28,7 +28,7 @@ _TYPES: Final = {"UBIGINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 
 def infer(cluster: Cluster, topic: str) -> Relation:
-    """The relation of a topic that nobody has declared; an empty topic is text."""
+    """The relation of a topic without a declaration; an empty topic is text."""
     return relation_of(topic, samples(cluster, topic))
 
 
