@@ -196,11 +196,11 @@ class _Statement:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = duckdb.connect(config={"threads": 1})
-            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET TimeZone = 'UTC'").fetchall()
         # A bare capsule: DuckDB would scan a table by way of `pyarrow.dataset`.
         connection.register("raw", table.__arrow_c_stream__())
         try:
-            return connection.execute(self._sql).to_arrow_table()
+            return connection.sql(self._sql).to_arrow_table()
         finally:
             connection.unregister("raw")
 
@@ -223,7 +223,8 @@ class _JsonDecoder:
         self._statement = _Statement(
             f"SELECT {', '.join(chosen)}, CASE WHEN v IS NULL THEN NULL WHEN j IS NULL THEN 'is no JSON object' "
             f"{' '.join(checks)} END AS {_MISFIT} "
-            f"FROM (SELECT v, TRY(from_json(v, {literal(structure)})) AS j FROM raw)"
+            f"FROM (SELECT v, CASE WHEN json_valid(v) AND starts_with(ltrim(v, E' \\t\\r\\n'), '{{') "
+            f"THEN from_json(v, {literal(structure)}) END AS j FROM raw)"
         )
 
     def __call__(self, values: pa.Array) -> tuple[list[pa.Array], pa.Array]:

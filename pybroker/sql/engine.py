@@ -54,7 +54,7 @@ class Engine:
         }
         try:
             for name, value in settings.items():
-                self._connection.execute(f"SET {name} = '{value}'")
+                self._connection.execute(f"SET {name} = '{value}'").fetchall()
         except duckdb.Error as error:
             self.close()
             raise SqlError(f"--memory {memory}: {_first_line(error)}") from error
@@ -68,9 +68,9 @@ class Engine:
         """What an expression without columns comes to as this type; None where it comes to nothing of the kind."""
         text = expression.sql(dialect="duckdb")
         with suppress(duckdb.Error):
-            row = self._connection.execute(f"SELECT TRY_CAST(({text}) AS {kind})").fetchone()
-            if row is not None and isinstance(row[0], (int, datetime)) and not isinstance(row[0], bool):
-                return row[0]
+            ((found,),) = self._connection.execute(f"SELECT TRY_CAST(({text}) AS {kind})").fetchall()
+            if isinstance(found, (int, datetime)) and not isinstance(found, bool):
+                return found
         return None
 
     def run(self, sql: str, streams: Mapping[str, Any]) -> Running:
@@ -84,7 +84,7 @@ class Engine:
         try:
             for name, table in tables.items():
                 self._connection.register(name, table)
-            return self._connection.execute(sql).to_arrow_table()
+            return self._connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise failure(error, self._memory) from error
         finally:
@@ -145,7 +145,12 @@ class Running:
 
     def _run(self) -> None:
         try:
-            with self._connection.execute(self._sql).to_arrow_reader(ROWS_PER_BATCH) as reader:
+            relation = self._connection.sql(self._sql)
+            if relation is None:  # COPY has no rows
+                self._put(pa.schema([]))
+                self._put(None)
+                return
+            with relation.to_arrow_reader(ROWS_PER_BATCH) as reader:
                 self._put(reader.schema)
                 for batch in reader:
                     self._put(batch)

@@ -71,7 +71,7 @@ def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     ((all_objects,),) = connection_values("SELECT bool_and(json_valid(v) AND json_type(v) = 'OBJECT') FROM t", t=table)
     if not all_objects:
         return ()
-    ((structure,),) = connection_values("SELECT json_group_structure(v) FROM t", t=table)
+    ((structure,),) = connection_values("SELECT json_group_structure(v::JSON) FROM t", t=table)
     fields = json.loads(structure)
     if not isinstance(fields, dict) or len(fields) > _FIELDS_MAX:
         return ()

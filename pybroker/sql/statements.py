@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, TypeAlias
+from typing import ClassVar, Final, NoReturn, TypeAlias
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -19,7 +19,16 @@ from sqlglot.tokens import Token, TokenType
 
 from pybroker.sql.failures import SqlError, at_place, nearest
 
-_DIALECT: Final = DuckDB()
+
+
+class _Dialect(DuckDB):
+    """DuckDB's, whose statements are all read as tokens: EXPLAIN would have the rest of its own as one text."""
+
+    class Tokenizer(DuckDB.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+_DIALECT: Final = _Dialect()
 # With what a query may begin.
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT", "SUMMARIZE", "COPY")
 _STANDING: Final = ("INSERT", "PAUSE", "RESUME", "TERMINATE")
