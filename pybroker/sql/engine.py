@@ -24,7 +24,7 @@ from pybroker.sql.failures import Interrupted, SqlError
 ROWS_PER_BATCH: Final = 2_048
 _BATCHES_AHEAD: Final = 4
 _LOOK_S: Final = 0.05
-_UNKNOWN_COLUMN: Final = re.compile(r'(?:Referenced column|Table .*? does not have a column named) "([^"]+)"')
+_UNKNOWN_COLUMN: Final = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _PREFIX: Final = re.compile(r"^(?:\w+ )*?\w*Error: |^(?:Binder|Parser|Catalog|Conversion|Invalid Input) Error: ")
 
 

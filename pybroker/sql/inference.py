@@ -1,7 +1,7 @@
 """What a topic's values are, as far as samples tell: their format, and the columns of JSON.
 
 Owns the judgement.  Samples are from the beginning and from the end of a partition, so that a field which came later is
-found.  A value is JSON where all samples are objects; CSV, Avro and Protobuf are never guessed, because much that is
+found.  Values are JSON where most samples are objects; CSV, Avro and Protobuf are never guessed, because much that is
 none of them looks like it.
 """
 
@@ -24,6 +24,8 @@ _SAMPLED_PARTITIONS: Final = 2
 _WAIT_MS: Final = 200
 # With more fields than this an object is a map of some kind, whose keys are data.
 _FIELDS_MAX: Final = 400
+# So many of the samples have to be objects; the others are records that do not fit.
+_OBJECTS_SHARE_MIN: Final = 0.75
 _TYPES: Final = {"UBIGINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 
@@ -59,7 +61,7 @@ def relation_of(topic: str, values: Sequence[bytes]) -> Relation:
         texts = [value.decode() for value in values]
     except UnicodeDecodeError:
         return Relation(topic, topic, Format.BYTES, (Column("value", "BLOB"),))
-    columns = json_columns(texts) if texts and all(text.lstrip()[:1] == "{" for text in texts) else ()
+    columns = json_columns(texts) if texts else ()
     if columns:
         return Relation(topic, topic, Format.JSON, columns)
     return Relation(topic, topic, Format.TEXT, (Column("value", "VARCHAR"),))
@@ -68,10 +70,13 @@ def relation_of(topic: str, values: Sequence[bytes]) -> Relation:
 def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     """The columns of objects of JSON; none where a text is no object, or the objects have no field in common."""
     table = pa.table({"v": pa.array(texts, pa.string())})
-    ((all_objects,),) = connection_values("SELECT bool_and(json_valid(v) AND json_type(v) = 'OBJECT') FROM t", t=table)
-    if not all_objects:
+    # Only CASE keeps DuckDB from asking a text that is no JSON for its type.
+    is_object = "CASE WHEN json_valid(v) THEN json_type(v) = 'OBJECT' ELSE false END"
+    ((structure, share),) = connection_values(
+        f"SELECT json_group_structure(CASE WHEN {is_object} THEN v END::JSON), avg(({is_object})::INT) FROM t", t=table
+    )
+    if share < _OBJECTS_SHARE_MIN:
         return ()
-    ((structure,),) = connection_values("SELECT json_group_structure(v::JSON) FROM t", t=table)
     fields = json.loads(structure)
     if not isinstance(fields, dict) or len(fields) > _FIELDS_MAX:
         return ()
