@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.failures import SqlError
 from pybroker.sql.records import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
+from pybroker.sql.short_queries import ValueDecoder
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
@@ -31,9 +32,6 @@ _FIELDS: Final = {"_key": KEY, "_offset": OFFSET, "_timestamp": TIMESTAMP, "_hea
 # Beside the pseudo columns, for a table's state alone: whether the value is null, which deletes the key's row.
 IS_TOMBSTONE: Final = Column("_is_tombstone", "BOOLEAN")
 _NO_FIELDS: Final = (*PSEUDO_COLUMNS, IS_TOMBSTONE.name)
-
-# From the values of a batch their columns, and the reason why a value has none, null where it fits.
-ValueDecoder: TypeAlias = Callable[[pa.Array], tuple[list[pa.Array], pa.Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,14 +327,3 @@ def _json_text(text: str) -> str:
     import json
 
     return json.dumps(text, ensure_ascii=False)
-
-
-def connection_values(sql: str, **tables: Any) -> list[tuple[Any, ...]]:
-    """The rows of a short statement of DuckDB over tables of Arrow, as inference asks it."""
-    connection = duckdb.connect(config={"threads": 1})
-    try:
-        for name, table in tables.items():
-            connection.register(name, table)
-        return connection.execute(sql).fetchall()
-    finally:
-        connection.close()

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.cluster import Cluster
-from pybroker.sql.decoding import connection_values
 from pybroker.sql.records import VALUE, Position, raw_batches
+from pybroker.sql.short_queries import connection_values
 
 SAMPLES_MAX: Final = 500
 _SAMPLE_BYTES: Final = 256 << 10

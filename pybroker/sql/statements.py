@@ -20,7 +20,6 @@ from sqlglot.tokens import Token, TokenType
 from pybroker.sql.failures import SqlError, at_place, nearest
 
 
-
 class _Dialect(DuckDB):
     """DuckDB's, whose statements are all read as tokens: EXPLAIN would have the rest of its own as one text."""
 

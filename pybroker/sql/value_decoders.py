@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pybroker.extras import how_to_install
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.decoding import ValueDecoder, connection_values
 from pybroker.sql.failures import SqlError
+from pybroker.sql.short_queries import ValueDecoder, connection_values
 
 # The only column of values that have no fields.
 _VALUE = "value"
