@@ -16,7 +16,7 @@ import uvloop
 from bench.wire import produce_frame, record_batch
 from bench.without_sockets import TOPIC, connected, receive, with_server
 from pybroker.net.connection import Connection
-from pybroker.security.acls import Acl, AclOperation, PatternType, Permission, Resource
+from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer
 from pybroker.server import BrokerServer
 

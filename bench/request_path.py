@@ -32,7 +32,7 @@ from bench.wire import (
     record_batch,
 )
 from bench.without_sockets import TOPIC, CountingTransport, connected_over, receive, with_server
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.net.connection import Connection
 from pybroker.server import BrokerServer
 from pybroker_protocol.messages import request_class

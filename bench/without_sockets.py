@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.connection import Connection
 from pybroker.server import BrokerServer

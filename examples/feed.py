@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from pybroker.pipeline.records import Record, as_bytes
+from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.logins import admin_client
 
 STREAM_PARTITIONS = 2
 # By Kafka's default a record may be an hour ahead.

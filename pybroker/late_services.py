@@ -12,16 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import Peers
-    from pybroker.coordinators.group.service import GroupCoordinator
-    from pybroker.coordinators.transaction.ports import MarkerWriter
-    from pybroker.coordinators.transaction.service import TransactionCoordinator
-    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.cluster.membership.peers import Peers
+    from pybroker.coordinators.group.group_coordinator import GroupCoordinator
+    from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
+    from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
+    from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
@@ -64,7 +64,7 @@ class LateServices:
         return ClientTelemetry(services.env, services.metadata, services.config)
 
     def _build_groups(self, offsets: CoordinatorPartitions) -> GroupCoordinator:
-        from pybroker.coordinators.group.service import GroupCoordinator
+        from pybroker.coordinators.group.group_coordinator import GroupCoordinator
 
         services = self._services
         groups = GroupCoordinator(services.env, services.config, services.metadata, writer=offsets, reader=offsets)
@@ -72,7 +72,7 @@ class LateServices:
         return groups
 
     def _build_transactions(self, state: CoordinatorPartitions) -> TransactionCoordinator:
-        from pybroker.coordinators.transaction.service import TransactionCoordinator
+        from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
 
         services = self._services
         transactions = TransactionCoordinator(

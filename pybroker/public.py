@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pybroker.cluster.coordinator_table import COORDINATORS
-    from pybroker.cluster.lack_of_brokers import lack_of
-    from pybroker.cluster.metadata_store import StoreError
-    from pybroker.cluster.shared_sqlite_worker import is_locked, read_writer
+    from pybroker.cluster.image.coordinator_table import COORDINATORS
+    from pybroker.cluster.membership.lack_of_brokers import lack_of
+    from pybroker.cluster.store.metadata_store import StoreError
+    from pybroker.cluster.store.sqlite.shared_sqlite_worker import is_locked, read_writer
     from pybroker.net.peer_requests import PeerApi
     from pybroker.server import AdvertisedListener, BrokerServer
     from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
@@ -35,10 +35,10 @@ __all__ = [
     "read_writer",
 ]
 _MODULES = {
-    "cluster.coordinator_table": ("COORDINATORS",),
-    "cluster.lack_of_brokers": ("lack_of",),
-    "cluster.metadata_store": ("StoreError",),
-    "cluster.shared_sqlite_worker": ("is_locked", "read_writer"),
+    "cluster.image.coordinator_table": ("COORDINATORS",),
+    "cluster.membership.lack_of_brokers": ("lack_of",),
+    "cluster.store.metadata_store": ("StoreError",),
+    "cluster.store.sqlite.shared_sqlite_worker": ("is_locked", "read_writer"),
     "net.peer_requests": ("PeerApi",),
     "server": ("AdvertisedListener", "BrokerServer"),
     "storage.dirs.start_traces": ("CLEAN_SHUTDOWN_FILE", "LOCK_FILE"),

@@ -1,7 +1,7 @@
 """The composition root: the only place that wires concrete parts into a broker.
 
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
-around a broker (``cli/serve/broker_process``, ``testing/broker``).
+around a broker (``cli/serve/broker_process``, ``testing/in_process_broker``).
 
 Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, have the log
 dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise
@@ -19,24 +19,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pybroker.cluster.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
-from pybroker.cluster.founding import NO_USERS, tell_of_users_passed_over
-from pybroker.cluster.image import (
+from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
+from pybroker.cluster.image.cluster_image import (
     ClusterImage,
     Endpoint,
     ImageDelta,
     first_delta,
 )
-from pybroker.cluster.lack_of_brokers import LackOfBrokers
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import StoreError
-from pybroker.cluster.moved_replicas import MovedReplicas
-from pybroker.cluster.standalone import Standalone
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.lack_of_brokers import LackOfBrokers
+from pybroker.cluster.membership.moved_replicas import MovedReplicas
+from pybroker.cluster.membership.standalone import Standalone
+from pybroker.cluster.store.founding import NO_USERS, tell_of_users_passed_over
+from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
-from pybroker.config.service import ConfigService
 from pybroker.handlers.services import Services
 from pybroker.late_services import LateServices
 from pybroker.net.doors import Doors, ImageUsers
@@ -48,13 +48,13 @@ from pybroker.storage.manager.log_manager import LogManager
 from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
-    from pybroker.cluster.cluster_member import ClusterMember, Hearing
-    from pybroker.cluster.controller_channel import ControllerChannel
-    from pybroker.cluster.delegation_tokens import DelegationTokens
-    from pybroker.cluster.founding import Users
-    from pybroker.cluster.metadata_follower import MetadataFollower
-    from pybroker.cluster.operations import FoundReplicas
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.controller.token_operations import DelegationTokens
+    from pybroker.cluster.decisions.operations import FoundReplicas
+    from pybroker.cluster.membership.cluster_member import ClusterMember, Hearing
+    from pybroker.cluster.membership.controller_channel import ControllerChannel
+    from pybroker.cluster.membership.peers import Peers
+    from pybroker.cluster.store.founding import Users
+    from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
@@ -274,7 +274,7 @@ class BrokerServer:
         """Have delegation tokens served, or that they are not served told to whoever asks."""
 
         def build() -> DelegationTokens:
-            from pybroker.cluster.delegation_tokens import DelegationTokens
+            from pybroker.cluster.controller.token_operations import DelegationTokens
 
             tokens = DelegationTokens(env, self.config, membership.controller, metadata)
             self._close_what_was_built.append(tokens.close)
@@ -362,7 +362,7 @@ class BrokerServer:
 
     def _remember_who_leaves(self, env: Env, metadata: MetadataCache) -> None:
         """Name brokers of the cluster a while longer than they are there."""
-        from pybroker.cluster.departures import Departures
+        from pybroker.cluster.failure_detection.departures import Departures
 
         self.services.departures = departures = Departures(env, metadata.image)
         self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
@@ -371,7 +371,7 @@ class BrokerServer:
         """A socket for datagrams beside the listener of the brokers, at the same port."""
         if not self.config.get_int("pybroker.liveness.timeout.ms"):
             return None
-        from pybroker.cluster.cluster_member import Hearing
+        from pybroker.cluster.membership.cluster_member import Hearing
         from pybroker.net.datagrams import DatagramSocket
         from pybroker.net.knocker import TcpKnocker
 

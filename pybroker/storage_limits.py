@@ -20,8 +20,8 @@ INLINE_DECODE_RECORDS_MAX = 1_000
 COLD_BUFFER_BYTES_MAX = 64 << 20
 
 # Pages that were read through maps count as the broker's memory until it lets go of them; the page cache keeps them.
-# Above so many bytes it lets go of what was appended since the last look and, less often, of all segments that nobody
-# has used since.
+# Above so many bytes it lets go of what was appended since the last look and, less often, of all segments that no
+# read has used since.
 MAPPED_BYTES_MAX = 32 << 20
 
 # Housekeeping looks at this many partitions per turn of the loop, so that it does not hold requests up.

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage, ImageDelta
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
 from pybroker.config.alter import compile_match
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS
@@ -32,7 +32,7 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID, is_reserved, uuid_text
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.metadata_cache import MetadataCache
 
 log = logging.getLogger("pybroker.telemetry")
 

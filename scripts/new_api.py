@@ -227,7 +227,7 @@ Behaviour: refused with UNSUPPORTED_VERSION, as Kafka refuses what is not enable
 from __future__ import annotations
 
 from pybroker.handlers.context import RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.{api.module} import {", ".join(sorted({request, *code.classes}))}
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from pybroker.testing import Broker
-from pybroker.testing import broker as in_process
-from pybroker.testing.broker import Setting
+from pybroker.testing import in_process_broker as in_process
+from pybroker.testing.in_process_broker import Setting
 from tests.cli.command import end_forked_commands
 
 KEPT_BYTES_MAX = 64 << 20  # what a module may leave behind; less is not worth the look for it

@@ -51,15 +51,40 @@ ARROWS: dict[str, set[str]] = {
 # Beside the broker, and clients of it: each imports its public face, and of the others what stands here.
 HOUSES: dict[str, set[str]] = {"cli": {"sql"}, "pipeline": {"values"}, "sql": {"values"}, "values": set()}
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
-# The rooms of the commands, and which others each may import.
-ROOMS = {
-    "commands": {"serve", "requests", "connection", "records", "terminal", "command_names"},
-    "serve": {"terminal"},
-    "requests": {"connection", "terminal"},
-    "connection": {"records", "terminal"},
-    "records": {"terminal"},
-    "terminal": set(),
+OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
+# The rooms of a folder, and which others, or modules beside them, each may import.
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "cli": {
+        "commands": {"serve", "requests", "connection", "records", "terminal", "command_names"},
+        "serve": {"terminal"},
+        "requests": {"connection", "terminal"},
+        "connection": {"records", "terminal"},
+        "records": {"terminal"},
+        "terminal": set(),
+    },
+    "cluster": {
+        "membership": {"controller", "decisions", "failure_detection", "image", "kraft", "store"},
+        "controller": {"decisions", "failure_detection", "image", "store"},
+        "failure_detection": {"image", "store"},
+        "decisions": {"image", "store"},
+        "kraft": {"image", "store"},
+        "store": {"image"},
+        "image": set(),
+    },
+    "coordinators/group": {
+        "consumer": {"assignors", "classic", *OF_ALL_GROUPS, "failures", "group_topics"},
+        "offsets": {"classic", *OF_ALL_GROUPS},
+        "classic": OF_ALL_GROUPS,
+        "assignors": set(),
+    },
+    "cluster/store": {
+        "sqlite": {"metadata_store", "store_followers"},
+        "zookeeper": {"metadata_store", "store_followers"},
+    },
 }
+NAMED_BY_WHAT_THEY_SERVE = {BROKER / "handlers", BROKER / "cli" / "commands"}
+# A folder with so many rooms and modules at its top is seen at a glance.
+CLUSTER_ROOMS_MAX = 8
 
 # Packages in which no file imports itself by way of others, not even for types.
 TOOLS = tuple(sorted(path.parent for path in (ROOT / "compat-tests").glob("*/__init__.py")))
@@ -132,16 +157,44 @@ def test_houses_beside_the_broker_import_its_public_face_alone(house: str) -> No
     assert not wrong, "\n".join(wrong)
 
 
-def test_rooms_of_the_commands_follow_their_arrows() -> None:
+@pytest.mark.parametrize("folder", ROOMS)
+def test_rooms_of_a_folder_follow_their_arrows(folder: str) -> None:
+    package = f"pybroker.{folder.replace('/', '.')}."
     wrong = [
         where(path, imported)
-        for room, may_import in ROOMS.items()
-        for path in python_files(BROKER / "cli" / room)
+        for room, may_import in ROOMS[folder].items()
+        for path in python_files(BROKER / folder / room)
         for imported in imports(path)
-        if imported.module.startswith("pybroker.cli.") and imported.module.split(".")[2] not in {room, *may_import}
+        if imported.module.startswith(package)
+        and imported.module.removeprefix(package).split(".")[0] not in {room, *may_import}
     ]
     assert not wrong, "\n".join(wrong)
-    assert {path.parent.name for path in (BROKER / "cli").glob("*/__init__.py")} == set(ROOMS)
+    assert {path.parent.name for path in (BROKER / folder).glob("*/__init__.py")} == set(ROOMS[folder])
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_arrows_between_rooms_run_one_way(folder: str) -> None:
+    assert networkx.is_directed_acyclic_graph(networkx.DiGraph(ROOMS[folder]))
+
+
+def test_the_cluster_shows_few_rooms() -> None:
+    shown = [each for each in (BROKER / "cluster").iterdir() if each.is_dir() or each.suffix == ".py"]
+    assert len({each.name for each in shown} - {"__init__.py", "__pycache__"}) <= CLUSTER_ROOMS_MAX
+
+
+def test_a_modules_name_says_where_one_is() -> None:
+    """In a traceback, a log or a search: each name stands once, but for those that an API and a command share."""
+    paths: dict[str, list[Path]] = {}
+    for path in python_files(BROKER):
+        paths.setdefault(path.name, []).append(path)
+    twice = [
+        f"{name}: {', '.join(map(relative, having))}"
+        for name, having in paths.items()
+        if len(having) > 1
+        and not name.startswith("__")
+        and {path.parent for path in having} != NAMED_BY_WHAT_THEY_SERVE
+    ]
+    assert not twice, "\n".join(twice)
 
 
 def test_nothing_that_is_installed_imports_the_examples() -> None:

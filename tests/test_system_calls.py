@@ -17,7 +17,8 @@ STORAGE = BROKER / "storage"
 # The modules that call the system.
 CALLERS = (STORAGE / "files" / "os_file.py", STORAGE / "files" / "os_process.py")
 # What they have in a log dir the simulation's disk sees, too.
-FILES_BESIDE_THE_LOG = (BROKER / "cluster" / "reserved_room.py", BROKER / "cluster" / "sqlite_tables.py")
+SQLITE = BROKER / "cluster" / "store" / "sqlite"
+FILES_BESIDE_THE_LOG = (SQLITE / "reserved_room.py", SQLITE / "sqlite_tables.py")
 
 # What of ``os`` touches no file, besides the flags of an open.
 NO_CALLS = {"PathLike", "_exit", "environ", "fspath", "pathsep", "strerror"}

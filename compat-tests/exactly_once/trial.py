@@ -20,7 +20,7 @@ from harness.waiting import wait_until
 from exactly_once import topics
 from exactly_once.brokers import make_brokers
 from exactly_once.driver import Driver
-from pybroker.pipeline.topics.transactions import SKIPPED
+from pybroker.pipeline.topics.epoch_transactions import SKIPPED
 
 RECORDS = 42_000
 BATCHES = 14

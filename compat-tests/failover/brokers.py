@@ -43,9 +43,9 @@ BROKERS: Final = 3
 # ZooKeeper's own default, from which the shortest session follows.
 TICK_MS: Final = 2_000
 _METADATA_VERSION, _CREATE_VERSION, _ELECT_VERSION, _FIND_VERSION, _QUORUM_VERSION = 12, 7, 2, 4, 1
-_FENCING = re.compile(r"^(?P<at>\S+ \S+) \S+ pybroker\.cluster\.controller_election: fencing brokers: ")
+_FENCING = re.compile(r"^(?P<at>\S+ \S+) \S+ pybroker\.cluster\.controller\.controller_election: fencing brokers: ")
 _ACTIVE = re.compile(
-    r"^(?P<at>\S+ \S+) \S+ pybroker\.cluster\.controller_election: broker \d+ is the active controller"
+    r"^(?P<at>\S+ \S+) \S+ pybroker\.cluster\.controller\.controller_election: broker \d+ is the active controller"
 )
 
 

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from pybroker.env import Clock, Env
-from pybroker.net.jobs import Job
+from pybroker.net.thread_job import Job
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.records import batches, set_base_offset
 

@@ -1,16 +1,16 @@
-"""A mutant: one behaviour of pybroker, broken by changed code, and the tests that its trap names.
+"""A mutant: one behaviour of pybroker, broken by operators, and the tests that its trap names.
 
-An edit names a place and a fragment of its code, which are compared as syntax: neither the file that the place is in
-nor line breaks, quotes or comments count.  Owns: what a mutant is, and how it changes the syntax trees of modules.
+An edit is an operator (see ``operators``) at a place (see ``places``).  Owns: what a mutant is, and how it changes the
+syntax trees of modules.
 """
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from textwrap import dedent
 
-from mutants.places import BROKER, Definition, NotApplicable, Sources
+from mutants.operators import Operator, sites
+from mutants.places import BROKER, NotApplicable, Sources
 
 # Where the tests of the wire stand, below the checkout; a mutant names them without it.
 WIRE_TESTS = "compat-tests/conformance/wire"
@@ -18,36 +18,41 @@ WIRE_TESTS = "compat-tests/conformance/wire"
 BROKER_TESTS = "tests/"
 CANARY = f"{WIRE_TESTS}/test_connections.py::test_what_is_produced_is_fetched"
 
+# Which of the expressions that an operator finds an edit means; any other number counts them from 1.
+ONLY, EVERY = 0, -1
+
 
 @dataclass(frozen=True)
 class Edit:
-    """``old`` stands exactly once in the definition that ``place`` means (see ``places``), and becomes ``new``.
-
-    Both are expressions, or ``old`` is one or more statements that follow one another, and ``new`` any statements: none
-    of them takes ``old`` away.
-    """
+    """``at`` is a number of an expression, ``EVERY``, or ``ONLY``, which is an error where there are several."""
 
     place: str
-    old: str
-    new: str
+    operator: Operator
+    at: int = ONLY
 
     def shown(self) -> str:
         """The change as a diff shows it, below the place where it is."""
         definition = BROKER.locate(self.place)
-        lines = [f"  {definition.module}.{definition.name}"]
-        for sign, text in (("-", self.old), ("+", self.new)):
-            lines += [f"    {sign} {line}" for line in dedent(text).strip().splitlines()]
-        return "\n".join(lines)
+        changes = self.apply(definition.node_in(ast.parse(definition.path.read_text())))
+        lines = [f"    - {before}\n    + {after}" for before, after in changes]
+        return "\n".join([f"  {definition.module}.{definition.name}", *lines])
 
-    def apply(self, definition: ast.AST) -> None:
-        """Change the tree of the place; raises ``NotApplicable``."""
-        old, new = _expression(self.old), _expression(self.new)
-        if old is not None and new is not None:
-            found = _replace_expression(definition, old, new)
-        else:
-            found = _replace_statements(definition, _statements(self.old), _statements(self.new))
-        if found != 1:
-            raise NotApplicable(f"{self.place} has this {found} times, not once: {' '.join(self.old.split())}")
+    def apply(self, definition: ast.AST) -> list[tuple[str, str]]:
+        """Change the tree of the place; each expression before and after.  Raises ``NotApplicable``."""
+        found = sites(definition, self.operator)
+        meant = {ONLY: found[:1], EVERY: found}.get(self.at, found[self.at - 1 : self.at])
+        if not meant or (self.at == ONLY and len(found) > 1):
+            raise NotApplicable(f"{self.place} has this {len(found)} times: {self.operator.told}")
+        changes = []
+        for expression, put in meant:
+            before, new = ast.unparse(expression), self.operator.becomes(expression)
+            for node in ast.walk(new):
+                ast.copy_location(node, expression)
+            changes.append((before, ast.unparse(new)))
+            put(new)
+        if any(before == after for before, after in changes):
+            raise NotApplicable(f"{self.place} stays as it is: {self.operator.told}")
+        return changes
 
 
 @dataclass(frozen=True)
@@ -69,70 +74,21 @@ class Mutant:
     def mutate(self, sources: Sources = BROKER) -> dict[str, ast.Module]:
         """The trees of the modules that it changes, by their names, with its edits one after the other.
 
-        Raises ``NotApplicable``, also where an edit changes nothing, and ``SyntaxError`` where one is no Python.
+        Raises ``NotApplicable``, which names it, also where an edit changes nothing or is no Python.
         """
         trees: dict[str, ast.Module] = {}
         for edit in self.edits:
-            definition = sources.locate(edit.place)
-            if definition.module not in trees:
-                trees[definition.module] = ast.parse(definition.path.read_text(), str(definition.path))
-            self._apply(edit, definition, trees[definition.module])
+            try:
+                definition = sources.locate(edit.place)
+                if definition.module not in trees:
+                    trees[definition.module] = ast.parse(definition.path.read_text(), str(definition.path))
+                edit.apply(definition.node_in(trees[definition.module]))
+            except (NotApplicable, SyntaxError) as error:
+                raise NotApplicable(f"{self.name}: {error}") from None
         return trees
-
-    def _apply(self, edit: Edit, definition: Definition, tree: ast.Module) -> None:
-        node = definition.node_in(tree)
-        before = ast.dump(node)
-        edit.apply(node)
-        if ast.dump(node) == before:
-            raise NotApplicable(f"{self.name} does not change {edit.place}")
-        ast.fix_missing_locations(node)
 
 
 def check_applicable(mutant: Mutant) -> None:
-    """Raise ``NotApplicable`` or ``SyntaxError`` unless a mutant changes the broker into something that compiles."""
+    """Raise ``NotApplicable`` unless a mutant changes the broker into something that compiles."""
     for module, tree in mutant.mutate().items():
         compile(tree, module, "exec", dont_inherit=True)
-
-
-def _expression(text: str) -> ast.expr | None:
-    """The expression that a fragment is; ``None`` where it is statements.  It may be broken into lines anywhere."""
-    try:
-        return ast.parse(f"(\n{text}\n)", mode="eval").body if text.strip() else None
-    except SyntaxError:
-        return None
-
-
-def _statements(text: str) -> list[ast.stmt]:
-    """The statements of a fragment, indented as it may be.  ``return`` may stand outside of a function here."""
-    return ast.parse(dedent(text)).body
-
-
-def _replace_expression(tree: ast.AST, old: ast.expr, new: ast.expr) -> int:
-    """Put an expression in the place of others that are alike, and count those."""
-    wanted, count = ast.dump(old), 0
-    for node in ast.walk(tree):
-        for field, value in ast.iter_fields(node):
-            for index, child in enumerate(value if isinstance(value, list) else [value]):
-                if type(child) is type(old) and ast.dump(child) == wanted:
-                    count += 1
-                    if isinstance(value, list):
-                        value[index] = new
-                    else:
-                        setattr(node, field, new)
-    return count
-
-
-def _replace_statements(tree: ast.AST, old: list[ast.stmt], new: list[ast.stmt]) -> int:
-    """Put statements in the place of a run of others that is alike, and count those runs."""
-    wanted = [ast.dump(statement) for statement in old]
-    found = [
-        (body, start)
-        for node in ast.walk(tree)
-        for _, body in ast.iter_fields(node)
-        if isinstance(body, list)
-        for start in range(len(body) - len(old) + 1)
-        if type(body[start]) is type(old[0]) and [ast.dump(each) for each in body[start : start + len(old)]] == wanted
-    ]
-    for body, start in found[:1]:
-        body[start : start + len(old)] = new or [ast.Pass()]
-    return len(found)

@@ -1,10 +1,9 @@
 """Places in the code, by name: what a mutant changes stays tied to it when a file is moved, split or reformatted.
 
 A place is the end of a definition's dotted name, long enough to mean one definition of the whole broker:
-``Partition.on_appended``, ``offset_commit._resolve`` (there are more functions of that name), ``BATCHES_RETAINED``.
-Definitions are functions, classes, and what a module or a class assigns to a name.
+``Partition.on_appended``, ``offset_commit._resolve`` (there are more functions of that name).
 
-Owns: which definition a place means.  Reads sources, imports and changes nothing.
+Owns: which definition, a function or a class, a place means.  Reads sources, imports and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class NotApplicable(Exception):
-    """What a mutant changes is not in the code exactly once: the code has changed, the mutant must, too."""
+    """What a mutant changes is not in the code, or more often than it means: the mutant must change with the code."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,11 @@ class Definition:
 
 
 def definitions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Defining]]:
-    """Every definition of a module with its dotted name, also those inside of functions."""
+    """Every definition of a module with its dotted name, those inside of others behind these."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, Defining):
             yield above + node.name, node
             yield from definitions(node, f"{above}{node.name}.")
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(tree, ast.Module | ast.ClassDef):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from ((above + target.id, node) for target in targets if isinstance(target, ast.Name))
         elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression has a definition
             yield from definitions(node, above)
 

@@ -11,50 +11,50 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from mutants.mutant import Edit
+from mutants.operators import Operator, instead, sites
 from mutants.places import ROOT, definitions
 
 HANDLERS: Final = ROOT / "pybroker" / "handlers"
 _APIS: Final = ROOT / "pybroker" / "apis.py"
-_ASKING: Final = ("authorize", "authorize_by_resource_type")  # of ``RequestContext``
+# The methods of ``RequestContext`` that ask, and what answers in their place.
+_ASKING: Final = tuple(instead(name, "True") for name in ("authorize", "authorize_by_resource_type"))
 _SERVES: Final = re.compile(r"(\w+) \(key \d+\)")  # how the docstring of a handler begins
 
 
 class Question(NamedTuple):
-    """``place`` is the innermost definition that asks, ``text`` the call; ``api`` is None for what handlers share."""
+    """``text`` is the call, ``edit`` answers yes in its place; ``api`` is None for what handlers share."""
 
     api: str | None
     module: str
-    place: str
     text: str
+    edit: Edit
 
 
 def questions_of_handlers() -> Iterator[Question]:
     """Each call by which a handler asks for a permission."""
     for path in sorted(HANDLERS.glob("*.py")):
         source = path.read_text()
-        if not any(f".{name}" in source for name in _ASKING):
+        if ".authorize" not in source:
             continue
         tree = ast.parse(source)
         serves = _SERVES.match(ast.get_docstring(tree) or "")
-        for places, question in questions(tree):
-            if isinstance(question, ast.Call):
-                place = f"{path.stem}.{places[-1]}"
-                yield Question(None if serves is None else serves[1], path.stem, place, ast.unparse(question))
+        for place, number, asking, question in questions(tree):
+            edit = Edit(f"{path.stem}.{place}", asking, number)
+            yield Question(None if serves is None else serves[1], path.stem, ast.unparse(question), edit)
 
 
-def questions(tree: ast.Module) -> Iterator[tuple[list[str], ast.expr]]:
-    """Each call that asks for a permission, with the definitions that it is in, the innermost last.
+def questions(tree: ast.Module) -> list[tuple[str, int, Operator, ast.expr]]:
+    """Each that is asked in a module: in which definition, the innermost, and which of its questions it is.
 
-    A method that asks and is not called where it is named, which no mutant can find, is told, too.
+    A method that asks and is not called where it is named, which no mutant can answer, is among them.
     """
-    calls = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    places: dict[ast.expr, list[str]] = {}
+    innermost = {}
     for name, definition in definitions(tree):
-        for node in ast.walk(definition):
-            if isinstance(node, ast.Attribute) and node.attr in _ASKING:
-                places.setdefault(calls.get(node, node), []).append(name)
-    for question, names in places.items():
-        yield sorted(names, key=len), question
+        for asking in _ASKING:
+            for number, site in enumerate(sites(definition, asking), 1):
+                innermost[site.expression] = (name, number, asking, site.expression)
+    return list(innermost.values())
 
 
 def _names_in(table: str) -> frozenset[str]:

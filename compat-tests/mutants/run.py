@@ -190,7 +190,7 @@ def main(words: Sequence[str] | None = None) -> int:
         mutants = choose(arguments)
         for mutant in mutants:
             check_applicable(mutant)
-    except (KeyError, NotApplicable, SyntaxError) as error:
+    except (KeyError, NotApplicable) as error:
         say(f"cannot run: {error}")
         return 1
     if arguments.show:

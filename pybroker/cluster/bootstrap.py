@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster import sqlite_store
-from pybroker.cluster.cluster_member import ClusterMember
-from pybroker.cluster.founding import NO_USERS, Founding, new_cluster, new_cluster_id
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import StoreError
-from pybroker.cluster.standalone import Standalone
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.cluster_member import ClusterMember
+from pybroker.cluster.membership.standalone import Standalone
+from pybroker.cluster.store.founding import NO_USERS, Founding, new_cluster, new_cluster_id
+from pybroker.cluster.store.metadata_store import StoreError
+from pybroker.cluster.store.sqlite import sqlite_store
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
 from pybroker.extras import how_to_install
 from pybroker.storage.files.checkpoints import read_meta_properties
 
 if TYPE_CHECKING:
-    from pybroker.cluster.founding import Users
-    from pybroker.cluster.metadata_follower import MetadataFollower
-    from pybroker.cluster.metadata_store import MetadataStore
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.membership.peers import Peers
+    from pybroker.cluster.store.founding import Users
+    from pybroker.cluster.store.metadata_follower import MetadataFollower
+    from pybroker.cluster.store.metadata_store import MetadataStore
 
 KRAFT_LOG_DIR: Final = "__cluster_metadata-0"
 SQLITE_URL: Final = "sqlite://"  # and the absolute path behind it
@@ -83,14 +83,14 @@ def shared_store(url: str, env: Env, config: BrokerConfig, cache: MetadataCache,
 
     timeout_ms = config.get_int("pybroker.metadata.session.timeout.ms")
     if url.startswith(SQLITE_URL):
-        from pybroker.cluster.shared_sqlite_worker import Sharing
+        from pybroker.cluster.store.sqlite.shared_sqlite_worker import Sharing
 
         sharing = Sharing(timeout_ms, node_id, broker_epoch)
         fsync = config.get_bool("pybroker.fsync.enable")
         return sqlite_store.SqliteStore(url[len(SQLITE_URL) :], env, fsync=fsync, sharing=sharing)
     if url.startswith(ZOOKEEPER_URL):
         try:
-            from pybroker.cluster.zookeeper_store import ZooKeeperStore
+            from pybroker.cluster.store.zookeeper.zookeeper_store import ZooKeeperStore
         except ModuleNotFoundError as error:
             raise StoreError(f"{url} needs the extra: {how_to_install('zookeeper')} ({error})") from error
         return ZooKeeperStore(url, env, timeout_ms=timeout_ms, digest=config["pybroker.metadata.zookeeper.digest"])
@@ -193,6 +193,6 @@ def _found(
         return new_cluster(cluster_id or new_cluster_id(env.new_uuid), first_users)
     if cluster_id is None or "cluster.id" not in meta:
         raise StoreError(f"{kraft_log_dir} is there, but no meta.properties that says whose it is")
-    from pybroker.cluster.kraft_takeover import read_kraft_metadata
+    from pybroker.cluster.kraft.kraft_takeover import read_kraft_metadata
 
     return read_kraft_metadata(str(kraft_log_dir), cluster_id, node_id)

@@ -1,7 +1,7 @@
 """Decides what a request to change settings comes to: new overrides, or an error for that resource.
 
 Owns: the four operations, and the rules for each resource type.  Pure: it reads overrides and settings, and writes
-nothing (``service`` does).
+nothing (``config_service`` does).
 
 Counterparts in Kafka: ``ConfigAdminManager``, ``ConfigurationControlManager``, ``ControllerConfigurationValidator``,
 ``DynamicBrokerConfig.validate``.

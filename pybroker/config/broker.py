@@ -33,10 +33,11 @@ from pybroker.config.names import (
 )
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import absolute_paths, broken_rule, check_together
-from pybroker.config.schema import BuiltIn, ConfigError, Setting, UnknownSetting
+from pybroker.config.schema import BuiltIn, ConfigError, Setting, WrongArgument
 from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
 from pybroker.config.without_effect import suggestion, tell_without_effect
+from pybroker.limits import QUEUED_REQUEST_BYTES
 
 if TYPE_CHECKING:
     from pybroker.config.log_config import LogConfig
@@ -95,6 +96,12 @@ OVERRIDDEN_DEFAULTS: Final = (
         "faster bulk fetches than with the kernel's own tuning, which -1 leaves on, for clients far away",
     ),
     OverriddenDefault("socket.listen.backlog.size", "1024", "always", "a thousand clients may come at once"),
+    OverriddenDefault(
+        "queued.max.request.bytes",
+        f"{QUEUED_REQUEST_BYTES} (256 MB)",
+        "where it is unset or -1",
+        "requests that are received cannot fill the memory; Kafka has no bound there",
+    ),
     OverriddenDefault("group.initial.rebalance.delay.ms", "0", "--dev", "a test does not wait for further members"),
     OverriddenDefault(", ".join(_of_internal_topics("num.partitions")), "5", "--dev", "fewer files and buffers"),
     OverriddenDefault("pybroker.fsync.enable", "false", "--dev", "the data of a test need not survive power loss"),
@@ -144,17 +151,18 @@ class BrokerConfig:
         """The settings of one ``pybroker serve``: ``settings`` from ``--set``, ``listen`` from ``--listen``.
 
         Both arguments win over the file; in ``settings``, too, they would be a second answer to one question.  Raises
-        ``ConfigError`` (a bad value, an unknown name in ``settings``, such a second answer, an unreadable file).
+        ``WrongArgument`` (such a second answer, an unknown name in ``settings``, no address in ``listen``), and
+        ``ConfigError`` for the rest (a bad value, an unreadable file).
         """
         static: dict[str, str] = {}
         if config_file is not None:
             static.update(_read_file(config_file))
         for name, value in settings:
-            _require_known(name)
+            require_known(name)
             if data_dir is not None and name in ("log.dir", "log.dirs"):
-                raise ConfigError(f"the data directory {data_dir} and the setting {name} exclude each other")
+                raise WrongArgument(f"the data directory {data_dir} and the setting {name} exclude each other")
             if listen and name == "listeners":
-                raise ConfigError(f"listening on {', '.join(listen)} and the setting {name} exclude each other")
+                raise WrongArgument(f"listening on {', '.join(listen)} and the setting {name} exclude each other")
             static[name] = value
         if PROVIDERS in static or any("${" in text for text in static.values()):
             from pybroker.config.providers import resolve
@@ -334,7 +342,7 @@ def _check_for_listeners(static: Mapping[str, str]) -> None:
 
 
 _DIRECTORIES = frozenset(("log.dir", "log.dirs", "metadata.log.dir"))
-_FILE: Final = "the file of settings"
+_FILE: Final = "--config"
 _SHOWN_CHARS: Final = 40
 
 
@@ -383,9 +391,10 @@ def _is_known(name: str) -> bool:
     return base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS)
 
 
-def _require_known(name: str) -> None:
+def require_known(name: str) -> None:
+    """WrongArgument for what is no setting that a start takes."""
     if _is_known(name):
         return
     if name in DYNAMIC_ONLY_SETTINGS:
-        raise ConfigError(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
-    raise UnknownSetting(f"unknown setting '{name}'{suggestion(name)}")
+        raise WrongArgument(f"'{name}' can only be set while the broker runs, with kafka-configs or its like")
+    raise WrongArgument(f"unknown setting '{name}'{suggestion(name)}")

@@ -120,7 +120,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "connections.max.idle.ms": "Silence after which a connection is closed.",
     "connection.failed.authentication.delay.ms": "Delay before a connection is closed whose authentication failed.",
     "queued.max.requests": "Requests that may wait before the network threads stop reading.",
-    "queued.max.request.bytes": "Bytes of requests that may wait before connections stop reading; -1 chooses a bound.",
+    "queued.max.request.bytes": "Bytes of requests that may wait before connections stop reading; -1 is 256 MB.",
     "num.network.threads": "Threads that read requests and write replies.",
     # --- Replication -----------------------------------------------------------------------------------------------
     "controller.socket.timeout.ms": "Socket timeout between brokers and controllers.",

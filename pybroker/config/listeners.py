@@ -16,7 +16,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from pybroker.config.schema import ConfigError
+from pybroker.config.schema import ConfigError, WrongArgument
 
 _IPV6_WILDCARDS: Final = frozenset({"::", "0:0:0:0:0:0:0:0"})
 _IPV4_WILDCARD: Final = "0.0.0.0"
@@ -120,7 +120,7 @@ def inter_broker_listener(config: Settings, listeners: Sequence[Listener]) -> st
 
 
 def settings_of_arguments(listen: Sequence[str], static: Mapping[str, str]) -> dict[str, str]:
-    """The settings that ``--listen HOST:PORT`` (or ``NAME://HOST:PORT``) stands for; raises ``ConfigError``.
+    """The settings that ``--listen HOST:PORT`` (or ``NAME://HOST:PORT``) stands for; raises ``WrongArgument``.
 
     The first listener without a name is PLAINTEXT, the second PLAINTEXT_2, and so on.
     """
@@ -133,7 +133,7 @@ def settings_of_arguments(listen: Sequence[str], static: Mapping[str, str]) -> d
             endpoints.append(argument)
             continue
         if match is None or int(match[3]) > _PORT_MAX:
-            raise ConfigError(f"--listen expects HOST:PORT (an IPv6 address in brackets), got '{argument}'")
+            raise WrongArgument(f"--listen expects HOST:PORT (an IPv6 address in brackets), got '{argument}'")
         name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
         host = f"[{match[1]}]" if match[1] is not None else match[2]
         endpoints.append(f"{name}://{host}:{match[3]}")

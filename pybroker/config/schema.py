@@ -60,8 +60,8 @@ class ConfigError(ValueError):
     """A name or a value that cannot be accepted; the text is what the client or the operator reads."""
 
 
-class UnknownSetting(ConfigError):
-    """A name that is no setting's: where it was typed, that is wrong use."""
+class WrongArgument(ConfigError):
+    """An argument of a start that is wrong by itself: no setting of that name, a second answer, no address."""
 
 
 def invalid_value(name: str, value: object, reason: str) -> ConfigError:

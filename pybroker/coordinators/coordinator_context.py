@@ -11,9 +11,9 @@ Invariants:
 - A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
   lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
-- What a long timer sets off is done in its turn (``turns``) or not at all: where an append is on its way then, it waits
-  for another turn, so that no end of an append is followed by the slices of many groups.  A chain of large batches
-  has a turn for each (``Result.in_later_turn``).
+- What a long timer sets off is done in its turn (``shared_turns``) or not at all: where an append is on its way then,
+  it waits for another turn, so that no end of an append is followed by the slices of many groups.  A chain of large
+  batches has a turn for each (``Result.in_later_turn``).
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
 so whoever is about to give up asks first whether the partition is still led here.
@@ -36,12 +36,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pybroker.coordinators.coordinator_ports import PartitionWriter
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.loader import Loader
-from pybroker.coordinators.ports import PartitionWriter
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker.coordinators.timers import Expiry, TimerTable
-from pybroker.coordinators.turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from pybroker.coordinators.coordinator_ports import PartitionReader
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
-from pybroker.coordinators.ports import PartitionReader
 from pybroker.env import Cancellable, Env
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import ControlRecordType, Record, control_type, decode_records

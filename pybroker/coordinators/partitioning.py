@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pybroker import limits
 
 if TYPE_CHECKING:
-    from pybroker.cluster.coordinator_table import CoordinatorType
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.coordinator_table import CoordinatorType
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
 
 
@@ -44,7 +44,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def partitioner(coordinator: CoordinatorType, config: BrokerConfig, metadata: MetadataCache) -> Callable[[str], int]:
-    """What gives the partition of the coordinator's topic that keeps a key, whoever leads it; the topic may be missing
+    """What gives the partition of the coordinator's topic that keeps a key, led anywhere; the topic may be missing
     yet."""
     planned = coordinator.partition_count(config)
 

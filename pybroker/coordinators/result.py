@@ -72,8 +72,8 @@ class Result:
     ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
     mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
     there), that request is answered with the error.
-    ``in_later_turn``: there are so many records that they are written in a turn of the loop of their own (``turns``);
-    the other operations of the shard wait.
+    ``in_later_turn``: there are so many records that they are written in a turn of the loop of their own
+    (``shared_turns``); the other operations of the shard wait.
     Nothing of a result with records reaches a client before those records are committed.
     """
 

@@ -8,7 +8,7 @@ is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cann
 answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
 
 What takes long behind requests (a group's regular expressions, its assignment, a listing) has one slice of each turn of
-the loop, whatever the number of groups and of listings (``turns``).
+the loop, whatever the number of groups and of listings (``shared_turns``).
 
 Operations for all shards reach a loading one once it is loaded; if that load fails they are lost, as in Kafka.
 
@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pybroker.coordinators.coordinator_context import CoordinatorContext, CoordinatorOperation
+from pybroker.coordinators.coordinator_ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.loader import Loader
-from pybroker.coordinators.ports import PartitionReader, PartitionWriter
 from pybroker.coordinators.result import Waiter
-from pybroker.coordinators.turns import SharedTurns
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker.env import Cancellable, Env
 from pybroker.folded_log import FoldedLog
 from pybroker_protocol.errors import ErrorCode

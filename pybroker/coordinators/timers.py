@@ -6,7 +6,7 @@ A heartbeat pushes a session's end back thousands of times before it ever expire
 writes a number; the loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
 
 What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group: when
-such a timer is due it waits for its turn (``turns``), and is set until it has it.
+such a timer is due it waits for its turn (``shared_turns``), and is set until it has it.
 
 What a timer sets off may have to wait once more, behind an append that is on its way.  Until it begins the timer can
 be set anew or cancelled: a heartbeat that came before the end of the session, and waited longer, keeps its member.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pybroker.coordinators.result import TimerKey
-from pybroker.coordinators.turns import SharedTurns
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker.env import Cancellable, Env
 
 

@@ -6,9 +6,9 @@ that TxnOffsetCommit may write there.  From 2 a fenced producer hears PRODUCER_F
 
 from __future__ import annotations
 
-from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

@@ -8,10 +8,10 @@ whether a partition belongs to one (KIP-890).
 
 from __future__ import annotations
 
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker.storage.results import PartitionErrors
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.add_partitions_to_txn import (

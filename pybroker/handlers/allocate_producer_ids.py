@@ -5,9 +5,9 @@ Behaviour: a broker gets the next block of producer ids for itself (KIP-730).  O
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import ProducerIdAllocation, ProducerIdBlock
+from pybroker.cluster.decisions.operations import ProducerIdAllocation, ProducerIdBlock
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 

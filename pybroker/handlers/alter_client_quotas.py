@@ -6,10 +6,10 @@ Behaviour: each entity is answered for itself: what may be set is, and one that 
 
 from __future__ import annotations
 
-from pybroker.cluster.client_quotas import entity_of
-from pybroker.cluster.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.decisions.operations import QuotaAlteration, QuotaResult
+from pybroker.cluster.image.quota_entities import entity_of
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode, readable
 from pybroker_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

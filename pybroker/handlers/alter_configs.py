@@ -7,10 +7,10 @@ broker loggers cannot be altered so; one answer per resource.
 from __future__ import annotations
 
 from pybroker.config.resources import Alteration, AlterConfigOp
-from pybroker.handlers.config_requests import alter, refusal, refused
-from pybroker.handlers.config_requests import split as split_configs
+from pybroker.handlers.config_checks import alter, refusal, refused
+from pybroker.handlers.config_checks import split as split_configs
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import AclOperation
+from pybroker.security.acl_bindings import AclOperation
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_configs import (
     AlterConfigsRequest,

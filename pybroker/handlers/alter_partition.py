@@ -6,9 +6,9 @@ knows of them (KIP-903).  Only the active controller decides.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import InSyncChange, InSyncResults, InSyncState
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResults, InSyncState
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_partition import (
     AlterPartitionRequest,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pybroker.cluster.operations import PartitionResult, PartitionResults, Reassignment, refused_partitions
+from pybroker.cluster.decisions.operations import PartitionResult, PartitionResults, Reassignment, refused_partitions
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,7 +9,7 @@ partition that is named twice the last dir counts.
 from __future__ import annotations
 
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pybroker.cluster.access_changes import alter_scram_credentials
-from pybroker.cluster.operations import NamedResult, ScramUpsertion
+from pybroker.cluster.controller.access_changes import alter_scram_credentials
+from pybroker.cluster.decisions.operations import NamedResult, ScramUpsertion
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from pybroker.apis import APIS, BY_KEY, Api
-from pybroker.cluster.features import SUPPORTED
+from pybroker.cluster.image.supported_features import SUPPORTED
 from pybroker.handlers.context import RequestContext
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.api_versions import (

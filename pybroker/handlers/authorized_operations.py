@@ -7,7 +7,7 @@ Bit n stands for the operation with the number n.  A resource lists the operatio
 from __future__ import annotations
 
 from pybroker.handlers.context import RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 
 NOT_ASKED = -0x80000000
 

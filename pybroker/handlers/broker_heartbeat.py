@@ -7,9 +7,9 @@ Not done: asking to be fenced, or unfenced: a broker that is fenced registers an
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import Heartbeat
+from pybroker.cluster.decisions.operations import Heartbeat
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

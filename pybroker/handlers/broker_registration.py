@@ -9,10 +9,10 @@ Not done: features of single brokers; all brokers of a cluster support the same.
 
 from __future__ import annotations
 
-from pybroker.cluster.image import BrokerRegistration, Endpoint
-from pybroker.cluster.operations import Registration
+from pybroker.cluster.decisions.operations import Registration
+from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 

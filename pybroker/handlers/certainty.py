@@ -1,6 +1,6 @@
 """Waiting with an answer that names leaders while a broker's death is in doubt.
 
-Owns: the ``Parked`` of such a request.  Does not own the doubt (``cluster/doubts``).
+Owns: the ``Parked`` of such a request.  Does not own the doubt (``cluster/failure_detection/doubts``).
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ GROUP_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_requests import describe_error
+from pybroker.coordinators.group.consumer.consumer_requests import describe_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -8,9 +8,9 @@ may subscribe by regular expression, which names no topic that it may not DESCRI
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.consumer_requests import heartbeat_error
+from pybroker.coordinators.group.consumer.consumer_requests import heartbeat_error
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -9,10 +9,10 @@ name.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import NewToken, TokenCreation
+from pybroker.cluster.decisions.operations import NewToken, TokenCreation
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.token_requests import NO_TIMESTAMP, may_ask_for_tokens, parts_of, principal_of
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.security.delegation_tokens import USER_TYPE
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_delegation_token import (

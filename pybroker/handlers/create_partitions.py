@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.cluster.operations import MorePartitions, NamedResult
+from pybroker.cluster.decisions.operations import MorePartitions, NamedResult
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.cluster.operations import NewTopic, TopicCreation
+from pybroker.cluster.decisions.operations import NewTopic, TopicCreation
 from pybroker.config.describe import new_topic_entries
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import too_many
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import (
     CreatableTopic,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pybroker.cluster.access_changes import delete_acls
-from pybroker.cluster.operations import AclDeletion
-from pybroker.handlers.acl_requests import filter_of, refusal_of_change
+from pybroker.cluster.controller.access_changes import delete_acls
+from pybroker.cluster.decisions.operations import AclDeletion
+from pybroker.handlers.acl_filters import filter_of, refusal_of_change
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import Acl
+from pybroker.security.acl_bindings import Acl
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_acls import (
     DeleteAclsFilterResult,

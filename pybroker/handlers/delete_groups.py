@@ -7,10 +7,10 @@ there is none where the error says all.
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import delete_error
+from pybroker.coordinators.group.classic.group_responses import delete_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_records import (
     DeleteRecordsPartition,

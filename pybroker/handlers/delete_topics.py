@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.cluster.operations import TopicDeletion
+from pybroker.cluster.decisions.operations import TopicDeletion
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import portions
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_topics import (
     DeletableTopicResult,

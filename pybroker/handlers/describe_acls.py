@@ -7,9 +7,9 @@ Version notes: prefixed patterns from 1 (KIP-290), user resources from 3 (KIP-37
 
 from __future__ import annotations
 
-from pybroker.handlers.acl_requests import filter_of
+from pybroker.handlers.acl_filters import filter_of
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import (
+from pybroker.security.acl_bindings import (
     CLUSTER_NAME,
     AclOperation,
     Resource,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from operator import itemgetter
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import Component, FilterRefused, QuotaEntity, QuotaFilter, QuotaValues
+from pybroker.cluster.image.quota_entities import Component, FilterRefused, QuotaEntity, QuotaFilter, QuotaValues
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import portions
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode, readable
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
 from pybroker_protocol.messages.describe_client_quotas import (

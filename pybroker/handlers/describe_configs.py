@@ -8,11 +8,11 @@ A broker answers for its own settings only; the resource without a name is what 
 
 from __future__ import annotations
 
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.config.resources import TOPIC, ConfigEntry, Description
-from pybroker.handlers.config_requests import refusal
+from pybroker.handlers.config_checks import refusal
 from pybroker.handlers.context import CloseConnection, RequestContext, Steps
-from pybroker.security.acls import AclOperation
+from pybroker.security.acl_bindings import AclOperation
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsRequest,

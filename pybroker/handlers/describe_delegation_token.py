@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.token_requests import may_ask_for_tokens, parts_of, principal_of
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.security.delegation_tokens import DelegationToken
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_delegation_token import (

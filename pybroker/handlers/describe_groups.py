@@ -7,11 +7,11 @@ client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that do
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import described_group_error
+from pybroker.coordinators.group.classic.group_responses import described_group_error
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -7,10 +7,10 @@ open transaction began.  With it hanging transactions are found (KIP-664).
 from __future__ import annotations
 
 from pybroker import limits
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_producers import (
     DescribeProducersRequest,

@@ -3,8 +3,8 @@
 Behaviour: who decides, and how far the metadata of each broker is.  There is no quorum of KRaft: the metadata lies in a
 store, whose revisions stand for offsets.  The leader is the active controller, with the epoch of its activity; every
 registered broker may become it, so all are voters; what is known of them is what they last said of themselves
-(``cluster/liveness``), and of one that was not heard nothing is (-1).  There are no observers, and no ids of metadata
-directories.
+(``cluster/failure_detection/liveness``), and of one that was not heard nothing is (-1).  There are no observers, and no
+ids of metadata directories.
 Version notes: times of the last word, and of the last one by which it had everything, from 1 (KIP-836); listeners and
 texts of errors from 2 (KIP-853).
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -29,7 +29,7 @@ from pybroker_protocol.messages.describe_quorum import (
 from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import BrokerRegistration
+    from pybroker.cluster.image.cluster_image import BrokerRegistration
 
 _TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = -1

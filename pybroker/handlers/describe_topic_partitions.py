@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
-from pybroker.cluster.image import PartitionImage, TopicImage
-from pybroker.cluster.listener_view import ListenerView
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.cluster_image import PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.listener_view import ListenerView
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import authorized_operations
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -6,10 +6,10 @@ is TRANSACTIONAL_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from pybroker.coordinators.transaction.responses import describe_error
+from pybroker.coordinators.transaction.transaction_responses import describe_error
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.portions import asked_in_portions
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker.security.scram import BY_TYPE
 from pybroker_protocol.errors import ErrorCode, readable
 from pybroker_protocol.messages.describe_user_scram_credentials import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     PREFERRED,
     PartitionResult,
     PartitionResults,
@@ -17,7 +17,7 @@ from pybroker.cluster.operations import (
     refused_partitions,
 )
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import elect_leaders as messages
 from pybroker_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ReplicaElectionResult

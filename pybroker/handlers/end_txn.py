@@ -7,9 +7,9 @@ on with the id and epoch of the reply, and may abort a transaction that has noth
 
 from __future__ import annotations
 
-from pybroker.coordinators.transaction.responses import end_error
+from pybroker.coordinators.transaction.transaction_responses import end_error
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from pybroker.apis import BY_KEY, Api, Route
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.handlers.forwarding import decoded, done_here, encoded, is_for_another_controller
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode, ProtocolError
 from pybroker_protocol.messages import request_class, request_header_version, response_header_version

@@ -30,13 +30,13 @@ from pybroker.replication.fetch_session import (
     FetchSession,
     PartitionKey,
 )
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
     from pybroker.quotas.client_quotas import ClientShare
-    from pybroker.replication.fetch import FetchOperation
+    from pybroker.replication.fetch_operation import FetchOperation
     from pybroker.replication.fetch_session import FetchSessionCache
     from pybroker.replication.follower_fetch import FollowerFetch
 
@@ -115,7 +115,10 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
         answered = looked_at
     try:
         if share is not None and (throttle_ms := share.fetched((yield from _size(answered)))):
-            _drop_records(answered)
+            for some in portions(answered, _AT_ONCE):
+                _drop_records(some)
+                if some is not answered:
+                    yield
             return _throttled(ctx, session, epoch, throttle_ms)
         response = empty_response(session)
         for some in portions(answered, _AT_ONCE):

@@ -39,9 +39,9 @@ def empty_response(session: FetchSession | None) -> FetchResponse:
 def tell(
     ctx: RequestContext, response: FetchResponse, partitions: Sequence[FetchPartition], by_id: bool, hints: bool = True
 ) -> None:
-    """Add what is told of the partitions; their records belong to the response from then on, and a topic goes on.
+    """Add the answers of the partitions; their records belong to the response from then on, and a topic goes on.
 
-    ``hints``: a client that asked the wrong broker is told who leads, so that it need not ask (KIP-951).
+    ``hints``: a client that asked the wrong broker learns who leads, so that it need not ask (KIP-951).
     """
     hints = hints and ctx.api_version >= _LEADER_HINTS
     topics = response.responses

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.cluster.coordinator_table import COORDINATORS, CoordinatorType
+from pybroker.cluster.image.coordinator_table import COORDINATORS, CoordinatorType
 from pybroker.coordinators.partitioning import partitioner
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -1,8 +1,8 @@
 """Requests that only the active controller can do, at a broker whose controller is not active (KIP-590).
 
 Owns: whether such a request is done here or by the active controller's broker, how often that is tried and for how
-long, and what a client is told that could not be served.  Owns no connection (``cluster/peers``) and no request's
-meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, beside ``handle``,
+long, and what a client is told that could not be served.  Owns no connection (``cluster/membership/peers``) and no
+request's meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, beside ``handle``,
 
     def refuse(ctx, request, error: ErrorCode) -> response      # nothing of it was done, for this reason
     def split(ctx, request) -> steps: (request | None, merge)   # optional: what this broker does by itself is done; the
@@ -27,7 +27,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker import cluster_limits, limits
-from pybroker.cluster.peers import PeerFailure
+from pybroker.cluster.membership.peers import PeerFailure
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext, Steps
 from pybroker_protocol.codec import ProtocolError, decoder, decoder_in_steps, encode, encoder_in_steps
 from pybroker_protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.schema import Message, Request, Struct
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerError
+    from pybroker.cluster.membership.peers import PeerError
     from pybroker.handlers.context import HeldRequest
     from pybroker.handlers.services import Services
     from pybroker_protocol.messages.envelope import EnvelopeResponse

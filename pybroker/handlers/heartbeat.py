@@ -7,7 +7,7 @@ static member names its instance id and is fenced when another took it over (KIP
 from __future__ import annotations
 
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

@@ -7,10 +7,10 @@ and a resource is changed wholly or not at all.
 from __future__ import annotations
 
 from pybroker.config.resources import Alteration, AlterConfigOp
-from pybroker.handlers.config_requests import alter, refusal, refused
-from pybroker.handlers.config_requests import split as split_configs
+from pybroker.handlers.config_checks import alter, refusal, refused
+from pybroker.handlers.config_checks import split as split_configs
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import AclOperation
+from pybroker.security.acl_bindings import AclOperation
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

@@ -11,7 +11,7 @@ Not served: 6, two-phase commit (KIP-939), which Kafka does not serve either unl
 from __future__ import annotations
 
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

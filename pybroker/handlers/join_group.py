@@ -8,9 +8,9 @@ assignment (KIP-814).
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import join_error
+from pybroker.coordinators.group.classic.group_responses import join_error
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -7,9 +7,9 @@ response; from 3 several leave at once, static ones also by their instance id al
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import leave_error
+from pybroker.coordinators.group.classic.group_responses import leave_error
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 

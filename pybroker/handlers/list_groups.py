@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 

@@ -23,7 +23,7 @@ from pybroker.replication.partition import (
     MAX_TIMESTAMP,
     offset_to_the_end,
 )
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import TimestampOffset
 from pybroker_protocol.errors import ErrorCode

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pybroker.cluster.operations import OngoingReassignment
+from pybroker.cluster.decisions.operations import OngoingReassignment
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -8,10 +8,10 @@ Names that are no state's are told.  One match of an expression may take millise
 from __future__ import annotations
 
 from pybroker.coordinators.regular_expressions import InvalidRegularExpression, compile_regex
-from pybroker.coordinators.transaction.responses import list_error
+from pybroker.coordinators.transaction.transaction_responses import list_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import visible
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

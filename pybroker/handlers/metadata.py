@@ -18,16 +18,16 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pybroker import limits
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.listener_view import ListenerView
-from pybroker.cluster.topic_names import invalid_reason
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.listener_view import ListenerView
+from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
 from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import at_once, portions
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.metadata import (
@@ -242,7 +242,7 @@ def _frame(
 
 
 def _departed(ctx: RequestContext, view: ListenerView) -> list[MetadataResponseBroker]:
-    """Brokers that died a moment ago: see ``cluster/departures``."""
+    """Brokers that died a moment ago: see ``cluster/failure_detection/departures``."""
     departures = ctx.services.departures
     if departures is None or not departures.broker_ids:
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.operations import Allows, anything
+from pybroker.cluster.decisions.operations import Allows, anything
 
 if TYPE_CHECKING:
     from pybroker.handlers.context import RequestContext

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pybroker.coordinators.group.offset_operations import offset_commit_error
+from pybroker.coordinators.group.offsets.offset_operations import offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, merge_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,7 +30,7 @@ from pybroker_protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
+    from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 
 TOPIC_IDS_VERSION = OffsetCommitRequestTopic.since("topic_id")
 

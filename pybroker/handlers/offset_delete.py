@@ -10,10 +10,10 @@ from __future__ import annotations
 from copy import copy
 from operator import attrgetter
 
-from pybroker.coordinators.group.offset_operations import offset_delete_error
+from pybroker.coordinators.group.offsets.offset_operations import offset_delete_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import merge_topics, portions_of_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_delete import (
     OffsetDeleteRequest,

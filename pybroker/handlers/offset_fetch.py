@@ -14,11 +14,10 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
-from pybroker.coordinators.group.offset_operations import no_offset
-from pybroker.coordinators.group.responses import fetch_error
+from pybroker.coordinators.group.offsets.offset_operations import no_offset, offset_fetch_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import merge_topics, portions_of_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -116,7 +115,7 @@ def _failed(topic: OffsetFetchRequestTopic, error: int) -> OffsetFetchResponseTo
 def _fetch_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, done: Any) -> None:
     """Fetch what the client may see of one group; topics that it may not see, or that are unknown, come last."""
     if not ctx.authorize(AclOperation.DESCRIBE, Resource.GROUP, group.group_id):
-        done(fetch_error(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        done(offset_fetch_error(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     everything = group.topics is None
     refused: list[OffsetFetchResponseTopics] = []

@@ -7,7 +7,7 @@ Not done: followers are not told apart from consumers.
 from __future__ import annotations
 
 from pybroker.handlers.context import RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
-from pybroker.cluster.coordinator_table import INTERNAL_TOPICS
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
 from pybroker.handlers.produce_appends import ProduceAppends
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.produce import (
     PartitionProduceResponse,

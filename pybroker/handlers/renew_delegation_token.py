@@ -7,7 +7,7 @@ Version notes: none.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import TokenExpiry
+from pybroker.cluster.decisions.operations import TokenExpiry
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.handlers.token_requests import NO_TIMESTAMP, may_ask_for_tokens
 from pybroker_protocol.errors import ErrorCode

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pybroker.cluster.auto_topic_creation import AutoTopicCreation
-    from pybroker.cluster.controller import Controller
-    from pybroker.cluster.delegation_tokens import DelegationTokens
-    from pybroker.cluster.departures import Departures
-    from pybroker.cluster.doubts import Doubts
-    from pybroker.cluster.liveness import Liveness
-    from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
+    from pybroker.cluster.controller.controller import Controller
+    from pybroker.cluster.controller.token_operations import DelegationTokens
+    from pybroker.cluster.failure_detection.departures import Departures
+    from pybroker.cluster.failure_detection.doubts import Doubts
+    from pybroker.cluster.failure_detection.liveness import Liveness
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.membership.peers import Peers
     from pybroker.config.broker import BrokerConfig
-    from pybroker.config.service import ConfigService
-    from pybroker.coordinators.group.service import GroupCoordinator
-    from pybroker.coordinators.transaction.service import TransactionCoordinator
+    from pybroker.config.config_service import ConfigService
+    from pybroker.coordinators.group.group_coordinator import GroupCoordinator
+    from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
     from pybroker.env import Env
     from pybroker.handlers.authorizer import Authorizer
     from pybroker.quotas.client_quotas import ClientQuotas

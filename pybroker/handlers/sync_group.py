@@ -6,9 +6,9 @@ From 3 static members (KIP-345); from 5 protocol type and name are mandatory and
 
 from __future__ import annotations
 
-from pybroker.coordinators.group.responses import sync_error
+from pybroker.coordinators.group.classic.group_responses import sync_error
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from pybroker.coordinators.group.transactional_offsets import TOPIC_IDS_VERSION, txn_offset_commit_error
+from pybroker.coordinators.group.offsets.transactional_offsets import TOPIC_IDS_VERSION, txn_offset_commit_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import answered_in_portions, merge_topics
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

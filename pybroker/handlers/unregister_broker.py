@@ -6,9 +6,9 @@ Where Kafka differs: it forgets brokers that are alive, too.
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import Outcome
+from pybroker.cluster.decisions.operations import Outcome
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 

@@ -7,9 +7,9 @@ UNSUPPORTED_VERSION, as in Kafka.
 
 from __future__ import annotations
 
-from pybroker.cluster.decisions.brokers import unregister_controller
+from pybroker.cluster.decisions.broker_changes import unregister_controller
 from pybroker.handlers.context import RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 

@@ -7,9 +7,9 @@ feature up to 1, from 2 only the error of the whole (KIP-1022).
 
 from __future__ import annotations
 
-from pybroker.cluster.operations import UPGRADE, FeatureUpdate, NamedResult
+from pybroker.cluster.decisions.operations import UPGRADE, FeatureUpdate, NamedResult
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.update_features import (
     FeatureUpdateKey,

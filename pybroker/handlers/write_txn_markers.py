@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.write_txn_markers import (

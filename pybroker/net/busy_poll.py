@@ -24,8 +24,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-# How long the loop looks for the next request of a lone client where nobody has said otherwise (µs), and how long that
-# request and its reply may be: whoever sends more waits for bytes to be copied, not for a thread to wake.
+# How long the loop looks for the next request of a lone client where no setting says otherwise (µs), and how long that
+# request and its reply may be: a client that sends more waits for bytes to be copied, not for a thread to wake.
 BUSY_POLL_US = 200
 BUSY_POLL_BYTES = 4 << 10
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from pybroker.coordinators.group.offset_operations import BROKER_RETENTION, offset_commit_error
-from pybroker.coordinators.group.repeated_commit import RepeatedCommit
+from pybroker.coordinators.group.offsets.offset_operations import BROKER_RETENTION, offset_commit_error
+from pybroker.coordinators.group.offsets.repeated_commit import RepeatedCommit
 from pybroker.handlers.context import Parked
 from pybroker.handlers.offset_commit import commit_run
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
@@ -32,7 +32,7 @@ from pybroker_protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.repeated_commit import CommittedPositions
+    from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions
     from pybroker.handlers.context import RequestContext
     from pybroker.net.dispatch import ServedApi
     from pybroker.net.outbox import Outbox

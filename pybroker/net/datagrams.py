@@ -1,4 +1,4 @@
-"""A socket for datagrams: implements ``cluster/liveness.py``'s ``Datagrams`` with asyncio-dgram.
+"""A socket for datagrams: implements ``cluster/failure_detection/liveness.py``'s ``Datagrams`` with asyncio-dgram.
 
 Owns: the socket, one task that receives and one that sends, and the addresses that names stand for.  Does not own what
 is said.

@@ -24,7 +24,7 @@ from pybroker.net.connection import Connection
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.listeners import Listener
     from pybroker.env import Clock, Env

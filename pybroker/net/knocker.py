@@ -1,4 +1,4 @@
-"""Connections that only ask whether anybody listens: implements ``cluster/liveness.py``'s ``Knocker``.
+"""Connections that only ask whether anybody listens: implements ``cluster/failure_detection/liveness``'s ``Knocker``.
 
 Owns: the tries that go on.  Does not own when one is due, nor what follows from its end.
 
@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.liveness import Knock
+from pybroker.cluster.failure_detection.liveness import Knock
 from pybroker.net.loop_env import within
 
 if TYPE_CHECKING:

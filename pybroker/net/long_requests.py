@@ -12,19 +12,7 @@ decoded takes a hundred times the memory of its bytes.  In a crowd of long reque
 does what has long been under way (``limits.LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
 replies unsent (``unsent_replies``).
 
-What becomes of a request::
-
-    begin    over in its connection's share: answered, and was never in a queue
-       |     a step waits for something: WAITING; when that is there it goes on at once, for a share of the turn
-       v     out of time: QUEUED for one of few places if it is large, else READY
-    QUEUED   a large one's end makes room: READY
-       v
-    READY    a share of each turn, one after another with all others that are ready; then
-               over: completed, with its reply encoded
-               a step waits for something: WAITING, as above
-               out of time: READY, behind the others; QUEUED if it has become a large one
-               failed: its connection closes
-    Its client may go at any time: then it is abandoned, nothing goes on and nothing is waited for.
+``TRANSITIONS`` has what becomes of a request.  Its client may go at any time: then nothing goes on or is waited for.
 
 Counterpart in Kafka: none; there a request has a thread of its own for as long as it takes.
 """
@@ -33,8 +21,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from enum import StrEnum, auto
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestChannel, RequestContext
@@ -63,6 +52,37 @@ _MOSTLY_SHORT = frozenset((PRODUCE_KEY, FETCH_KEY))
 
 # What a request is not yet answered with: it waits, or goes on in another turn.
 UNFINISHED: Any = object()
+
+
+class State(StrEnum):
+    """Where a request stands.  A large one that is not WAITING is QUEUED or PLACED, any other one READY."""
+
+    BEGUN = auto()  # in its connection's share of a turn; one that is over in it is in no queue
+    WAITING = auto()  # a step waits for something; when that is there it goes on at once, for a share of the turn
+    QUEUED = auto()  # for one of few places
+    PLACED = auto()  # it has one, and a share of each turn, one after another with all others that have one
+    READY = auto()  # the same, and needs no place
+    OVER = auto()  # answered, failed, or its client is gone
+
+
+# How its share of a turn has ended (SMALL and LARGE: it is out of time), or that there is a place for it.
+Event = StrEnum("Event", "WAITS SMALL LARGE ADMITTED ENDED")
+BEGUN, WAITING, QUEUED, PLACED, READY, OVER = State
+
+# A pair with None is a bug of ours; a test walks all of them.
+# fmt: off
+_ROWS: Final[dict[Event, tuple[State | None, ...]]] = {
+    #                BEGUN    WAITING  QUEUED  PLACED   READY    OVER
+    Event.WAITS:    (WAITING, WAITING, None,   WAITING, WAITING, None),
+    Event.SMALL:    (READY,   READY,   None,   None,    READY,   None),
+    Event.LARGE:    (QUEUED,  QUEUED,  None,   PLACED,  QUEUED,  None),
+    Event.ADMITTED: (None,    None,    PLACED, None,    None,    None),
+    Event.ENDED:    (OVER,    OVER,    OVER,   OVER,    OVER,    None),
+}
+# fmt: on
+TRANSITIONS: Final = {
+    (state, event): after for event, row in _ROWS.items() for state, after in zip(State, row, strict=True) if after
+}
 
 
 class Requester(ReplyTaker, RequestChannel, Protocol):
@@ -102,16 +122,15 @@ class LongRequest:
         "_connection",
         "_frame_bytes",
         "_held",
-        "_is_long",
         "_others",
         "_shares",
         "_steps",
         "_value",
-        "_waits_for",
         "api",
-        "has_place",
         "is_large",
         "parked",
+        "state",
+        "waits_for",
     )
 
     def __init__(
@@ -127,22 +146,21 @@ class LongRequest:
         self.api = api
         self._frame_bytes = frame_bytes
         self.is_large = is_large  # in what it is made of: its frame, or what it has done
-        self.has_place = False  # among the few large ones that are under way; kept by ``LongRequests``
+        self.state = BEGUN  # moved by ``LongRequests``
         self.parked = Parked()
         self._connection = connection
         self._steps: Generator[Parked | None, Any, Any] = self._answered(steps)
         self._held: HeldRequest | None = None
-        self._is_long = False
         self._shares = 0
         self._value: Any = None
-        self._waits_for: Parked | None = None
+        self.waits_for: Parked | None = None
 
     def _answered(self, steps: Steps) -> Steps:
         """What the steps lead to: a response, or, once that has taken long, its encoded form."""
         response = yield from steps
         if response.__class__ is not Parked:  # the handler is done then: what comes behind it may begin
             yield  # also what was one long step is encoded in steps
-        if not self._is_long:
+        if self.state is BEGUN:
             return response
         self._release()
         if response is None:
@@ -175,7 +193,6 @@ class LongRequest:
                 self._go_on(self._others.now_ns() + limits.TURN_NS)
             except StopIteration as end:
                 return end.value
-        self._is_long = True
         if self.is_large:
             is_copy = self._frame_bytes <= limits.WHOLE_FRAME_BYTES
             self._held = connection.hold_copy(self._frame_bytes) if is_copy else connection.hold_request()
@@ -185,13 +202,19 @@ class LongRequest:
 
     def wait_or_queue(self) -> None:
         """Called by the connection when ``parked`` is in the order of replies."""
-        if self._waits_for is None:
-            self._others.add(self)
-        else:
-            self._waits_for.subscribe(self._resume)
+        self._others.move(self, self._share_ended())
 
-    def advance(self, ends_ns: int) -> bool:
-        """Go on until ``ends_ns``; whether there is more to do that waits for nothing but a turn."""
+    def _share_ended(self) -> Event:
+        if self.parked.abandoned:
+            return Event.ENDED
+        if self.waits_for is not None:
+            return Event.WAITS
+        return Event.LARGE if self.is_large else Event.SMALL
+
+    def advance(self, ends_ns: int) -> Event:
+        """Go on until ``ends_ns``, unless the client is gone."""
+        if self.parked.abandoned:
+            return Event.ENDED
         self._shares += 1
         if self._shares == limits.LARGE_REQUEST_SHARES:
             self.is_large = True
@@ -205,18 +228,15 @@ class LongRequest:
                         meter.work(lambda: self._go_on(ends_ns))
             except StopIteration as end:
                 self._complete(end.value)
-                return False
+                return Event.ENDED
         except (CloseConnection, ProtocolError) as error:
             self._connection.refuse(str(error))
-            return False
+            return Event.ENDED
         except Exception:  # other long requests wait for their turns
             log.exception("a long request failed; closing the connection of %s", self._connection)
             self._connection.close()
-            return False
-        if self._waits_for is None:
-            return not self.parked.abandoned
-        self._waits_for.subscribe(self._resume)
-        return False
+            return Event.ENDED
+        return self._share_ended()
 
     def _go_on(self, ends_ns: int) -> None:
         """Step by step until time is over or something is waited for; raises StopIteration at the end."""
@@ -226,19 +246,18 @@ class LongRequest:
             value = None
             if waits_for is not None:
                 if not waits_for.completed:
-                    self._waits_for = waits_for
+                    self.waits_for = waits_for
                     return
                 value = waits_for.response
             if now_ns() > ends_ns:
                 self._value = value
                 return
 
-    def _resume(self, value: Any) -> None:
+    def resume(self, value: Any) -> None:
         """What was waited for is there."""
-        self._waits_for = None
+        self.waits_for = None
         self._value = value
-        if self.advance(self._others.now_ns() + limits.TURN_NS):
-            self._others.add(self)
+        self._others.move(self, self.advance(self._others.now_ns() + limits.TURN_NS))
 
     def _complete(self, response: Any) -> None:
         self._release()
@@ -254,7 +273,7 @@ class LongRequest:
     def _abandon(self) -> None:
         """The client is gone: nothing goes on for it, and nothing is waited for."""
         self._release()
-        waits_for, self._waits_for = self._waits_for, None
+        waits_for, self.waits_for = self.waits_for, None
         try:
             if waits_for is not None:
                 waits_for.abandon()
@@ -285,22 +304,31 @@ class LongRequests:
         """Whether a large request has its connection's share before it waits."""
         return len(self._waiting) < limits.LARGE_REQUESTS_BEGUN_MAX or api_key in _MOSTLY_SHORT
 
-    def add(self, request: LongRequest) -> None:
-        """Let the request go on in a later turn; it waits where too many large ones are under way."""
-        if request.is_large:
-            self._waiting.append(request)
+    def move(self, request: LongRequest, event: Event) -> None:
+        """Have the request be where the table says; no more large ones are PLACED than there are places."""
+        before, request.state = request.state, TRANSITIONS[request.state, event]
+        if before is PLACED and request.state is not PLACED:
+            self._places += 1
             self._admit()
-        else:
-            self._let_go_on(request)
+        match request.state:
+            case State.WAITING:
+                assert request.waits_for is not None, "a step waits"
+                request.waits_for.subscribe(request.resume)
+            case State.QUEUED:
+                self._waiting.append(request)
+                self._admit()
+            case State.PLACED | State.READY:
+                self._let_go_on(request)
 
     def _admit(self) -> None:
         """Let large ones that wait go on, as far as there are places, and room for their replies."""
         while self._waiting and self._places and self.unsent.has_room():
             request = self._waiting.popleft()
-            if not request.parked.abandoned:
+            if request.parked.abandoned:
+                self.move(request, Event.ENDED)
+            else:
                 self._places -= 1
-                request.has_place = True
-                self._let_go_on(request)
+                self.move(request, Event.ADMITTED)
         if self._waiting and self._look_timer is None:
             self._look_timer = self._timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
 
@@ -325,16 +353,7 @@ class LongRequests:
         ends_ns = now_ns() + limits.TURN_NS
         while ready:
             request = ready.popleft()
-            goes_on = not request.parked.abandoned and request.advance(ends_ns)
-            if goes_on and request.has_place == request.is_large:
-                ready.append(request)
-            else:
-                if request.has_place:
-                    request.has_place = False
-                    self._places += 1
-                    self._admit()
-                if goes_on:  # it has become a large one
-                    self.add(request)
+            self.move(request, request.advance(ends_ns))
             if now_ns() > ends_ns:
                 break
         if len(ready) < CROWD_OF_LONG_REQUESTS:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from pybroker import limits
 from pybroker.env import Cancellable, Clock, Env, Timers
-from pybroker.net.jobs import Job
+from pybroker.net.thread_job import Job
 
 T = TypeVar("T")
 

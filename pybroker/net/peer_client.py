@@ -1,4 +1,4 @@
-"""The other brokers, over the network: implements ``cluster/peers.py``.
+"""The other brokers, over the network: implements ``cluster/membership/peers.py``.
 
 Owns: which links there are (one per broker and channel), where each broker is reached, and the limits of what waits.
 Does not own a link's requests and connection (``peer_link``).
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
-from pybroker.cluster.peers import CONTROL, FORWARDING, PeerError, PeerFailure
+from pybroker.cluster.membership.peers import CONTROL, FORWARDING, PeerError, PeerFailure
 from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
@@ -27,9 +27,9 @@ from pybroker.net.peer_requests import PeerEncoder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pybroker.cluster.image import ClusterImage, Endpoint, ImageDelta
-    from pybroker.cluster.metadata_cache import ImageListener
-    from pybroker.cluster.peers import PeerDone
+    from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint, ImageDelta
+    from pybroker.cluster.image.metadata_cache import ImageListener
+    from pybroker.cluster.membership.peers import PeerDone
     from pybroker.env import Env
     from pybroker.security.tls_stores import Tls
     from pybroker_protocol.schema import Request

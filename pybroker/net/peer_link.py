@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker import cluster_limits
-from pybroker.cluster.peers import PeerError, PeerFailure
+from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.peer_connection import PeerConnection
 from pybroker.net.peer_login import LoginRefused
 from pybroker_protocol.errors import ProtocolError
@@ -29,7 +29,7 @@ from pybroker_protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pybroker.cluster.image import Endpoint
+    from pybroker.cluster.image.cluster_image import Endpoint
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
     from pybroker.net.buffers import BufferPool

@@ -17,7 +17,7 @@ from pybroker_protocol.messages import request_header_version, response_class, r
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerDone
+    from pybroker.cluster.membership.peers import PeerDone
     from pybroker_protocol.schema import Request
 
 _LENGTH = struct.Struct(">i").pack

@@ -14,7 +14,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE
+from pybroker.cluster.image.quota_entities import CONNECTION_CREATION_RATE
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.listeners import bound_hosts
@@ -26,7 +26,7 @@ from pybroker.net.processor import Processor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
+    from pybroker.cluster.image.quota_entities import QuotaEntity, QuotaValues
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.handlers.services import Services

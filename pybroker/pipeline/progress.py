@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.lag_watch import LagWatch
+from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     NoAnswer,
@@ -34,8 +35,7 @@ from pybroker.pipeline.topics.client_calls import (
     connection,
     offsets_of,
 )
-from pybroker.pipeline.topics.client_settings import client_settings
-from pybroker.pipeline.topics.logins import admin_client
+from pybroker.pipeline.topics.librdkafka_settings import client_settings
 from pybroker.pipeline.topics.questions import Questions
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets

@@ -3,7 +3,7 @@
 Owns: ``ClientQuotas``, the quotas as the newest image has them and the clients that were seen lately; ``ClientShare``,
 what holds for one user and client id; ``Allowance``, one quota with the bucket of those who share it;
 ``MutationQuota``, one request's part of such a one (KIP-599).
-Does not own what may be set (``cluster/decisions/client_quotas``), the order of precedence (``precedence``), how a
+Does not own what may be set (``cluster/decisions/quota_changes``), the order of precedence (``precedence``), how a
 client is held up (``net/metering``), nor connections that come too fast (``connection_rates``).
 
 Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps what those have used for
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import (
+from pybroker.cluster.image.quota_entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -32,8 +32,8 @@ from pybroker.quotas.precedence import Holder, quota_of
 from pybroker.quotas.rates import TokenBucket, Window
 
 if TYPE_CHECKING:
-    from pybroker.cluster.client_quotas import QuotaEntity
-    from pybroker.cluster.image import ClusterImage
+    from pybroker.cluster.image.cluster_image import ClusterImage
+    from pybroker.cluster.image.quota_entities import QuotaEntity
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
 

@@ -20,13 +20,13 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import CONNECTION_CREATION_RATE, IP
+from pybroker.cluster.image.quota_entities import CONNECTION_CREATION_RATE, IP
 from pybroker.quotas.rates import TokenBucket, Window
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
-    from pybroker.cluster.client_quotas import QuotaEntity, QuotaValues
+    from pybroker.cluster.image.quota_entities import QuotaEntity, QuotaValues
 
 _UNBOUNDED: Final = (1 << 31) - 1  # Kafka's default of all three
 

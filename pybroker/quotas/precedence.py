@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pybroker.cluster.client_quotas import CLIENT_ID, USER, QuotaEntity
+from pybroker.cluster.image.quota_entities import CLIENT_ID, USER, QuotaEntity
 
 
 class Holder(NamedTuple):

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.image import NO_LEADER
-from pybroker.cluster.peers import MARKERS
+from pybroker.cluster.image.cluster_image import NO_LEADER
+from pybroker.cluster.membership.peers import MARKERS
 from pybroker.replication.gathered_requests import GatheredRequests
 from pybroker.storage.results import indexes_by_topic
 from pybroker_protocol.errors import ErrorCode
@@ -27,8 +27,8 @@ from pybroker_protocol.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.membership.peers import Peers
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 

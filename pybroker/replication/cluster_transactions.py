@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS as TRANSACTION_COORDINATOR
-from pybroker.cluster.image import NO_LEADER
-from pybroker.cluster.peers import TRANSACTIONS
+from pybroker.cluster.image.cluster_image import NO_LEADER
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS as TRANSACTION_COORDINATOR
+from pybroker.cluster.membership.peers import TRANSACTIONS
 from pybroker.replication.gathered_requests import GatheredRequests
 from pybroker.storage.results import indexes_by_topic
 from pybroker_protocol.errors import ErrorCode
@@ -28,9 +28,9 @@ from pybroker_protocol.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import Peers
-    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.membership.peers import Peers
+    from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.storage.results import PartitionErrors, TopicPartition
 
 _VERSION: Final = 5

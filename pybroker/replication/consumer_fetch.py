@@ -1,7 +1,7 @@
 """A consumer's fetch: up to the high watermark or the last stable offset, of the leader or of a replica in its rack.
 
 Owns: ``ConsumerFetch``: what a consumer may read of a partition, and which changes of one end its wait.  Does not own
-reading within one limit, in slices or from the disk (``fetch``).
+reading within one limit, in slices or from the disk (``fetch_operation``).
 
 Invariants: while it waits it stands in ``waiting`` of each of its partitions, and in none afterwards.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.replication.fetch import FetchOperation
+from pybroker.replication.fetch_operation import FetchOperation
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage, ImageDelta
-    from pybroker.cluster.metadata_cache import MetadataCache
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+    from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.replication.transaction_verification import TransactionVerification

@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
 
 Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client was told last),
-``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch``).
+``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch_operation``).
 
 Invariants: a session belongs to the principal's connection only by its id; its epoch grows by one with each request;
 the cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions, and a session is evicted for a new one
@@ -24,7 +24,7 @@ from pybroker_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.partition import Partition
-    from pybroker.replication.ports import Watcher
+    from pybroker.replication.replication_ports import Watcher
     from pybroker.storage.log.log import Log
 
 INVALID_SESSION_ID = 0

@@ -27,7 +27,7 @@ from pybroker.storage.results import KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
 from pybroker_protocol.records import HEADER, HEADER_BYTES
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import PartitionImage
+    from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.env import Cancellable
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog

@@ -2,7 +2,7 @@
 
 Owns: ``FollowerFetch``: which partitions it looks at, what it may read of one, what it waits for, and that its first
 look counts for the high watermark and the ISR.  Does not own what is made of that (``followers``), reading within one
-limit (``fetch``), which partitions are due (``follower_watch``), nor whether the request is a follower's
+limit (``fetch_operation``), which partitions are due (``follower_watch``), nor whether the request is a follower's
 (``handlers.fetch``).
 
 Invariants: an offset counts once, when the fetch comes, and only after the leader epoch was found to be the leader's
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.replication.fetch import FetchOperation, FetchSource
+from pybroker.replication.fetch_operation import FetchOperation, FetchSource
 from pybroker.replication.followers import UNKNOWN_OFFSET
 from pybroker_protocol.errors import ErrorCode
 
@@ -76,7 +76,7 @@ class FollowerFetch(FetchOperation):
         return any(fetched.partition is not None and fetched.partition.gone for fetched in self._watch.due)
 
     def abandon(self) -> None:
-        """The follower is gone: what was found is told by another fetch."""
+        """The follower is gone: another fetch brings what was found."""
         super().abandon()
         for fetched in (*self._news, *self._partitions):
             self._watch.note(fetched)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
-    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
 
 

@@ -20,10 +20,10 @@ from pybroker.replication.in_sync_replicas import InSyncReplicas
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pybroker.cluster.image import BrokerRegistration, ClusterImage, PartitionImage
+    from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, PartitionImage
     from pybroker.env import Env
     from pybroker.folded_log import FoldedLog
-    from pybroker.replication.ports import IsrChanger, Watched
+    from pybroker.replication.replication_ports import IsrChanger, Watched
     from pybroker.storage.log.log import Log
 
 UNKNOWN_OFFSET = -1

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from pybroker import cluster_limits
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.membership.peers import Peers
     from pybroker_protocol.schema import Request
 
 Item = TypeVar("Item")

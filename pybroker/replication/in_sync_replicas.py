@@ -2,7 +2,7 @@
 
 Owns: the committed ISR, the maximal one (with replicas that may have been added already), the partition epoch, and what
 becomes of a change: asked for, tried again, taken back, given up.  Does not own who is in sync (``followers``), nor how
-the controller is reached (``ports.IsrChanger``).
+the controller is reached (``replication_ports.IsrChanger``).
 
 Invariants: one change at most is on its way; while its outcome is not known, the maximal ISR holds everybody who may be
 in the ISR, so that nothing counts as committed that one of them lacks; what the controller says, and what the image
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Protocol
 from pybroker_protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import PartitionImage
-    from pybroker.cluster.operations import InSyncState
+    from pybroker.cluster.decisions.operations import InSyncState
+    from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.env import Cancellable, Env
     from pybroker.folded_log import FoldedLog
-    from pybroker.replication.ports import IsrChanger
+    from pybroker.replication.replication_ports import IsrChanger
 
 # Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
 ISR_CHANGE_PAUSE_MIN_MS = 50

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker.cluster.operations import InSyncChange, InSyncState
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncState
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.cluster.operations import InSyncResult, InSyncResults
+    from pybroker.cluster.decisions.operations import InSyncResult, InSyncResults
     from pybroker.env import Cancellable, Timers
 
 # Partitions whose ISR is asked for with one request.
@@ -30,7 +30,7 @@ Done = Callable[[int, InSyncState | None], None]
 
 
 class Channel(Protocol):
-    """The way to the controller: ``cluster.controller_channel``."""
+    """The way to the controller: ``cluster.membership.controller_channel``."""
 
     def alter_partitions(self, changes: Sequence[InSyncChange], done: Callable[[InSyncResults], None]) -> None: ...
 

@@ -26,7 +26,7 @@ from pybroker.storage.results import NONE, AppendResult, TimestampOffset
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import PartitionImage
+    from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.replication.followers import Followers
     from pybroker.replication.purgatory import Purgatory
     from pybroker.storage.log.log import Log

@@ -3,7 +3,7 @@
 Owns: the fetches to one broker, one at a time, their session, what is done with an answer, and when a partition is
 tried again.  Does not own which partitions are followed, and whom (``replica_roles``), what happens in a log
 (``followed_partition``), which are held back because they are throttled (``follower_throttle``), nor the connection
-(``cluster.peers``).
+(``cluster.membership.peers``).
 
 Invariants: an answer counts for a partition only if that is still followed as it was when it was asked; what is fetched
 is appended before the next fetch; a turn of the loop appends for ``REPLICA_APPEND_SLICE_MS`` and a
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
-from pybroker.cluster.peers import CONTROL, REPLICATION
+from pybroker.cluster.membership.peers import CONTROL, REPLICATION
 from pybroker.replication.fetch_session import FINAL_EPOCH
 from pybroker.replication.fetcher_session import FetcherSession
 from pybroker.replication.follower_throttle import FollowerThrottle
@@ -32,10 +32,10 @@ from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from pybroker.cluster.peers import PeerError, Peers
+    from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
-    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
+from pybroker.cluster.image.cluster_image import NO_LEADER, RECOVERING, UNCHOSEN_DIRECTORIES
 from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
@@ -33,17 +33,17 @@ from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-    from pybroker.cluster.metadata_cache import MetadataCache
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.membership.peers import Peers
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.fetch_session import FetchPartition
     from pybroker.replication.followed_partition import FollowedPartition
     from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
     from pybroker.replication.followers import Followers
-    from pybroker.replication.ports import IsrChanger
     from pybroker.replication.replica_roles import ReplicaRoles
+    from pybroker.replication.replication_ports import IsrChanger
     from pybroker.replication.replication_quota import ReplicationQuota
     from pybroker.storage.log.log import Log
     from pybroker.storage.log.partition_log import PartitionLog

@@ -18,18 +18,18 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker.cluster.image import NO_LEADER
+from pybroker.cluster.image.cluster_image import NO_LEADER
 from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
 from pybroker.replication.follower_watch import FollowerWatch, FollowerWatches
-from pybroker.replication.ports import ReplicatingBroker
 from pybroker.replication.replica_fetcher import ReplicaFetcher
+from pybroker.replication.replication_ports import ReplicatingBroker
 from pybroker.replication.replication_quota import ReplicationQuotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pybroker.cluster.image import PartitionImage, TopicImage
-    from pybroker.cluster.peers import Peers
+    from pybroker.cluster.image.cluster_image import PartitionImage, TopicImage
+    from pybroker.cluster.membership.peers import Peers
     from pybroker.env import Cancellable
     from pybroker.replication.followers import Followers
     from pybroker.storage.log.partition_log import PartitionLog

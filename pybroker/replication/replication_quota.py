@@ -26,7 +26,7 @@ from pybroker.config.resources import TOPIC
 
 if TYPE_CHECKING:
     from pybroker.env import Clock
-    from pybroker.replication.ports import ReplicatingBroker
+    from pybroker.replication.replication_ports import ReplicatingBroker
 
 _ALL_PARTITIONS: Final = range(1 << 31)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import GROUPS
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import end_transaction_batch
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.replication.partition import Partition
-    from pybroker.replication.ports import TransactionPartitions
+    from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.storage.results import PartitionErrors, TopicPartition
 
 # What will pass by itself; a client that tries again must find its verification, so that a later batch cannot overtake.

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pybroker.security.acls import (
+from pybroker.security.acl_bindings import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     Acl,

@@ -3,15 +3,6 @@
 Owns: which step may come when, what a failure tells, how long a session lasts, and that a client which authenticates
 anew stays the same.  Owns no mechanism (``sasl``), no message of Kafka's (``handlers``) and no connection (``net``).
 
-States::
-
-    HANDSHAKE   SaslHandshake is next (before the first login ApiVersions may come, too, once)
-       v
-    EXCHANGE    tokens: in SaslAuthenticate, or bare after a SaslHandshake of version 0
-       v
-    DONE        ``session`` says who it is; where it ends SaslHandshake begins anew, at most once a second
-    FAILED      nothing more is served
-
 Counterpart in Kafka: ``SaslServerAuthenticator``.
 """
 
@@ -31,12 +22,12 @@ _REAUTH_INTERVAL_MS: Final = 1_000
 
 
 class Step(Enum):
-    """What may come next."""
+    """What may come next; a test walks what each request leads to."""
 
-    HANDSHAKE = 1
-    EXCHANGE = 2
-    DONE = 3
-    FAILED = 4
+    HANDSHAKE = 1  # SaslHandshake (before the first login ApiVersions may come, too, once)
+    EXCHANGE = 2  # tokens: in SaslAuthenticate, or bare after a SaslHandshake of version 0
+    DONE = 3  # ``session`` says who it is; where it ends SaslHandshake begins anew, at most once a second
+    FAILED = 4  # nothing more is served
 
 
 class LoginFailed(Exception):

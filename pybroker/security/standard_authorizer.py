@@ -24,8 +24,8 @@ from pybroker import limits
 from pybroker.config.loggers import AUDIT_LOGGER
 from pybroker.config.schema import ConfigError
 from pybroker.folded_log import FoldedLog
+from pybroker.security.acl_bindings import Acl, AclOperation, Resource
 from pybroker.security.acl_rules import AclIndex
-from pybroker.security.acls import Acl, AclOperation, Resource
 from pybroker_protocol.api_keys import NAMES
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pybroker.testing.broker import Broker as Broker
-    from pybroker.testing.cluster import Cluster as Cluster
+    from pybroker.testing.in_process_broker import Broker as Broker
+    from pybroker.testing.in_process_cluster import Cluster as Cluster
     from pybroker.testing.security import Security as Security
 
 __all__ = ["Broker", "Cluster", "Security"]
@@ -17,11 +17,11 @@ __all__ = ["Broker", "Cluster", "Security"]
 
 def __getattr__(name: str) -> Any:
     if name == "Broker":
-        from pybroker.testing.broker import Broker
+        from pybroker.testing.in_process_broker import Broker
 
         return Broker
     if name == "Cluster":
-        from pybroker.testing.cluster import Cluster
+        from pybroker.testing.in_process_cluster import Cluster
 
         return Cluster
     if name == "Security":

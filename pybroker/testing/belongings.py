@@ -1,7 +1,8 @@
 """What an in-process broker has beside its thread: temporary directories, keys and its ports.
 
 Owns: making and removing them, and the sockets that hold the ports while the broker does not run.  Does not own when:
-the broker's thread makes and removes them, unless they are kept for a broker that is started again (``broker``).
+the broker's thread makes and removes them, unless they are kept for a broker that is started again
+(``in_process_broker``).
 
 Invariants: a directory that was given is never removed; a fork of the process removes nothing.
 """

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pybroker.testing.broker import Broker, LoopFactory, Setting
+from pybroker.testing.in_process_broker import Broker, LoopFactory, Setting
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
-    from pybroker.cluster.operations import NewTopic, TopicCreation, TopicDeletion
+    from pybroker.cluster.decisions.operations import NewTopic, TopicCreation, TopicDeletion
+    from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.server import BrokerServer
     from pybroker.testing.security import Security
 

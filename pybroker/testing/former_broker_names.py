@@ -10,7 +10,7 @@ import pytest
 from pybroker.testing.pytest_plugin import fresh_topic
 
 if TYPE_CHECKING:
-    from pybroker.testing.broker import Broker, Setting
+    from pybroker.testing.in_process_broker import Broker, Setting
     from pybroker.testing.security import Security
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pybroker.testing.broker import Setting
-    from pybroker.testing.cluster import Cluster
+    from pybroker.testing.in_process_broker import Setting
+    from pybroker.testing.in_process_cluster import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pybroker.testing.broker import Broker, Setting
-    from pybroker.testing.cluster import Cluster
+    from pybroker.testing.in_process_broker import Broker, Setting
+    from pybroker.testing.in_process_cluster import Cluster
     from pybroker.testing.security import Security
 
 # Former names that go together, since a topic is of use on its own broker alone: the plugin that has them, and the new
@@ -57,7 +57,7 @@ def pybroker(pybroker_settings: Mapping[str, Setting], pybroker_security: Securi
 
     ``pybroker.bootstrap`` is what a client's ``bootstrap_servers`` takes.
     """
-    from pybroker.testing.broker import Broker
+    from pybroker.testing.in_process_broker import Broker
 
     with Broker(pybroker_settings, security=pybroker_security) as broker:
         yield broker
@@ -91,7 +91,7 @@ def pybroker_cluster(
 
     ``pybroker_cluster.bootstrap`` has all their addresses.
     """
-    from pybroker.testing.cluster import Cluster
+    from pybroker.testing.in_process_cluster import Cluster
 
     with Cluster(3, pybroker_cluster_settings, security=pybroker_cluster_security) as cluster:
         yield cluster

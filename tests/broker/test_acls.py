@@ -14,9 +14,9 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker.cluster.decisions.acls import create_acls, delete_acls
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.security.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
+from pybroker.cluster.decisions.acl_changes import create_acls, delete_acls
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.security.acl_bindings import CLUSTER_NAME, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.errors import ErrorCode
@@ -307,7 +307,7 @@ def test_acls_made_at_any_broker_are_obeyed_by_all() -> None:
 
 
 def test_one_request_brings_and_takes_a_bounded_number_of_acls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.cluster.decisions.acls.ACLS_PER_REQUEST", 3)
+    monkeypatch.setattr("pybroker.cluster.decisions.acl_changes.ACLS_PER_REQUEST", 3)
     builder = ImageBuilder(ClusterImage())
     many = [acl(f"t{number}", AclOperation.READ) for number in range(4)]
     wrong = acl("", AclOperation.READ)

@@ -14,7 +14,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 from harness.zookeeper import ZooKeeper
 
-from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.testing import Broker
 from pybroker_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.wire_client import WireClient

@@ -16,9 +16,9 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker import cluster_limits
 from pybroker.apis import APIS, Api, Route
-from pybroker.cluster.image import BrokerRegistration, ClusterImage
-from pybroker.cluster.operations import TopicCreation
-from pybroker.cluster.peers import PeerError, PeerFailure
+from pybroker.cluster.decisions.operations import TopicCreation
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage
+from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import create_topics, delete_topics, envelope
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext

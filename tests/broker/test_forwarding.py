@@ -14,7 +14,7 @@ import pytest
 from harness.waiting import wait_until
 from harness.wire import LENGTH, request_frame
 
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.config.resources import BROKER, BROKER_LOGGER, TOPIC
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.handlers.services import Services

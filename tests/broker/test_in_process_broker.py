@@ -25,8 +25,8 @@ from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.controller_channel import ControllerChannel
-from pybroker.cluster.image import ClusterImage, ImageDelta
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+from pybroker.cluster.membership.controller_channel import ControllerChannel
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker.config.schema import ConfigError
 from pybroker.replication.replica_manager import ReplicaManager
@@ -35,8 +35,8 @@ from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import read_meta_properties
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
-from pybroker.testing import broker as in_process
-from pybroker.testing.broker import Setting
+from pybroker.testing import in_process_broker as in_process
+from pybroker.testing.in_process_broker import Setting
 from pybroker_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

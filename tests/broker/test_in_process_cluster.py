@@ -22,9 +22,9 @@ from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.image import BrokerRegistration, ClusterImage
-from pybroker.cluster.operations import TopicDeletion
+from pybroker.cluster.decisions.operations import TopicDeletion
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.config.schema import ConfigError
 from pybroker.testing import Cluster
 from pybroker.testing.cluster_node import ClusterNode

@@ -17,7 +17,7 @@ from pybroker.handlers import (
     envelope,
 )
 from pybroker.handlers.context import RequestContext
-from pybroker.security.acls import AclOperation
+from pybroker.security.acl_bindings import AclOperation
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest

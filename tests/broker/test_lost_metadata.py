@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from harness.batches import batch
 
-from pybroker.cluster.metadata_store import StoreError
-from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.store.metadata_store import StoreError
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME
 from pybroker.storage.files.metadata_mark import MARK_FILE, read_mark
 from pybroker.testing import Broker
 from tests.broker.wire_client import WireClient

@@ -12,8 +12,8 @@ from harness.batches import batch
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
-from pybroker.cluster.cluster_member import ClusterMember
-from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.membership.cluster_member import ClusterMember
+from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.server import BrokerServer
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker

@@ -13,7 +13,7 @@ import pytest
 from harness.pybroker_process import COMMAND, serving
 from harness.waiting import PATIENCE_S
 
-from pybroker.cluster.store_codec import SECRET, decode_secret
+from pybroker.cluster.store.store_codec import SECRET, decode_secret
 from pybroker.security.plain import LOGIN_MODULE as PLAIN_MODULE
 from pybroker.security.scram import SHA_256, ScramClient
 from pybroker_protocol.messages.alter_user_scram_credentials import (

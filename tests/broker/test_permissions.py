@@ -13,7 +13,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 
 from pybroker.handlers.authorizer import AuthorizableRequestContext
-from pybroker.security.acls import CLUSTER_NAME, AclOperation, Resource
+from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_client_quotas import (

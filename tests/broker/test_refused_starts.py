@@ -72,10 +72,24 @@ def test_start_that_is_refused_leaves_no_directory(tmp_path: Path, arguments: tu
     assert list(tmp_path.iterdir()) == []
 
 
-def test_setting_that_there_is_not_is_wrong_use_and_leaves_no_directory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["one", "workers"])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--set", "log.retenton.ms=1"), "unknown setting 'log.retenton.ms'"),
+        (("--set", "leader.replication.throttled.rate=1"), "'leader.replication.throttled.rate' can only be set while"),
+        (("--set", "log.dirs=other"), "the data directory "),
+        (("--listen", "127.0.0.1:0", "--set", "listeners=PLAINTEXT://:0"), "listening on 127.0.0.1:0 and the setting "),
+        (("--listen", "nonsense"), "--listen expects HOST:PORT"),
+    ],
+    ids=["unknown", "dynamic", "directories", "listeners", "address"],
+)
+def test_argument_that_no_setting_makes_right_is_wrong_use_and_leaves_no_directory(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str, workers: tuple[str, ...]
+) -> None:
     data_dir = tmp_path / "data"
-    said = refused("serve", "--data-dir", str(data_dir), "--set", "log.retenton.ms=1", status=2)
-    assert said.startswith("pybroker: unknown setting 'log.retenton.ms'")
+    said = refused("serve", "--data-dir", str(data_dir), *arguments, *workers, status=2)
+    assert said.startswith(f"pybroker: {reason}")
     assert not data_dir.exists()
 
 

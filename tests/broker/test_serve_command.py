@@ -43,14 +43,26 @@ NOT_AT_START = (
 # What it has no use for as long as nobody logs in, no listener has TLS, and there is no authorizer.
 NOT_WITHOUT_SECURITY = (
     *("hashlib", "hmac", "secrets", "jwt", "cryptography"),
-    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.delegation_tokens"),
+    *("pybroker.security", "pybroker.config.jaas", "pybroker.cluster.controller.token_operations"),
     *("pybroker.net.login_connection", "pybroker.net.tls_connection", "pybroker.net.key_fetch"),
 )
 # What it has no use for as long as it is alone.
 NOT_WITHOUT_OTHERS = (
-    *("pybroker.cluster.broker_lifecycle", "pybroker.cluster.controller_election", "pybroker.cluster.departures"),
-    *("pybroker.cluster.shared_sqlite_thread", "pybroker.cluster.sqlite_sessions", "pybroker.cluster.live_brokers"),
-    *("pybroker.cluster.zookeeper_store", "pybroker.net.peer_client", "pybroker.cluster.leader_balancing"),
+    *(
+        "pybroker.cluster.membership.broker_lifecycle",
+        "pybroker.cluster.controller.controller_election",
+        "pybroker.cluster.failure_detection.departures",
+    ),
+    *(
+        "pybroker.cluster.store.sqlite.shared_sqlite_thread",
+        "pybroker.cluster.store.sqlite.sqlite_sessions",
+        "pybroker.cluster.failure_detection.live_brokers",
+    ),
+    *(
+        "pybroker.cluster.store.zookeeper.zookeeper_store",
+        "pybroker.net.peer_client",
+        "pybroker.cluster.controller.leader_balancing",
+    ),
     *("pybroker.replication.isr_changes", "pybroker.replication.followers", "pybroker.quotas"),
 )
 # These are imported by the first request of their API.
@@ -157,7 +169,7 @@ def test_unknown_setting_is_wrong_use_and_names_the_nearest(tmp_path: Path) -> N
 
 def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     said = refusal(tmp_path / "data", "--config", str(tmp_path))
-    assert said == f"pybroker: the file of settings: {tmp_path} is a directory\n"
+    assert said == f"pybroker: --config: {tmp_path} is a directory\n"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +187,7 @@ def test_file_that_is_none_of_settings_is_refused_in_a_line(tmp_path: Path, cont
     file = tmp_path / "file"
     file.write_bytes(content)
     said = refusal(tmp_path / "data", "--config", str(file))
-    assert said.startswith(f"pybroker: the file of settings: {file}")
+    assert said.startswith(f"pybroker: --config: {file}")
     assert said.endswith(f"{reason}\n")
     assert said.count("\n") == 1
     assert not (tmp_path / "data").exists()

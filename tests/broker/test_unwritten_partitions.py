@@ -9,7 +9,7 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker.cluster.moved_replicas import MovedReplicas
+from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

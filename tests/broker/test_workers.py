@@ -28,7 +28,7 @@ from pybroker.cli.serve.serve_command import build_parser
 from pybroker.cli.serve.supervisor import Member, Supervisor
 from pybroker.cli.serve.unseen_arguments import in_environment, take_from_environment
 from pybroker.cli.serve.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
-from pybroker.cluster.shared_sqlite_worker import Writer, is_locked, read_writer
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
 from pybroker.storage.dirs.start_traces import LOCK_FILE

@@ -91,7 +91,7 @@ def test_a_topic_that_is_as_it_was_to_be_exists_whoever_created_it(
     told = run_without_answer(cli, dropper, CreateTopicsRequest, create)
     assert told == (
         0,
-        f"NAME\tSTATUS\n{name}\texists\n",
+        f"TOPIC\tSTATUS\n{name}\texists\n",
         f"topic {name}: it exists with that shape (created by this command, or before): "
         "an earlier request of this command got no answer\n",
     )
@@ -126,7 +126,7 @@ def test_a_topic_that_was_deleted_is_a_success(cli: CommandLine, dropper: Answer
     told = run_without_answer(cli, dropper, DeleteTopicsRequest, ("topics", "delete", name))
     assert told == (
         0,
-        f"NAME\tSTATUS\n{name}\tdeleted\n",
+        f"TOPIC\tSTATUS\n{name}\tdeleted\n",
         f"topic {name}: UNKNOWN_TOPIC_OR_PARTITION, {REPEATED}",
     )
 
@@ -134,7 +134,7 @@ def test_a_topic_that_was_deleted_is_a_success(cli: CommandLine, dropper: Answer
 def test_partitions_that_were_added_are_a_success(cli: CommandLine, dropper: AnswerDropper, name: str) -> None:
     cli.ok("topics", "create", name, "-p", "1")
     told = run_without_answer(cli, dropper, CreatePartitionsRequest, ("topics", "alter", name, "-p", "2"))
-    assert told == (0, f"NAME\tSTATUS\n{name}\taltered\n", f"topic {name}: INVALID_PARTITIONS, {REPEATED}")
+    assert told == (0, f"TOPIC\tSTATUS\n{name}\taltered\n", f"topic {name}: INVALID_PARTITIONS, {REPEATED}")
     code, _, told_of_less = run_without_answer(
         cli, dropper, CreatePartitionsRequest, ("topics", "alter", name, "-p", "1")
     )

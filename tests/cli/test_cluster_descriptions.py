@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.features import INITIAL_LEVELS, SUPPORTED
+from pybroker.cluster.image.supported_features import INITIAL_LEVELS, SUPPORTED
 from pybroker.testing import Broker, Cluster
 from tests.cli.command import CommandLine
 

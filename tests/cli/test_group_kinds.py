@@ -131,5 +131,8 @@ def test_members_are_removed_by_their_ids_and_by_instance_ids_alone_or_all(
     assert cli.run("groups", "remove-member", dynamic, "x", "--all").returncode == 2
 
 
-def test_a_type_that_is_none_is_a_usage_error(cli: CommandLine) -> None:
-    assert cli.run("groups", "list", "--type", "modern").returncode == 2
+@pytest.mark.parametrize("option", ["--type", "--state"])
+def test_a_type_or_a_state_that_is_none_is_wrong_use_and_told_as_it_was_typed(cli: CommandLine, option: str) -> None:
+    refused = cli.run("groups", "list", option, "Modern")
+    assert refused.returncode == 2
+    assert b"'Modern'" in refused.stderr

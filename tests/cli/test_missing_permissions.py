@@ -72,5 +72,14 @@ def test_who_has_the_permissions_writes_and_reads(cli: CommandLine) -> None:
 
 
 def test_a_topic_that_does_not_exist_is_no_missing_permission(cli: CommandLine) -> None:
-    finished = cli.run("consume", "nowhere", "-e", *as_user("admin"))
-    assert finished.stderr.decode() == "pybroker: topic nowhere: UNKNOWN_TOPIC_OR_PARTITION\n"
+    """It is told as the commands tell it that administer."""
+    cli.ok("topics", "create", "somewhere", *as_user("admin"))
+    missing = "UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic"
+    for arguments, told in (
+        (("consume", "nowhere", "-e"), f"topic nowhere: {missing}."),
+        (("topics", "describe", "nowhere"), f"topic nowhere: {missing}."),
+        (("consume", "somewhere", "-e", "-p", "7"), f"somewhere-7: {missing} or partition."),
+        (("partitions", "elect", "somewhere:7"), f"somewhere-7: {missing} or partition."),
+    ):
+        finished = cli.run(*arguments, *as_user("admin"))
+        assert (finished.returncode, finished.stderr.decode()) == (1, f"pybroker: {told}\n"), arguments

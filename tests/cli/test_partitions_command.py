@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from pybroker.cli.commands.partitions import Reassignment, at_rest
 from pybroker.cli.requests.partition_leaders import Partition
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
 
@@ -159,11 +159,11 @@ def test_throttle_of_a_move_stays_until_it_is_removed_after_the_move(
     }
     refused = cli.run("partitions", "reassignments", "--remove-throttle")
     assert refused.returncode == 1
-    assert b"1 partitions are moving" in refused.stderr
+    assert b"1 partition still to move" in refused.stderr
     pybroker_cluster.restart(absent)
     wait_until(lambda: replicas(pybroker_cluster)[0] == [absent, first], "it has moved")
     removed = cli.json("partitions", "reassignments", "--remove-throttle")
-    assert {(each["of"], each["name"], each["value"]) for each in removed} == {
+    assert {(each["resource"], each["name"], each["value"]) for each in removed} == {
         ("broker", str(first), "1000000"),
         ("broker", str(second), "1000000"),
         ("topic", "orders", f"0:{first},0:{second}"),
@@ -190,7 +190,7 @@ def test_throttle_names_all_that_moves_and_goes_with_the_last_of_it(
     cli.ok("partitions", "reassign", "orders:1", "--to", f"{absent},{before[0][0]}", "--throttle", "2000000")
     assert throttles(pybroker_cluster)["orders follower.replication.throttled.replicas"] == f"0:{absent},1:{absent}"
     cancelled = cli.run("partitions", "reassign", "orders:0", "--cancel")
-    assert b"the throttle stays, because 1 partitions are moving" in cancelled.stderr
+    assert b"the throttle stays: 1 partition still to move" in cancelled.stderr
     cli.ok("partitions", "reassign", "orders:1", "--cancel")
     assert throttles(pybroker_cluster) == {}
 

@@ -14,10 +14,10 @@ def test_quotas_are_set_described_and_removed(cli: CommandLine, name: str) -> No
         {"entity": {"client-id": name}, "quotas": {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}}
     ]
     heading, *rows = (line.split("\t") for line in cli.lines("quotas", "describe", "--user", name))
-    assert heading == ["OF", "QUOTA", "VALUE"]
+    assert heading == ["ENTITY", "QUOTA", "VALUE"]
     assert rows == [[f"client-id=<default> user={name}", "consumer_byte_rate", "2000000"]]
     removed = cli.lines("quotas", "remove", *of_client, "producer_byte_rate", "request_percentage")
-    assert removed[0].split("\t") == ["OF", "QUOTA", "VALUE", "STATUS"]
+    assert removed[0].split("\t") == ["ENTITY", "QUOTA", "VALUE", "STATUS"]
     assert removed[1].split("\t") == [f"client-id={name}", "producer_byte_rate", "-", "removed"]
     assert cli.json("quotas", "describe", *of_client) == []
 

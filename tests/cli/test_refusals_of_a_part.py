@@ -65,7 +65,7 @@ def test_those_alone_are_asked_for_again_that_are_refused_for_a_while() -> None:
     with controller_that_refuses_once("b") as (bootstrap, asked):
         created = CommandLine(bootstrap).ok("topics", "create", "a", "b", "c")
     assert asked == [["a", "b", "c"], ["b"]]
-    assert created.decode() == "NAME\tSTATUS\na\tcreated\nb\tcreated\nc\tcreated\n"
+    assert created.decode() == "TOPIC\tSTATUS\na\tcreated\nb\tcreated\nc\tcreated\n"
 
 
 class Controller(AdminClient):

@@ -38,7 +38,7 @@ from tests.cli.command import CommandLine
 def test_a_created_topic_is_listed_and_described(cli: CommandLine, name: str) -> None:
     cli.ok("topics", "create", name, "-p", "3", "-c", "retention.ms=-1")
     assert name in cli.lines("topics", "list", "--names")
-    assert cli.lines("topics", "list", name) == ["NAME\tPARTITIONS\tREPLICAS", f"{name}\t3\t1"]
+    assert cli.lines("topics", "list", name) == ["TOPIC\tPARTITIONS\tREPLICAS", f"{name}\t3\t1"]
     [topic] = cli.json("topics", "describe", name)
     assert (topic["name"], topic["partition_count"], topic["configs"]) == (name, 3, {"retention.ms": "-1"})
     assert [(p["partition"], p["start_offset"], p["end_offset"]) for p in topic["partitions"]] == [
@@ -69,7 +69,7 @@ def test_creating_a_topic_twice_fails_unless_allowed(cli: CommandLine, name: str
     again = cli.run("topics", "create", name, "--json")
     assert again.returncode == 1
     assert b"TOPIC_ALREADY_EXISTS" in again.stdout
-    assert cli.lines("topics", "create", name, "--if-not-exists") == ["NAME\tSTATUS", f"{name}\texists"]
+    assert cli.lines("topics", "create", name, "--if-not-exists") == ["TOPIC\tSTATUS", f"{name}\texists"]
 
 
 def test_a_failure_is_said_once_and_the_table_has_what_was_done(cli: CommandLine, name: str) -> None:
@@ -79,7 +79,7 @@ def test_a_failure_is_said_once_and_the_table_has_what_was_done(cli: CommandLine
     assert (again.returncode, again.stdout, again.stderr.decode()) == (1, b"", told)
     one_of_two = cli.run("topics", "create", name, f"{name}-new")
     assert (one_of_two.returncode, one_of_two.stderr.decode()) == (1, told)
-    assert one_of_two.stdout.decode() == f"NAME\tSTATUS\n{name}-new\tcreated\n"
+    assert one_of_two.stdout.decode() == f"TOPIC\tSTATUS\n{name}-new\tcreated\n"
 
 
 def test_a_dry_run_creates_nothing(cli: CommandLine, name: str) -> None:

@@ -100,7 +100,7 @@ def test_transactional_ids_are_listed_by_state_producer_age_and_pattern(
 
 def test_filters_that_nobody_understands_fail(cli: CommandLine) -> None:
     for arguments, exit_code, reason in (
-        (("--state", "Sleeping"), 2, b"--state must be one of"),
+        (("--state", "Sleeping"), 2, b"'Sleeping'"),
         (("--pattern", "["), 1, b"INVALID_REGULAR_EXPRESSION"),
         (("--producer-id", "x"), 2, b"number"),
         (("--running-longer-than", "soon"), 2, b"soon"),

@@ -9,16 +9,16 @@ from typing import Any
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.delegation_tokens import DelegationTokens
-from pybroker.cluster.departures import Departures
-from pybroker.cluster.doubts import Doubts
-from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import Endpoint
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import MetadataStore
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
-from pybroker.cluster.standalone import Standalone
+from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
+from pybroker.cluster.controller.token_operations import DelegationTokens
+from pybroker.cluster.failure_detection.departures import Departures
+from pybroker.cluster.failure_detection.doubts import Doubts
+from pybroker.cluster.image.cluster_image import Endpoint
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.standalone import Standalone
+from pybroker.cluster.store.founding import Founding, new_cluster
+from pybroker.cluster.store.metadata_store import MetadataStore
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.quotas.client_quotas import ClientQuotas

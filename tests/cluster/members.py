@@ -9,12 +9,12 @@ from typing import Any
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.cluster_member import ClusterMember, Hearing
-from pybroker.cluster.founding import new_cluster
-from pybroker.cluster.image import ClusterImage, Endpoint
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import FoundReplicas, InSyncChange, InSyncResult, InSyncResults, NewTopic
-from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.cluster.decisions.operations import FoundReplicas, InSyncChange, InSyncResult, InSyncResults, NewTopic
+from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.cluster_member import ClusterMember, Hearing
+from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.cluster.store.founding import new_cluster
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import (
     allocate_producer_ids,

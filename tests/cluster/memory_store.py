@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pybroker.cluster.metadata_store import (
+from pybroker.cluster.store.metadata_store import (
     ABSENT,
     Changes,
     CommitResult,

@@ -1,7 +1,7 @@
 """The rules of every ``MetadataStore``: a test module per implementation derives from these classes.
 
 A derived class has a fixture ``site``: one store, its clients, and what can be done to it.  ``StoreContract`` is what
-holds for a store of one broker already, which nobody follows; ``SharedStoreContract`` what several may count on.
+holds for a store of one broker already, which no broker follows; ``SharedStoreContract`` what several may count on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from pybroker.cluster.metadata_store import (
+from pybroker.cluster.store.metadata_store import (
     ABSENT,
     Changes,
     CommitResult,

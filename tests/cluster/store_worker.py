@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.cluster.bootstrap import shared_store
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import ABSENT, Changes, CommitResult, MetadataStore, Snapshot, Transaction
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.store.metadata_store import ABSENT, Changes, CommitResult, MetadataStore, Snapshot, Transaction
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
 

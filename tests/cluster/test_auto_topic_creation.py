@@ -11,12 +11,12 @@ from harness.virtual_world import VirtualWorld
 from harness.waiting import wait_until
 
 from pybroker import limits
-from pybroker.cluster.auto_topic_creation import AUTO_CREATIONS_PER_TURN
-from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
-from pybroker.cluster.image import ClusterImage, ImageDelta
-from pybroker.cluster.lack_of_brokers import LackOfBrokers, lacks_brokers
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.controller.auto_topic_creation import AUTO_CREATIONS_PER_TURN
+from pybroker.cluster.decisions.operations import NewTopic
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+from pybroker.cluster.image.coordinator_table import GROUPS, TRANSACTIONS
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.lack_of_brokers import LackOfBrokers, lacks_brokers
 from pybroker.config.broker import BrokerConfig
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -109,7 +109,7 @@ def test_names_without_end_that_cannot_be_created_cause_no_lines_without_end(
 
 
 def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.cluster.auto_topic_creation.REFUSED_CREATIONS_REMEMBERED", 5)
+    monkeypatch.setattr("pybroker.cluster.controller.auto_topic_creation.REFUSED_CREATIONS_REMEMBERED", 5)
     cluster = FakeCluster(tmp_path, {"default.replication.factor": "2"}).start()
     for number in range(23):
         cluster.auto_topics.begin([f"t{number}"])
@@ -281,7 +281,7 @@ def test_too_few_brokers_are_told_of_once_others_had_time_to_join(
     settings = {"pybroker.metadata": f"sqlite://{tmp_path / 'shared.db'}"}
     with ExitStack() as stack:
         if not more:
-            monkeypatch.setattr("pybroker.cluster.lack_of_brokers.BROKERS_AWAITED_MS", 10)
+            monkeypatch.setattr("pybroker.cluster.membership.lack_of_brokers.BROKERS_AWAITED_MS", 10)
         for node_id in range(1, 2 + more):
             stack.enter_context(Broker({**settings, "node.id": node_id}, data_dir=tmp_path / str(node_id)))
         if not more:

@@ -11,12 +11,12 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_membership, open_standalone, shared_store
-from pybroker.cluster.founding import Founding
-from pybroker.cluster.image import ClusterImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_store import StoreError
-from pybroker.cluster.sqlite_store import FILE_NAME
-from pybroker.cluster.standalone import Standalone
+from pybroker.cluster.image.cluster_image import ClusterImage
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.standalone import Standalone
+from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.metadata_store import StoreError
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
 from pybroker_protocol.uuids import uuid_bytes

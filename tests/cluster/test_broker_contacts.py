@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.broker_contacts import CONTACTS_LOOK_MS, BrokerContacts
+from pybroker.cluster.failure_detection.broker_contacts import CONTACTS_LOOK_MS, BrokerContacts
 
 SESSION_MS = 9_000
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.client_quotas import Component, FilterRefused, QuotaEntity, QuotaFilter, entity_of
-from pybroker.cluster.image import ClusterImage, ImageBuilder, first_delta
-from pybroker.cluster.metadata_store import Changes, Entry
-from pybroker.cluster.operations import QuotaAlteration
+from pybroker.cluster.decisions.operations import QuotaAlteration
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, first_delta
+from pybroker.cluster.image.quota_entities import Component, FilterRefused, QuotaEntity, QuotaFilter, entity_of
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker_protocol.errors import ErrorCode
 from tests.cluster.fakes import FakeCluster
 

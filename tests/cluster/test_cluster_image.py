@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     BrokerRegistration,
     ClusterImage,
@@ -15,8 +15,8 @@ from pybroker.cluster.image import (
     TopicImage,
     first_delta,
 )
-from pybroker.cluster.listener_view import ListenerView
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.listener_view import ListenerView
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker_protocol.errors import ErrorCode
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.cluster_member import ClusterMember
-from pybroker.cluster.image import NO_LEADER, PartitionImage
-from pybroker.cluster.live_brokers import LiveBrokers
-from pybroker.cluster.metadata_store import Entry, Transaction
-from pybroker.cluster.operations import InSyncChange, InSyncResults, NewTopic, Registration
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResults, NewTopic, Registration
+from pybroker.cluster.failure_detection.live_brokers import LiveBrokers
+from pybroker.cluster.image.cluster_image import NO_LEADER, PartitionImage
+from pybroker.cluster.membership.cluster_member import ClusterMember
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_store import Entry, Transaction
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker_protocol.errors import ErrorCode
 

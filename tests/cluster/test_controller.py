@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster import store_codec, write_queue
-from pybroker.cluster.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
-from pybroker.cluster.features import SUPPORTED, VersionRange
-from pybroker.cluster.founding import Founding, new_cluster
-from pybroker.cluster.image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreAwayError, StoreError, Transaction
-from pybroker.cluster.operations import (
+from pybroker.cluster.controller import write_queue
+from pybroker.cluster.controller.controller import PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_MAX
+from pybroker.cluster.decisions.operations import (
     FeatureUpdate,
     MorePartitions,
     NewTopic,
@@ -25,7 +21,18 @@ from pybroker.cluster.operations import (
     ProducerIdBlock,
     TopicCreation,
 )
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.supported_features import SUPPORTED, VersionRange
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.founding import Founding, new_cluster
+from pybroker.cluster.store.metadata_store import (
+    CommitResult,
+    SessionExpiredError,
+    StoreAwayError,
+    StoreError,
+    Transaction,
+)
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.resources import ConfigChange
 from pybroker.handlers import allocate_producer_ids
 from pybroker_protocol.data_records import encode_metadata_record
@@ -76,6 +83,19 @@ def test_the_epoch_of_a_controller_is_that_of_the_key_that_it_has_taken(cluster:
     again = reopened(cluster, tmp_path)
     assert again.controller.epoch == 41
     again.close()
+
+
+def test_a_start_ends_where_another_broker_has_become_the_controller_since_the_metadata_were_read(
+    tmp_path: Path,
+) -> None:
+    FakeCluster(tmp_path).start().close()
+    cluster = FakeCluster(tmp_path)
+    cluster.standalone.load()
+    key = store_codec.encode_controller(store_codec.ControllerKey(2, 1, 40))
+    cluster.store.commit_at_start(Transaction(puts={store_codec.CONTROLLER: key}))
+    with pytest.raises(StoreError, match="another broker has just become the controller"):
+        cluster.standalone.register(cluster.endpoints, None, [bytes(16)])
+    cluster.close()
 
 
 def test_change_is_in_the_image_before_it_is_answered(cluster: FakeCluster) -> None:
@@ -371,7 +391,7 @@ def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
         builder.remove_topic(next(iter(builder.view().topics_by_id)))
         raise RuntimeError("bug")
 
-    monkeypatch.setattr("pybroker.cluster.controller.delete_topics", half)
+    monkeypatch.setattr("pybroker.cluster.controller.controller.delete_topics", half)
     answers: list[Any] = []
     cluster.controller.create_topics([NewTopic("a", 1, 1)], answers.append)
     cluster.controller.delete_topics(["a"], answers.append)
@@ -384,7 +404,8 @@ def test_operation_that_fails_half_way_leaves_no_trace_and_the_others_are_done(
 
 
 @pytest.mark.parametrize(
-    "broken", ["pybroker.cluster.store_codec.encode_in_steps", "pybroker.cluster.image.ImageBuilder.build"]
+    "broken",
+    ["pybroker.cluster.store.store_codec.encode_in_steps", "pybroker.cluster.image.cluster_image.ImageBuilder.build"],
 )
 def test_change_that_cannot_be_written_down_or_shown_is_refused_and_the_next_one_works(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
@@ -542,7 +563,7 @@ def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a
     cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     before = cluster.cache.image
     served_by_now = {**SUPPORTED, "share.version": VersionRange(0, 1)}
-    for module in ("kraft_takeover", "features"):
+    for module in ("kraft.kraft_takeover", "image.supported_features"):
         monkeypatch.setattr(f"pybroker.cluster.{module}.SUPPORTED", served_by_now)
     for _ in range(2):
         cluster = reopened(cluster, tmp_path)

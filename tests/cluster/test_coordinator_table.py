@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.cluster.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
+from pybroker.cluster.controller.auto_topic_creation import topic_of
+from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS, CoordinatorType
 from pybroker.config.broker import INTERNAL_TOPIC_FACTORS, BrokerConfig
 from pybroker.handlers.services import Services
-from pybroker.security.acls import Resource
+from pybroker.security.acl_bindings import Resource
 
 each_coordinator = pytest.mark.parametrize("coordinator", COORDINATORS, ids=lambda each: each.name)
 
@@ -37,12 +38,12 @@ def test_no_two_coordinators_share_a_topic_a_type_of_keys_or_a_setting() -> None
 
 def test_topics_of_coordinators_begin_with_kafkas_configs() -> None:
     config = BrokerConfig({"transaction.state.log.replication.factor": "3", "offsets.topic.segment.bytes": "1000"})
-    assert GROUPS.new_topic(config).configs == (
+    assert topic_of(GROUPS, config).configs == (
         ("cleanup.policy", "compact"),
         ("compression.type", "producer"),
         ("segment.bytes", "1000"),
     )
-    assert TRANSACTIONS.new_topic(config).configs == (
+    assert topic_of(TRANSACTIONS, config).configs == (
         ("cleanup.policy", "compact"),
         ("compression.type", "uncompressed"),
         ("min.insync.replicas", "2"),
@@ -52,5 +53,5 @@ def test_topics_of_coordinators_begin_with_kafkas_configs() -> None:
 
 
 def test_fewer_replicas_than_in_sync_ones_are_needed_lower_the_number_that_is_needed() -> None:
-    (minimum,) = (value for name, value in TRANSACTIONS.new_topic(BrokerConfig()).configs if name.startswith("min."))
+    (minimum,) = (value for name, value in topic_of(TRANSACTIONS, BrokerConfig()).configs if name.startswith("min."))
     assert minimum == "1"

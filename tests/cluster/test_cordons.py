@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster import cluster_member
-from pybroker.cluster.features import METADATA_VERSION, SUPPORTED
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.decisions.operations import NewTopic
+from pybroker.cluster.image.supported_features import METADATA_VERSION, SUPPORTED
+from pybroker.cluster.membership import cluster_member
 
 from .members import Members, log_dir
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.cluster import cluster_member
-from pybroker.cluster.heartbeats import Heartbeats
-from pybroker.cluster.live_brokers import LiveBrokers
-from pybroker.cluster.store_codec import LiveBroker, decode_live, encode_live
+from pybroker.cluster.failure_detection.live_brokers import LiveBrokers
+from pybroker.cluster.membership import cluster_member
+from pybroker.cluster.membership.heartbeats import Heartbeats
+from pybroker.cluster.store.store_codec import LiveBroker, decode_live, encode_live
 
 from .members import Members
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.operations import NewToken, TokenCreation, TokenExpiry
-from pybroker.cluster.sqlite_store import FILE_NAME
-from pybroker.cluster.store_codec import decode
+from pybroker.cluster.decisions.operations import NewToken, TokenCreation, TokenExpiry
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME
+from pybroker.cluster.store.store_codec import decode
 from pybroker_protocol.errors import ErrorCode
 from tests.cluster.fakes import FakeCluster
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster import opened_sqlite_file
-from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.shared_sqlite_worker import Sharing
-from pybroker.cluster.sqlite_store import SqliteStore
+from pybroker.cluster.store.metadata_store import Transaction
+from pybroker.cluster.store.sqlite import opened_sqlite_file
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import Sharing
+from pybroker.cluster.store.sqlite.sqlite_store import SqliteStore
 
 from .test_shared_sqlite_store import Site
 

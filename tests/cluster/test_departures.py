@@ -6,8 +6,8 @@ from typing import Any
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.departures import DEPARTED_NAMED_MS, Departures
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
+from pybroker.cluster.failure_detection.departures import DEPARTED_NAMED_MS, Departures
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, ImageBuilder
 
 
 class Cluster:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import BrokerRegistration, Endpoint, ImageBuilder
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.decisions.operations import NewTopic
+from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, ImageBuilder
 from pybroker.handlers import describe_cluster, describe_topic_partitions
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode

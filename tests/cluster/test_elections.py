@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pybroker.cluster.decisions.elections import elect_leaders, elect_uncleanly
-from pybroker.cluster.image import (
+from pybroker.cluster.decisions.operations import PREFERRED, UNCLEAN, NewTopic
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,
@@ -17,7 +18,6 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import PREFERRED, UNCLEAN, NewTopic
 from pybroker.config.resources import TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker.handlers import elect_leaders as handler
 from pybroker_protocol import codec

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.decisions.brokers import register_broker, take_directories_offline
-from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.founding import Founding
-from pybroker.cluster.image import (
+from pybroker.cluster.decisions.broker_changes import register_broker, take_directories_offline
+from pybroker.cluster.decisions.config_changes import alter_configs
+from pybroker.cluster.decisions.operations import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     RECOVERING,
     BrokerRegistration,
@@ -18,7 +18,7 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
+from pybroker.cluster.store.founding import Founding
 from pybroker.config.resources import BROKER, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.controller import Controller
-from pybroker.cluster.decisions.brokers import assign_replicas
-from pybroker.cluster.image import (
+from pybroker.cluster.controller.controller import Controller
+from pybroker.cluster.decisions.broker_changes import assign_replicas
+from pybroker.cluster.decisions.operations import Assignments, FoundReplicas
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     BrokerRegistration,
     ClusterImage,
@@ -17,7 +18,6 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import Assignments, FoundReplicas
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.live_brokers import LiveBrokers
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_follower import MetadataFollower
-from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.store_codec import LiveBroker
+from pybroker.cluster.failure_detection.live_brokers import LiveBrokers
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_follower import MetadataFollower
+from pybroker.cluster.store.metadata_store import Transaction
+from pybroker.cluster.store.store_codec import LiveBroker
 
 from .memory_store import MemoryStore, SharedMemory
 

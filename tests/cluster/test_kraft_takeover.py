@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage
-from pybroker.cluster.kraft_takeover import apply_retained, read_kraft_metadata
-from pybroker.cluster.metadata_store import StoreError
-from pybroker.security.acls import Acl
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, PartitionImage
+from pybroker.cluster.kraft.kraft_takeover import apply_retained, read_kraft_metadata
+from pybroker.cluster.store.metadata_store import StoreError
+from pybroker.security.acl_bindings import Acl
 from pybroker.security.delegation_tokens import DelegationToken
 from pybroker.security.scram import ScramCredential
 from pybroker_protocol.data_records import decode_metadata_record, encode_metadata_record

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pybroker.cluster.decisions.elections import balance_leaders
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.decisions.acls import create_acls
-from pybroker.cluster.decisions.brokers import unregister_controller
-from pybroker.cluster.founding import Founding
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.operations import FeatureUpdate
-from pybroker.security.acls import Acl, AclOperation, PatternType, Permission, Resource
+from pybroker.cluster.decisions.acl_changes import create_acls
+from pybroker.cluster.decisions.broker_changes import unregister_controller
+from pybroker.cluster.decisions.operations import FeatureUpdate
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.store.founding import Founding
+from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 from tests.steps import end_of
 

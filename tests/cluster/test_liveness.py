@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.doubts import Doubts
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
-from pybroker.cluster.liveness import (
+from pybroker.cluster.failure_detection.doubts import Doubts
+from pybroker.cluster.failure_detection.liveness import (
     LIVENESS_DOUBT_MS,
     LIVENESS_KNOCK_AGAIN_MS,
     LIVENESS_PATIENCE,
@@ -22,6 +21,7 @@ from pybroker.cluster.liveness import (
     decode,
     encode,
 )
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint
 from pybroker.cluster_limits import DOUBT_HOLD_MS, LIVENESS_INTERVAL_MS
 from pybroker.net.knocker import LIVENESS_KNOCK_MS
 

@@ -6,12 +6,10 @@ from random import Random
 
 import pytest
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.decisions.brokers import cordon_directories, register_broker, take_directories_offline
-from pybroker.cluster.decisions.configs import alter_configs
+from pybroker.cluster.decisions.broker_changes import cordon_directories, register_broker, take_directories_offline
+from pybroker.cluster.decisions.config_changes import alter_configs
 from pybroker.cluster.decisions.placement import Refused, choose_directory, place
-from pybroker.cluster.features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     NO_LEADER,
@@ -22,7 +20,9 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.metadata_store import Entry
+from pybroker.cluster.image.supported_features import CORDONED_LOG_DIRS_LEVEL, METADATA_VERSION
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_store import Entry
 from pybroker.config.resources import BROKER, CORDONED_LOG_DIRS, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 

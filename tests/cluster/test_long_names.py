@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster import store_codec, zookeeper_codec
-from pybroker.cluster.client_quotas import QuotaEntity
-from pybroker.cluster.decisions.client_quotas import alter_client_quotas
-from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.decisions.scram import alter_scram_credentials
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.metadata_store import CommitResult, RefusedWriteError, StoreError
-from pybroker.cluster.operations import QuotaAlteration, ScramUpsertion
-from pybroker.cluster.store_names import STORE_NAMES_BYTES_MAX
-from pybroker.cluster.write_queue import WriteOperation, WriteQueue
+from pybroker.cluster.controller.write_queue import WriteOperation, WriteQueue
+from pybroker.cluster.decisions.config_changes import alter_configs
+from pybroker.cluster.decisions.operations import QuotaAlteration, ScramUpsertion
+from pybroker.cluster.decisions.quota_changes import alter_client_quotas
+from pybroker.cluster.decisions.scram_changes import alter_scram_credentials
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.quota_entities import QuotaEntity
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_store import CommitResult, RefusedWriteError, StoreError
+from pybroker.cluster.store.store_names import STORE_NAMES_BYTES_MAX
+from pybroker.cluster.store.zookeeper import zookeeper_codec
 from pybroker.config.resources import CLIENT_METRICS, GROUP, ConfigChange
 from pybroker.security.scram import BY_TYPE, ITERATIONS_MIN
 from pybroker_protocol.errors import ErrorCode

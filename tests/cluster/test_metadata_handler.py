@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.client_quotas import CONTROLLER_MUTATION_RATE
-from pybroker.cluster.departures import DEPARTED_NAMED_MS
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
-from pybroker.cluster.operations import MorePartitions, NewTopic
+from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
+from pybroker.cluster.failure_detection.departures import DEPARTED_NAMED_MS
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
+from pybroker.cluster.image.quota_entities import CONTROLLER_MUTATION_RATE
 from pybroker.cluster_limits import DOUBT_HOLD_MS
 from pybroker.handlers import metadata as handler
 from pybroker.handlers.context import Parked

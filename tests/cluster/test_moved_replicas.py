@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.moved_replicas import MovedReplicas
-from pybroker.cluster.operations import FoundReplicas
+from pybroker.cluster.decisions.operations import FoundReplicas
+from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX
 from pybroker_protocol.errors import ErrorCode
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.cluster.decisions.operations import PartitionResult, Reassignment, WantedReassignments
 from pybroker.cluster.decisions.reassigned_replicas import completed, original_replicas, reassigned, reverted
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, alter_reassignments
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     NO_LEADER,
     RECOVERING,
     BrokerRegistration,
@@ -20,7 +21,6 @@ from pybroker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.operations import PartitionResult, Reassignment, WantedReassignments
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode

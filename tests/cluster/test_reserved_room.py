@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.reserved_room import ReservedRoom
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
-from pybroker.cluster.sqlite_worker import ROOM_SUFFIX, SqliteWorker
+from pybroker.cluster.store.metadata_store import Transaction
+from pybroker.cluster.store.sqlite.reserved_room import ReservedRoom
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.sqlite.sqlite_worker import ROOM_SUFFIX, SqliteWorker
 from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_STEP_BYTES
 from pybroker.storage.files import os_file
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.cluster.image import NO_LEADER, PartitionImage
+from pybroker.cluster.image.cluster_image import NO_LEADER, PartitionImage
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 

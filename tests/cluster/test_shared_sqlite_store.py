@@ -16,10 +16,16 @@ from typing import Any, cast
 import pytest
 
 from pybroker import cluster_limits
-from pybroker.cluster import sqlite_sessions, sqlite_tables
-from pybroker.cluster.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
-from pybroker.cluster.shared_sqlite_worker import SharedSqliteWorker, Sharing, Writer, is_locked, read_writer
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
+from pybroker.cluster.store.sqlite import sqlite_sessions, sqlite_tables
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import (
+    SharedSqliteWorker,
+    Sharing,
+    Writer,
+    is_locked,
+    read_writer,
+)
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from tests.new_threads import NewThreads
 
 from .store_contract import Follower, RealSite
@@ -29,9 +35,9 @@ TIMEOUT_MS = 1_000
 # A broker's store in a process of its own: it puts its key, says so, and does as it is told.
 PROCESS = """
 import asyncio, sys
-from pybroker.cluster.metadata_store import Transaction
-from pybroker.cluster.shared_sqlite_worker import Sharing
-from pybroker.cluster.sqlite_store import SqliteStore
+from pybroker.cluster.store.metadata_store import Transaction
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import Sharing
+from pybroker.cluster.store.sqlite.sqlite_store import SqliteStore
 from pybroker.net.loop_env import loop_env
 
 async def main(path, broker_id):
@@ -361,6 +367,15 @@ def test_shared_file_serves_one_broker_again_and_then_has_no_history(site: Site)
     own.close()
     follower = Follower(site.client(), before)
     site.until(lambda: follower.gaps)
+
+
+def test_a_broker_that_may_not_have_the_file_for_itself_leaves_the_others_keys_in_it(site: Site) -> None:
+    sharing = site.client()
+    sharing.commit_at_start(Transaction(puts={"/stays": b""}, ephemerals={"/live/1": b""}))
+    own = SqliteStore(site.path, site.env, fsync=False)
+    with pytest.raises(StoreError, match="1 brokers share"):
+        own.open()
+    assert set(sharing.load("/")) == {"/stays", "/live/1"}
 
 
 def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

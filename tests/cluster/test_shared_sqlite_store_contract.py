@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.metadata_store import MetadataStore
-from pybroker.cluster.shared_sqlite_worker import Sharing
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.metadata_store import MetadataStore
+from pybroker.cluster.store.sqlite.shared_sqlite_worker import Sharing
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 
 from .store_contract import RealSite, SharedStoreContract
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.metadata_store import MetadataStore
+from pybroker.cluster.store.metadata_store import MetadataStore
 from tests.simulation.processes import World
 from tests.simulation.scheduler import Life
 from tests.simulation.store import Ensemble, SimulatedStore

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.metadata_store import CommitResult, Entry, StoreError, Transaction
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.metadata_store import CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.net.loop_env import loop_env
 from tests.new_threads import NewThreads
 

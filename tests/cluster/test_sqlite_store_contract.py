@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.sqlite_store import FILE_NAME, SqliteStore
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 
 from .store_contract import StoreContract, StoreSite
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.image import ClusterImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.metadata_follower import MetadataFollower
-from pybroker.cluster.metadata_store import Snapshot, StoreError, Transaction
-from pybroker.cluster.standstill import Standstill
+from pybroker.cluster.failure_detection.standstill import Standstill
+from pybroker.cluster.image.cluster_image import ClusterImage
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.store.metadata_follower import MetadataFollower
+from pybroker.cluster.store.metadata_store import Snapshot, StoreError, Transaction
 from pybroker.cluster_limits import DOUBT_HOLD_MS, LIVENESS_INTERVAL_MS
 
 from .memory_store import MemoryStore, SharedMemory

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     BrokerRegistration,
     ClusterImage,
     Endpoint,
@@ -18,8 +17,9 @@ from pybroker.cluster.image import (
     TopicImage,
     first_delta,
 )
-from pybroker.cluster.metadata_store import Entry
-from pybroker.security.acls import Acl
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.metadata_store import Entry
+from pybroker.security.acl_bindings import Acl
 
 UUIDS = st.binary(min_size=16, max_size=16)
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True).map(tuple)

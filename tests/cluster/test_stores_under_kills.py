@@ -17,7 +17,7 @@ from harness.waiting import PATIENCE_S
 from harness.zookeeper import ZooKeeper
 
 from pybroker.cluster.bootstrap import shared_store
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from tests.source_tree import ROOT
 

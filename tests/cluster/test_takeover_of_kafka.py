@@ -13,8 +13,8 @@ from harness.pybroker_process import PybrokerProcess
 from harness.waiting import PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.sqlite_store import FILE_NAME
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME
 from pybroker_protocol.data_records import decode_metadata_record
 from pybroker_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

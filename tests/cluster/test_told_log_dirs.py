@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.decisions.brokers import (
+from pybroker.cluster.decisions.broker_changes import (
     assign_replicas,
     fence_brokers,
     note_full_directories,
@@ -16,12 +16,18 @@ from pybroker.cluster.decisions.brokers import (
     take_directories_offline,
 )
 from pybroker.cluster.decisions.elections import elect_leaders
-from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
+from pybroker.cluster.decisions.operations import PREFERRED, InSyncChange
+from pybroker.cluster.decisions.partition_changes import alter_partitions
 from pybroker.cluster.decisions.placement import choose_directory, new_partition, place
-from pybroker.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.operations import PREFERRED, InSyncChange
-from pybroker.cluster.told_log_dirs import LOG_DIRS_TOLD_AGAIN_MAX_MS, ToldLogDirs
+from pybroker.cluster.image.cluster_image import (
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.image.supported_features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pybroker.cluster.membership.told_log_dirs import LOG_DIRS_TOLD_AGAIN_MAX_MS, ToldLogDirs
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.cluster.decisions.operations import MorePartitions, NewTopic, TopicCreation
 from pybroker.cluster.decisions.placement import Refused, place
-from pybroker.cluster.decisions.topics import TopicRules, create_partitions, create_topics, delete_topics
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder
-from pybroker.cluster.operations import MorePartitions, NewTopic, TopicCreation
-from pybroker.cluster.topic_names import colliding_name, invalid_reason
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_partitions, create_topics, delete_topics
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, ImageBuilder
+from pybroker.cluster.image.topic_names import colliding_name, invalid_reason
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs
 from pybroker_protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.operations import NewTopic
+from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.handlers import create_partitions, create_topics, delete_topics, update_features
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cluster import zookeeper_codec as codec
-from pybroker.cluster.metadata_store import Entry, RefusedWriteError
-from pybroker.cluster.zookeeper_client import new_client
+from pybroker.cluster.store.metadata_store import Entry, RefusedWriteError
+from pybroker.cluster.store.zookeeper import zookeeper_codec as codec
+from pybroker.cluster.store.zookeeper.zookeeper_client import new_client
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map("/".__add__)
 

@@ -16,8 +16,8 @@ from harness.zookeeper import ZooKeeper
 from kazoo.exceptions import AuthFailedError, ConnectionLoss
 from kazoo.protocol.connection import ConnectionHandler
 
-from pybroker.cluster.metadata_store import CommitResult, Entry, StoreError, Transaction
-from pybroker.cluster.zookeeper_store import ZooKeeperStore
+from pybroker.cluster.store.metadata_store import CommitResult, Entry, StoreError, Transaction
+from pybroker.cluster.store.zookeeper.zookeeper_store import ZooKeeperStore
 from tests.new_threads import NewThreads
 
 from .store_contract import Follower, RealSite, fail
@@ -300,8 +300,8 @@ def test_server_that_was_wiped_is_recognized_and_so_is_the_one_whose_data_is_bac
 
 @needs_zookeeper
 def test_snapshots_take_the_place_of_changes_that_are_long_past(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.cluster.zookeeper_store.STORE_CHANGES_PER_SNAPSHOT", 10)
-    monkeypatch.setattr("pybroker.cluster.zookeeper_store.STORE_CHANGE_BYTES_MAX", 500)
+    monkeypatch.setattr("pybroker.cluster.store.zookeeper.zookeeper_store.STORE_CHANGES_PER_SNAPSHOT", 10)
+    monkeypatch.setattr("pybroker.cluster.store.zookeeper.zookeeper_store.STORE_CHANGE_BYTES_MAX", 500)
     site.start()
     one, other = site.client(), site.client()
     behind = Follower(other, other.revision())
@@ -325,7 +325,7 @@ def test_snapshots_take_the_place_of_changes_that_are_long_past(site: Site, monk
 def test_client_that_was_away_while_changes_were_removed_begins_anew_and_its_followers_hear_of_the_gap(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pybroker.cluster.zookeeper_store.STORE_CHANGES_PER_SNAPSHOT", 10)
+    monkeypatch.setattr("pybroker.cluster.store.zookeeper.zookeeper_store.STORE_CHANGES_PER_SNAPSHOT", 10)
     site.start()
     one, other = site.client(), site.client()
     follower = Follower(other, other.revision())

@@ -9,8 +9,8 @@ import pytest
 from harness.zookeeper import ZooKeeper
 from kazoo.client import KazooClient
 
-from pybroker.cluster.metadata_store import MetadataStore
-from pybroker.cluster.zookeeper_store import ZooKeeperStore
+from pybroker.cluster.store.metadata_store import MetadataStore
+from pybroker.cluster.store.zookeeper.zookeeper_store import ZooKeeperStore
 
 from .store_contract import RealSite, SharedStoreContract
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.metadata_store import StoreAwayError
-from pybroker.cluster.zookeeper_strand import Steps, Strand
+from pybroker.cluster.store.metadata_store import StoreAwayError
+from pybroker.cluster.store.zookeeper.zookeeper_strand import Steps, Strand
 
 TIMEOUT_MS = 1_000
 

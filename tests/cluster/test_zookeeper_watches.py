@@ -13,11 +13,11 @@ import pytest
 from harness.waiting import wait_until
 from harness.zookeeper import ZooKeeper
 
-from pybroker.cluster import zookeeper_codec
-from pybroker.cluster.image import TopicImage
-from pybroker.cluster.zookeeper_store import ZooKeeperStore
+from pybroker.cluster.image.cluster_image import TopicImage
+from pybroker.cluster.store.zookeeper import zookeeper_codec
+from pybroker.cluster.store.zookeeper.zookeeper_store import ZooKeeperStore
 from pybroker.testing import Broker
-from pybroker.testing.broker import Setting
+from pybroker.testing.in_process_broker import Setting
 from pybroker_protocol.uuids import uuid_text
 
 pytestmark = pytest.mark.jvm(needs="zookeeper")

@@ -7,12 +7,12 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.cluster.decisions.configs import alter_configs
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageBuilder, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.decisions.config_changes import alter_configs
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, ImageBuilder, TopicImage
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.config_service import ConfigService
 from pybroker.config.resources import Alteration, AlterConfigOp, ConfigEntry, Outcome
-from pybroker.config.service import ConfigService
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol import codec
 from pybroker_protocol.messages import response_class

@@ -81,7 +81,7 @@ def test_what_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_the_files_of_a_start_are_read_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = str(fifo(tmp_path))
-    with pytest.raises(ConfigError, match=r"the file of settings: .* is no regular file"):
+    with pytest.raises(ConfigError, match=r"--config: .* is no regular file"):
         BrokerConfig.load(config_file=pipe)
     assert run_broker(
         listen=(), data_dir=str(tmp_path / "data"), config_file=None, settings=(), dev=True, add_scram=[f"@{pipe}"]

@@ -8,8 +8,8 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage, ImageBuilder
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import CLIENT_METRICS
 from pybroker.handlers import get_telemetry_subscriptions, push_telemetry

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pybroker
-from pybroker.cluster.coordinator_table import COORDINATORS
+from pybroker.cluster.image.coordinator_table import COORDINATORS
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -63,9 +63,8 @@ def read_broker_settings() -> set[str]:
     """Broker settings named in the source, whole or by a coordinator's first words, and those that supply the default
     of a topic setting which is read."""
     named = set(re.findall(r'"([a-z0-9.]+)"', source()))
-    coordinators = {
-        f"{each.settings}{last}" for each in COORDINATORS for last in re.findall(r"self\.settings\}([a-z.]+)", source())
-    }
+    last_words = re.findall(r"(?:self|coordinator)\.settings\}([a-z.]+)", source())
+    coordinators = {f"{each.settings}{last}" for each in COORDINATORS for last in last_words}
     defaults = {synonym for name in read_topic_settings() for synonym, _ in TOPIC_SYNONYMS.get(name, ())}
     mentioned_only = {"process.roles"}
     return {name for name in BROKER_SETTINGS if name in (named | defaults | coordinators) - mentioned_only}

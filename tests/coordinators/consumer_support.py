@@ -7,15 +7,15 @@ from typing import Any
 
 from harness.virtual_world import START_MS
 
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_group_manager import ConsumerWorld
-from pybroker.coordinators.group.consumer_member import MemberState
-from pybroker.coordinators.group.consumer_records import current_assignment_record
-from pybroker.coordinators.group.consumer_settings import ConsumerSettings
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_member import MemberState
+from pybroker.coordinators.group.consumer.consumer_records import current_assignment_record
+from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
-from pybroker.coordinators.group.settings import GroupSettings
-from pybroker.coordinators.group.topics import Topics
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,

@@ -9,11 +9,11 @@ from typing import Any
 
 from harness.virtual_world import MemoryPartitions, VirtualClock, VirtualWorld
 
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import GROUPS
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinators.group.service import GroupCoordinator
+from pybroker.coordinators.group.group_coordinator import GroupCoordinator
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest

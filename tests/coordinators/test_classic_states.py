@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_state import TRANSITIONS, ClassicState, Event
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.states import TRANSITIONS, ClassicState, Event
 
 S = ClassicState
 

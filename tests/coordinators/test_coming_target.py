@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from pybroker.coordinators.group.assignors import ASSIGNORS, Assignor
-from pybroker.coordinators.group.coming_target import ASSIGNMENT_STEPS_PER_SLICE
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.coming_target import ASSIGNMENT_STEPS_PER_SLICE
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
 from pybroker_protocol.errors import ErrorCode
 from tests.coordinators.assignor_specs import Topics, group, member
 from tests.coordinators.consumer_support import (
@@ -34,7 +34,7 @@ def cluster() -> ConsumerCluster:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """From here on every step of an assignor is a slice of its own."""
-    monkeypatch.setattr("pybroker.coordinators.group.coming_target.ASSIGNMENT_STEPS_PER_SLICE", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.consumer.coming_target.ASSIGNMENT_STEPS_PER_SLICE", 1)
     return monkeypatch
 
 
@@ -70,7 +70,7 @@ def test_members_go_by_the_last_target_while_one_is_coming(cluster: ConsumerClus
 def test_slices_make_no_other_assignment_than_one_piece_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     owned = []
     for steps in (ASSIGNMENT_STEPS_PER_SLICE, 7):
-        monkeypatch.setattr("pybroker.coordinators.group.coming_target.ASSIGNMENT_STEPS_PER_SLICE", steps)
+        monkeypatch.setattr("pybroker.coordinators.group.consumer.coming_target.ASSIGNMENT_STEPS_PER_SLICE", steps)
         random = Random(seed)
         cluster = ConsumerCluster()
         cluster.set_topics(t=random.randint(1, 9), u=random.randint(1, 9), v=2)

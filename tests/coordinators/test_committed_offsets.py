@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness.virtual_world import START_MS
 
-from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
+from pybroker.coordinators.group.group_records import offset_key_prefix, pack_offset, pack_partition
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch, end_transaction_batch
 from tests.coordinators.support import TOPIC_ID, Cluster, Reply, World

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_member import MemberState
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_member import MemberState
 from pybroker.coordinators.group.group import Group
 from pybroker_protocol.errors import ErrorCode
 from tests.coordinators.consumer_support import LEAVE, LEAVE_STATIC, ConsumerCluster, Member, replayed, topic_id

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.coordinators.group import consumer_records as records
-from pybroker.coordinators.group.consumer_member import ClassicFacet, ConsumerMember, MemberState
+from pybroker.coordinators.group.consumer import consumer_records as records
+from pybroker.coordinators.group.consumer.consumer_member import ClassicFacet, ConsumerMember, MemberState
 from pybroker.coordinators.result import Record
 from pybroker_protocol import codec
 from pybroker_protocol.messages import records_consumer_group as declared

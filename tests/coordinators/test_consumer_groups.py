@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pybroker.coordinators.group.consumer_records import KINDS, ResolvedRegex, regular_expression_record
-from pybroker.coordinators.group.records import key_kind
+from pybroker.coordinators.group.consumer.consumer_records import KINDS, ResolvedRegex, regular_expression_record
+from pybroker.coordinators.group.group_records import key_kind
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch, decode_records
 from pybroker_protocol.records import batches

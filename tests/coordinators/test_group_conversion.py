@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.consumer_member import MemberState
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.consumer.consumer_member import MemberState
 from pybroker.coordinators.group.consumer_protocol import read_assignment, write_assignment
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode

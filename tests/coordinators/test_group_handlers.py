@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from pybroker.apis import APIS
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.image import (
+from pybroker.cluster.image.cluster_image import (
     BrokerRegistration,
     ClusterImage,
     Endpoint,
     ImageDelta,
     PartitionImage,
 )
+from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol import messages
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.delete_groups import DeleteGroupsRequest

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_state import ClassicState
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.states import ClassicState
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import decode_records

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker.coordinators.group.consumer_protocol import read_assignment, read_subscription, subscribed_topics
-from pybroker.coordinators.group.records import (
+from pybroker.coordinators.group.group_records import (
     CommittedOffset,
     group_metadata_key,
     key_kind,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.coordinators.group.offsets import OffsetStore
-from pybroker.coordinators.group.records import offset_key_prefix, pack_partition
+from pybroker.coordinators.group.group_records import offset_key_prefix, pack_partition
+from pybroker.coordinators.group.offsets.offset_store import OffsetStore
 
 GROUPS, TOPICS, PARTITIONS, PRODUCERS = ("g", "h"), ("t", "u"), (0, 1), (1, 2, 3)
 PLACES = [(group, topic, partition) for group in GROUPS for topic in TOPICS for partition in PARTITIONS]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
+from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequest,

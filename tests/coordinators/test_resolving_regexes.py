@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.cluster.image import ClusterImage, TopicImage
-from pybroker.coordinators.group import consumer_regexes
-from pybroker.coordinators.group.consumer_regexes import REGEX_MATCHES_PER_SLICE, REGEX_SLICE_MS, Resolution
-from pybroker.coordinators.group.topics import Topics
+from pybroker.cluster.image.cluster_image import ClusterImage, TopicImage
+from pybroker.coordinators.group.consumer import regexes
+from pybroker.coordinators.group.consumer.regexes import REGEX_MATCHES_PER_SLICE, REGEX_SLICE_MS, Resolution
+from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.regular_expressions import CompiledRegex, compile_regex
 
 
@@ -45,7 +45,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
         return Counting()
 
-    monkeypatch.setattr(consumer_regexes, "compile_regex", compile_one)
+    monkeypatch.setattr(regexes, "compile_regex", compile_one)
     return work
 
 

@@ -10,12 +10,12 @@ from harness.virtual_world import START_MS, VirtualClock
 
 from pybroker import limits
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
-from pybroker.coordinators.group.records import offset_key_prefix, pack_offset, pack_partition
+from pybroker.coordinators.group.group_records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
 from pybroker.coordinators.partitioning import partition_for
 from pybroker.coordinators.runtime import LOAD_RETRY_MAX_MS, LOAD_RETRY_MS
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker.coordinators.timers import Expiry, TimerTable
-from pybroker.coordinators.turns import SharedTurns
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.list_groups import ListGroupsRequest

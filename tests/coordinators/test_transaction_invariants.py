@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
-from pybroker.coordinators.transaction.metadata import NO_EPOCH, TransactionMetadata
-from pybroker.coordinators.transaction.records import read_transaction, read_transactional_id
+from pybroker.coordinators.transaction.transaction_metadata import NO_EPOCH, TransactionMetadata
+from pybroker.coordinators.transaction.transaction_records import read_transaction, read_transactional_id
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 from tests.coordinators.transaction_support import OFFSETS, T0, T1, Cluster

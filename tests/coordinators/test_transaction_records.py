@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.coordinators.transaction.metadata import NO_EPOCH, TransactionMetadata, TransactionState
-from pybroker.coordinators.transaction.records import (
+from pybroker.coordinators.transaction.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
+from pybroker.coordinators.transaction.transaction_records import (
     read_transaction,
     read_transactional_id,
     transaction_key,

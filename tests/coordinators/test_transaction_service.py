@@ -9,7 +9,7 @@ import pytest
 
 from pybroker.coordinators.regular_expressions import CompiledRegex
 from pybroker.coordinators.transaction.marker_sender import RETRY_MS
-from pybroker.coordinators.transaction.metadata import TransactionState
+from pybroker.coordinators.transaction.transaction_metadata import TransactionState
 from pybroker_protocol import codec
 from pybroker_protocol.data_records import encode_value
 from pybroker_protocol.errors import ErrorCode

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.coordinators.group.coming_target import ComingTarget
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_regexes import Resolution
-from pybroker.coordinators.turns import SharedTurns
+from pybroker.coordinators.group.consumer.coming_target import ComingTarget
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.regexes import Resolution
+from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from tests.coordinators.consumer_support import ConsumerCluster, Member, settle
 from tests.coordinators.support import Cluster, Reply, World
@@ -45,8 +45,8 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
     pieces = Pieces()
     for work in (Resolution, ComingTarget):
         monkeypatch.setattr(work, "advance", pieces.note(work.advance))
-    monkeypatch.setattr("pybroker.coordinators.group.consumer_regexes.REGEX_MATCHES_PER_SLICE", 1)
-    monkeypatch.setattr("pybroker.coordinators.group.coming_target.ASSIGNMENT_STEPS_PER_SLICE", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.consumer.regexes.REGEX_MATCHES_PER_SLICE", 1)
+    monkeypatch.setattr("pybroker.coordinators.group.consumer.coming_target.ASSIGNMENT_STEPS_PER_SLICE", 1)
     monkeypatch.setattr("pybroker.coordinators.runtime.LISTING_SLICE_MS", 0)
     return pieces
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS
-from pybroker.cluster.features import TRANSACTION_VERSION
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.image.supported_features import TRANSACTION_VERSION
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinators.transaction.service import TransactionCoordinator
+from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
 from pybroker.handlers import list_transactions
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker

@@ -28,7 +28,7 @@ LATER = {"annotationlib", "compression"}
 # What is only in an extra may be imported by these, and by nothing else.
 PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
-    "pybroker/cluster/zookeeper_",
+    "pybroker/cluster/store/zookeeper/",
     "pybroker/pipeline/",
     "pybroker/sql/",
     "pybroker/values/",

@@ -83,6 +83,15 @@ def test_step_ends_when_the_broker_serves_with_settings_and_topics(tmp_path: Pat
         assert step.outputs["command"] == str(COMMAND)
 
 
+def test_command_of_the_page_that_ends_the_broker_finds_it_and_not_the_step_that_runs_it(tmp_path: Path) -> None:
+    """A step's lines are a file, whose name alone is in the arguments of its shell."""
+    (pattern,) = re.findall(r"- run: pkill --full '(.*)'$", PAGE, re.MULTILINE)
+    with started(tmp_path, {"PYBROKER_COMMAND": str(COMMAND), "PYBROKER_PORT": "0"}):
+        (broker,) = brokers_below(tmp_path)
+        assert re.search(pattern, " ".join(broker.cmdline()))
+    assert not re.search(pattern, f"/usr/bin/bash -e {tmp_path}/step.sh")
+
+
 def test_port_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
     port = free_port()
     with started(tmp_path, {"PYBROKER_COMMAND": str(COMMAND), "PYBROKER_PORT": str(port)}) as step:

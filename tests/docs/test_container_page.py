@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 
 import pytest
+from harness.broker_probe import free_port
+from harness.waiting import PATIENCE_S
 
 from pybroker.cli.serve.image_settings import (
     CONTAINER_PORT,
@@ -17,6 +22,7 @@ from pybroker.cli.serve.image_settings import (
 )
 from pybroker.cli.serve.serve_command import build_parser
 from pybroker.config.names import base_name
+from pybroker.testing import Broker
 from tests.docs.pages import examples
 from tests.source_tree import ROOT
 
@@ -55,6 +61,14 @@ def test_compose_file_has_the_ports_of_the_image_and_settings_that_exist() -> No
 def test_paths_and_ports_are_those_of_the_image() -> None:
     for said in (SETTINGS_FILE, SECRETS, f"`{DATA_DIR}`", f"localhost:{HOST_PORT}", f"Port {CONTAINER_PORT}"):
         assert said in TEXT
+
+
+def test_health_command_of_the_page_asks_the_port_that_it_is_given(pybroker: Broker) -> None:
+    ((program, *words),) = map(shlex.split, re.findall(r"--health-cmd '([^']+)'", TEXT))
+    assert program == "python"
+    for port, status in ((pybroker.port, 0), (free_port(), 1)):
+        command = [sys.executable, *(word.replace("PORT", str(port)) for word in words)]
+        assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == status
 
 
 def test_arguments_of_docker_run_are_those_of_serve() -> None:

@@ -45,7 +45,7 @@ def files_and_folders() -> tuple[str, ...]:
 
 
 def found(path: str) -> list[Path]:
-    """What a path in a text may mean: it is told by its end, as far as that says which."""
+    """What a path in a text may mean: its end says which, as far as it can."""
     return [ROOT / each[1:] for each in files_and_folders() if each.endswith(f"/{path}")]
 
 

@@ -29,7 +29,7 @@ HELP_WITHIN_S = 100
 ELSEWHERE = {"pybroker", "pytest", "docker", "printf", "export", "spark-pipelines"}
 # Kafka's scripts, by the classes that they start.
 KAFKA_TOOLS = {"kafka-consumer-groups.sh": CONSUMER_GROUP_COMMAND}
-# Scripts make a long run ready before they look at their options: they are not asked, but what a demo starts is.
+# Scripts make a long run ready before they look at their options: they are read, and what a demo starts is asked.
 DEMO = "scripts/demo"
 DEMO_STARTS = {
     "": (sys.executable, "-m", "examples.flights"),
@@ -109,6 +109,24 @@ def test_every_command_of_a_block_is_of_a_kind_that_is_checked() -> None:
 @pytest.mark.parametrize("command", SCRIPTS, ids=str)
 def test_a_script_is_there_and_can_be_started(command: Command) -> None:
     assert os.access(ROOT / command.words[0], os.X_OK)
+
+
+def sources_of(script: str) -> str:
+    """What decides which options a script takes: the modules that it starts and its commands, or its own text."""
+    text = (ROOT / script).read_text()
+    names = set(re.findall(r'-m ([\w.]+) "\$@"', text))
+    if names:
+        text = re.sub(r"^ *#.*$", "", text, flags=re.MULTILINE)
+    specs = [spec for name in sorted(names) if (spec := find_spec(name)) is not None]
+    files = [
+        file for spec in specs for each in spec.submodule_search_locations or () for file in Path(each).glob("*.py")
+    ]
+    return "\n".join([text, *(file.read_text() for file in files)])
+
+
+@pytest.mark.parametrize("command", [each for each in SCRIPTS if each.options and each not in DEMOS], ids=str)
+def test_a_script_has_the_options_that_it_is_given(command: Command) -> None:
+    check_options(command, sources_of(command.words[0]))
 
 
 @pytest.mark.parametrize("command", PIP, ids=str)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.peers import PeerError, PeerFailure
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PeerClient
 from pybroker.net.peer_login import ClusterSecret

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from pybroker.cluster.liveness import Knock
+from pybroker.cluster.failure_detection.liveness import Knock
 from pybroker.net.knocker import TcpKnocker
 
 

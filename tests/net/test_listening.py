@@ -13,7 +13,7 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.net.socket_server import SEND_BUFFER_BYTES, SocketServer
 from pybroker.testing import Broker, Cluster
-from pybroker.testing.broker import LoopFactory, _fast_loop
+from pybroker.testing.in_process_broker import LoopFactory, _fast_loop
 from tests.net.conftest import sockets_of
 
 

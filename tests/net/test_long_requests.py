@@ -9,7 +9,7 @@ import pytest
 from harness.waiting import wait_until
 
 from pybroker import limits
-from pybroker.coordinators.group.responses import described_group_error
+from pybroker.coordinators.group.classic.group_responses import described_group_error
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.net import long_requests as long_requests_module
 from pybroker.net import requests as requests_module

@@ -12,12 +12,12 @@ import pytest
 from harness.batches import batch
 from harness.wire import Client
 
-from pybroker.coordinators.group import offset_operations
+from pybroker.coordinators.group.offsets import offset_operations
 from pybroker.handlers import offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.net import commit_front, produce_front
 from pybroker.replication.partition import Partition
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -20,9 +20,9 @@ from harness.waiting import PATIENCE_S
 from harness.wire import reply_frame
 
 from pybroker import cluster_limits, limits
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.peers import REPLICATION, PeerError, PeerFailure
+from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.peers import REPLICATION, PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PEER_LOGIN_REPLY_BYTES_MAX, PeerClient
 from pybroker.testing import Broker

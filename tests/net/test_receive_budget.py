@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker import limits
+from pybroker.config.broker import OVERRIDDEN_DEFAULTS
 from pybroker.handlers.context import HeldRequest, Parked
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.receive_budget import FRAME_PATIENCE_MS
@@ -33,6 +34,14 @@ def make_network(patch: pytest.MonkeyPatch) -> FakeNetwork:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
     return make_network(monkeypatch)
+
+
+@pytest.mark.parametrize("unset", [{}, {"queued.max.request.bytes": "-1"}])
+def test_bound_where_none_is_set_stands_in_the_table_of_defaults_that_are_not_kafkas(
+    monkeypatch: pytest.MonkeyPatch, unset: dict[str, str]
+) -> None:
+    (row,) = (row for row in OVERRIDDEN_DEFAULTS if row.names == "queued.max.request.bytes")
+    assert FakeNetwork(monkeypatch, unset).processor.budget.bytes_max == int(row.default.split()[0]) == 256 * MB
 
 
 def bound(network: FakeNetwork) -> int:

@@ -28,7 +28,7 @@ def postgres() -> Iterator[Postgres]:
 def no_client_waits_for_a_broker_that_is_gone() -> Iterator[None]:
     """Close what a module's reading and writing in this process keeps for the next time: it would connect for ever."""
     yield
-    for name in ("range_reader", "transactions", "client_calls"):
+    for name in ("range_reader", "epoch_transactions", "client_calls"):
         module = sys.modules.get(f"pybroker.pipeline.topics.{name}")
         if module is not None:
             module.close_idle()

@@ -36,10 +36,10 @@ def tables(spark: Any, kafka: ApacheKafka, tmp_path: Path) -> Tables:
 
 @pytest.fixture
 def sink(kafka: ApacheKafka) -> Iterator[Sink]:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     yield Sink(kafka.bootstrap)
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 def groups(bootstrap: str) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there_a
 ) -> None:
     from confluent_kafka import KafkaException
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     def overtaken() -> Iterator[Any]:
         yield batch(["a"])
@@ -95,8 +95,8 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there_a
         yield batch(["zombie"])
 
     sink.attempt(0, ["b"], task=1, run="first")
-    with pytest.raises((KafkaException, transactions.NotDelivered)):
-        transactions.write_epoch(sink.of(run="first"), 0, 0, overtaken())
+    with pytest.raises((KafkaException, epoch_transactions.NotDelivered)):
+        epoch_transactions.write_epoch(sink.of(run="first"), 0, 0, overtaken())
     assert sink.run_epoch(1, [["c"]], run="second") == ["written"]
     assert sorted(sink.committed()) == ["a", "b", "c"]
 

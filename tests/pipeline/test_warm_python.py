@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks are not made elsewhere"),
 ]
 
-SERVER = "pybroker.pipeline.warm_python.server"
+SERVER = "pybroker.pipeline.warm_python.fork_server"
 TELL = """
 import json, os, sys
 print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("TOLD"), sys.stdin.read(), os.getppid()]))

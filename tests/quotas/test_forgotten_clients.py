@@ -8,8 +8,8 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
-from pybroker.cluster.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
+from pybroker.cluster.image.quota_entities import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from pybroker.config.broker import BrokerConfig
 from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
 

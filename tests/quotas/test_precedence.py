@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cluster.client_quotas import QuotaEntity, entity_of
+from pybroker.cluster.image.quota_entities import QuotaEntity, entity_of
 from pybroker.quotas.precedence import Holder, quota_of
 
 U, C = "user", "client-id"

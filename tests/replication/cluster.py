@@ -13,10 +13,16 @@ from typing import Any, cast
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.image import BrokerRegistration, ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.operations import InSyncState
-from pybroker.cluster.peers import CONTROL, PeerError, PeerFailure
+from pybroker.cluster.decisions.operations import InSyncState
+from pybroker.cluster.image.cluster_image import (
+    BrokerRegistration,
+    ClusterImage,
+    ImageDelta,
+    PartitionImage,
+    TopicImage,
+)
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.peers import CONTROL, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
 from pybroker.handlers import delete_records, fetch, list_offsets

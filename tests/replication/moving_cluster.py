@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pybroker.cluster.decisions.in_sync_replicas import alter_partitions
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncState, Reassignment
+from pybroker.cluster.decisions.partition_changes import alter_partitions
 from pybroker.cluster.decisions.reassignments import ReassignmentRules, alter_reassignments
-from pybroker.cluster.image import ImageBuilder
-from pybroker.cluster.operations import InSyncChange, InSyncState, Reassignment
+from pybroker.cluster.image.cluster_image import ImageBuilder
 from tests.replication.cluster import LATENCY_MS, NAME, Broker, Cluster
 from tests.steps import end_of
 from tests.storage.logs import TOPIC_ID

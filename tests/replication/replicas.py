@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.replica_manager import ReplicaManager
 from tests.storage.logs import TOPIC_ID, Storage

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.cluster.image import NO_LEADER, UNASSIGNED_DIRECTORY
+from pybroker.cluster.image.cluster_image import NO_LEADER, UNASSIGNED_DIRECTORY
 from tests.replication.cluster import NAME, Cluster
 from tests.storage.logs import TOPIC_ID
 

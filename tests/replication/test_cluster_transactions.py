@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS
-from pybroker.cluster.image import ClusterImage, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
-from pybroker.cluster.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.replication.cluster_markers import ClusterMarkers
 from pybroker.replication.cluster_transactions import ClusterTransactions
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker

@@ -9,9 +9,9 @@ from unittest.mock import Mock
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.coordinator_table import GROUPS
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import GROUPS
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.replica_manager import ReplicaManager

@@ -9,8 +9,8 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker import storage_limits
-from pybroker.cluster.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-from pybroker.cluster.metadata_cache import MetadataCache
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
+from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
 from pybroker.replication.partition import ACKS_ALL, Partition

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pybroker import limits
-from pybroker.cluster.image import PartitionImage, TopicImage
+from pybroker.cluster.image.cluster_image import PartitionImage, TopicImage
 from pybroker.handlers.context import Parked
-from pybroker.security.acls import AclOperation, Resource
+from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import GeneratorType
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pybroker.handlers.context import Parked, Steps
 from pybroker.handlers.portions import at_once, portions, portions_of_topics
 from pybroker_protocol import codec
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.handled import answer_of
 from tests.replication.cluster import Cluster
 from tests.storage.logs import TOPIC_ID
 
@@ -54,6 +55,22 @@ def test_a_long_session_pauses_whether_it_waits_or_not(
     session_id = handled(cluster, 0).session_id
     monkeypatch.setattr(fetch, "_AT_ONCE", 1)
     assert isinstance(handled(cluster, max_wait_ms, session_id), GeneratorType)
+
+
+def test_what_a_quota_keeps_back_is_let_go_portion_by_portion(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Views of records may be the last ones of maps, each of which takes its time to end."""
+    session_id = handled(cluster, 0).session_id
+    share = SimpleNamespace(fetch_bytes_max=1_000, fetched=lambda size: 7)
+    let_go: list[int] = []
+    cluster.brokers[1].services.quotas = SimpleNamespace()
+    monkeypatch.setattr(fetch, "_AT_ONCE", 1)
+    monkeypatch.setattr(fetch, "_share", lambda ctx: share)
+    monkeypatch.setattr(fetch, "_drop_records", lambda partitions: let_go.append(len(partitions)))
+    throttled = answer_of(handled(cluster, 0, session_id))
+    assert (throttled.throttle_time_ms, throttled.session_id, throttled.responses) == (7, session_id, [])
+    assert let_go == [1, 1]
 
 
 def walk(elements: list[int], seen: list[Any], waits_for: Parked | None = None) -> Steps:

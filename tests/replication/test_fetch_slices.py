@@ -10,7 +10,7 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker import limits
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.replica_manager import ReplicaManager
@@ -34,8 +34,8 @@ def world() -> VirtualWorld:
 def replicas(tmp_path: Path, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaManager]:
     """A topic of ten partitions, which a fetch reads two in a turn."""
     monkeypatch.setattr(limits, "FETCH_PARTITIONS_AT_ONCE", 4)
-    monkeypatch.setattr("pybroker.replication.fetch.FETCH_PARTITIONS_PER_LOOK", 2)
-    monkeypatch.setattr("pybroker.replication.fetch.FETCH_SLICE_MS", 0)
+    monkeypatch.setattr("pybroker.replication.fetch_operation.FETCH_PARTITIONS_PER_LOOK", 2)
+    monkeypatch.setattr("pybroker.replication.fetch_operation.FETCH_SLICE_MS", 0)
     storage = Storage(tmp_path / "data", world)
     yield leader_of(world, storage, COUNT)
     storage.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pybroker import cluster_limits
-from pybroker.cluster.peers import MARKERS, PeerDone, PeerError, PeerFailure
+from pybroker.cluster.membership.peers import MARKERS, PeerDone, PeerError, PeerFailure
 from pybroker.replication.gathered_requests import GatheredRequests
 
 DISCONNECTED = PeerError(PeerFailure.DISCONNECTED, may_be_done=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResult, InSyncResults, InSyncState
 from pybroker.replication.isr_changes import IsrChanges
 from pybroker_protocol.errors import ErrorCode
 from tests.storage.logs import TOPIC_ID

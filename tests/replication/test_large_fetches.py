@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.peers import REPLICATION
+from pybroker.cluster.membership.peers import REPLICATION
 from pybroker.replication.replica_fetcher import REPLICA_FETCH_BYTES_MAX
 from pybroker_protocol.messages.fetch import FetchRequest
 from tests.replication.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import Endpoint
+from pybroker.cluster.image.cluster_image import Endpoint
 from pybroker.handlers import produce
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker_protocol import codec

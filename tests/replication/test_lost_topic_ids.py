@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import NO_LEADER
+from pybroker.cluster.image.cluster_image import NO_LEADER
 from pybroker.storage.files.checkpoints import PARTITION_METADATA, read_partition_metadata
 from tests.replication.cluster import NAME, Broker, Cluster
 from tests.storage.logs import TOPIC_ID

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from pybroker.cluster.image import NO_LEADER
-from pybroker.cluster.peers import CONTROL, REPLICATION
+from pybroker.cluster.image.cluster_image import NO_LEADER
+from pybroker.cluster.membership.peers import CONTROL, REPLICATION
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.storage.log.partition_log import PartitionLog
 from pybroker.storage.results import TransactionMarker

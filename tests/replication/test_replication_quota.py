@@ -10,7 +10,7 @@ from harness.virtual_world import VirtualWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.cluster.image import ClusterImage
+from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import BROKER, TOPIC

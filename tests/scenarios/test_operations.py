@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.testing import Cluster
 from tests.broker.two_dirs import TwoDirs
 from tests.cli.command import CommandLine

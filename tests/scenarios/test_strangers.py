@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.cluster.image import BrokerRegistration
-from pybroker.cluster.liveness import Report, encode
+from pybroker.cluster.failure_detection.liveness import Report, encode
+from pybroker.cluster.image.cluster_image import BrokerRegistration
 from pybroker.testing import Cluster
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.alter_partition import AlterPartitionRequest

@@ -27,7 +27,7 @@ SLOW_SESSION_TIMEOUT_MS = 6_000
 SLOW_SESSIONS = {"pybroker.metadata.session.timeout.ms": str(SLOW_SESSION_TIMEOUT_MS)}
 SLOW_S = 2 * SLOW_SESSION_TIMEOUT_MS / 1000
 WIPED = re.compile(
-    r"ERROR pybroker.cluster.zookeeper_store: the metadata store \S+ cannot be followed: "
+    r"ERROR pybroker.cluster.store.zookeeper.zookeeper_store: the metadata store \S+ cannot be followed: "
     r"the metadata store \S+ ends at revision 0, where this broker has seen \d+: it was wiped\n"
 )
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pybroker.security.acl_bindings import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker.security.acl_rules import AclIndex
-from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
 NAMES = st.text(alphabet="ab*", min_size=1, max_size=4)
 HOSTS = st.sampled_from(["*", "10.0.0.1", "10.0.0.2"])

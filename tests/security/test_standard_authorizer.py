@@ -13,7 +13,7 @@ from pybroker import limits
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.loggers import AUDIT_LOGGER
 from pybroker.config.schema import ConfigError
-from pybroker.security.acls import Acl, AclOperation, PatternType, Permission, Resource
+from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER, AuthorizerSettings, StandardAuthorizer
 
 ANNA_READS = Acl(Resource.TOPIC, "t", PatternType.LITERAL, "User:anna", "*", AclOperation.READ, Permission.ALLOW)

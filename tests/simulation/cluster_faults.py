@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.storage.results import StorageError
 from tests.simulation.model import REACHED
 from tests.simulation.network import CLIENTS

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from pybroker.cluster import store_codec
-from pybroker.cluster.coordinator_table import TRANSACTIONS
-from pybroker.cluster.image import NO_LEADER, RECOVERED
+from pybroker.cluster.image.cluster_image import NO_LEADER, RECOVERED
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
+from pybroker.cluster.store import store_codec
 from pybroker.storage.log.log_state import LogState
 from pybroker_protocol.uuids import uuid_text
 from tests.simulation.model import FLEETING, REACHED, Batch, LogModel, Model, Violation, check, read_directory
@@ -45,8 +45,8 @@ from tests.simulation.producer_replay import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
-    from pybroker.cluster.metadata_store import Transaction
+    from pybroker.cluster.image.cluster_image import ClusterImage
+    from pybroker.cluster.store.metadata_store import Transaction
     from pybroker.storage.log.log import Log
     from tests.simulation.processes import Process, World
     from tests.simulation.store import Ensemble

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from pybroker.cluster import bootstrap
-from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
-from pybroker.cluster.image import NO_LEADER
+from pybroker.cluster.image.cluster_image import NO_LEADER
+from pybroker.cluster.image.coordinator_table import GROUPS, TRANSACTIONS
 from pybroker.coordinators.partitioning import partition_for
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -56,7 +56,7 @@ from tests.simulation.workload import (
 )
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
+    from pybroker.cluster.image.cluster_image import ClusterImage
 
 COORDINATORS_PARTITIONS = 2
 ENDED = {"Empty", "CompleteCommit", "CompleteAbort"}

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_state import ClassicState
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.states import ClassicState
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.runtime import CoordinatorRuntime
 from tests.simulation.model import REACHED, Batch, check, read_directory

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.metadata_store import StoreError
+from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.storage.results import StorageError
 from tests.simulation.scheduler import START_MS, ProcessDied
 

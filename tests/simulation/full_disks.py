@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.model import Violation
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage
+    from pybroker.cluster.image.cluster_image import ClusterImage
     from tests.simulation.cluster_simulation import ClusterSimulation
     from tests.simulation.processes import Process
 

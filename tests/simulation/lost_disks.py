@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.image import NO_LEADER
+from pybroker.cluster.image.cluster_image import NO_LEADER
 from pybroker_protocol.errors import ErrorCode
 from tests.simulation.administrator import ELECTION, UNCLEAN, ask_for_change, election
 from tests.simulation.client import Disconnected
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import ClusterImage, PartitionImage
+    from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage
     from tests.simulation.cluster_simulation import ClusterSimulation
     from tests.simulation.processes import Process
 

@@ -20,7 +20,7 @@ from harness.virtual_world import Done, VirtualExecutor
 from pybroker import server as server_module
 from pybroker.config.broker import BrokerConfig
 from pybroker.env import Env
-from pybroker.net.jobs import Job
+from pybroker.net.thread_job import Job
 from pybroker.security.scram import ScramMechanism
 from pybroker.server import BrokerServer
 from pybroker_protocol.uuids import uuid_text

@@ -3,7 +3,7 @@
 Owns: the state, who may change it, what reaches whom when, sessions and their end, outcomes that nobody is told.  Owns
 no choice of what goes wrong when (``faults``), and no meaning of keys.
 
-The model is ZooKeeper's ensemble seen from outside, as the port has it (``cluster/metadata_store``).  A broker's
+The model is ZooKeeper's ensemble seen from outside, as the port has it (``cluster/store/metadata_store``).  A broker's
 requests arrive in order, and are applied there whether or not the broker still lives to hear of it.  Where its way to
 the store is cut, or the store is away, all that is on its way fails after a while, applied or not.  A session ends when
 the store has heard nothing of its process for ``session_timeout_ms``: it is dead, stopped, or cut off.  While the store
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.metadata_store import (
+from pybroker.cluster.store.metadata_store import (
     ABSENT,
     Changes,
     CommitResult,

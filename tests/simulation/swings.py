@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.model import REACHED
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image import PartitionImage
+    from pybroker.cluster.image.cluster_image import PartitionImage
     from tests.simulation.cluster_simulation import ClusterSimulation
 
 LAG_MS = (100, 1_400)  # how long the first follower is not reached: it is in sync for longer

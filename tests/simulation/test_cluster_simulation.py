@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from harness.waiting import PATIENCE_S
 
-from pybroker.cluster.cluster_member import ClusterMember
+from pybroker.cluster.membership.cluster_member import ClusterMember
 from tests.simulation.cluster_faults import FAULTS, RARE_FAULTS, drawn_kinds
 from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.full_disks import GOES_ON

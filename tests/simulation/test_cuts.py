@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from pybroker.cluster.broker_contacts import BrokerContacts
-from pybroker.cluster.controller_election import ControllerElection
-from pybroker.cluster.liveness import Liveness
+from pybroker.cluster.controller.controller_election import ControllerElection
+from pybroker.cluster.failure_detection.broker_contacts import BrokerContacts
+from pybroker.cluster.failure_detection.liveness import Liveness
 from tests.simulation.cut_simulation import (
     ALL,
     BOTH_WAYS,

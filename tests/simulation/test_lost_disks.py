@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.image.cluster_image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+    TopicImage,
+)
 from pybroker_protocol.uuids import uuid_text
 from tests.simulation.cluster_observer import Holders
 from tests.simulation.lost_disks import waiting_for_lost_disks

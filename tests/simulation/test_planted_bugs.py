@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pybroker.coordinators.coordinator_context import CoordinatorContext
-from pybroker.coordinators.group import classic_rebalance, responses
-from pybroker.coordinators.group.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic import group_responses, rebalance
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.consumer.partition_owners import PartitionOwners
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
-from pybroker.coordinators.group.partition_owners import PartitionOwners
 from pybroker.replication.transaction_markers import TransactionMarkers
 from pybroker.storage.cleaner.batch_filter import BatchFilter
 from pybroker.storage.log.flush_queue import _Plan
@@ -45,9 +45,9 @@ def give_everybody_the_same_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody answers SyncGroup with another member's assignment."""
 
     def sync_response(group: ClassicGroup, assignment: bytes) -> Any:
-        return responses.sync_response(group, next(iter(group.members.values())).assignment)
+        return group_responses.sync_response(group, next(iter(group.members.values())).assignment)
 
-    monkeypatch.setattr(classic_rebalance, "sync_response", sync_response)
+    monkeypatch.setattr(rebalance, "sync_response", sync_response)
 
 
 def take_commits_of_any_generation(monkeypatch: pytest.MonkeyPatch) -> None:

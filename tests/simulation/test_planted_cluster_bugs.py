@@ -8,11 +8,17 @@ from unittest.mock import ANY
 
 import pytest
 
-from pybroker.cluster.controller import Controller
-from pybroker.cluster.decisions import brokers, in_sync_replicas
-from pybroker.cluster.image import NO_LEADER, BrokerRegistration, ClusterImage, ImageBuilder, PartitionImage
-from pybroker.cluster.metadata_store import CommitResult, Transaction
-from pybroker.cluster.operations import InSyncChange, InSyncResults
+from pybroker.cluster.controller.controller import Controller
+from pybroker.cluster.decisions import broker_changes, partition_changes
+from pybroker.cluster.decisions.operations import InSyncChange, InSyncResults
+from pybroker.cluster.image.cluster_image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterImage,
+    ImageBuilder,
+    PartitionImage,
+)
+from pybroker.cluster.store.metadata_store import CommitResult, Transaction
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.followed_partition import FollowedPartition, Question
 from pybroker.replication.follower_fetch import FollowerFetch
@@ -66,12 +72,12 @@ def elect_whoever_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         if partition.leader != NO_LEADER:
             return partition
         for replica in partition.replicas:
-            if replica not in avoided and in_sync_replicas.is_online(image, partition, replica):
-                return in_sync_replicas.led_by(image, topic, partition, replica)
+            if replica not in avoided and partition_changes.is_online(image, partition, replica):
+                return partition_changes.led_by(image, topic, partition, replica)
         return partition
 
-    monkeypatch.setattr(in_sync_replicas, "with_leader", with_leader)
-    monkeypatch.setattr(brokers, "with_leader", with_leader)
+    monkeypatch.setattr(partition_changes, "with_leader", with_leader)
+    monkeypatch.setattr(broker_changes, "with_leader", with_leader)
 
 
 def acknowledge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,12 +124,12 @@ def write_without_the_controller_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lead_without_being_elected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader gets no new leader epoch."""
-    real = in_sync_replicas.led_by
+    real = partition_changes.led_by
 
     def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
         return real(image, topic, partition, leader)._replace(leader_epoch=partition.leader_epoch)
 
-    monkeypatch.setattr(in_sync_replicas, "led_by", led_by)
+    monkeypatch.setattr(partition_changes, "led_by", led_by)
 
 
 def believe_followers_of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +154,7 @@ def let_a_deposed_leader_shrink_the_isr(monkeypatch: pytest.MonkeyPatch) -> None
     That the sender leads goes with the first of them, since a leader epoch has one leader.  Any of these checks that
     stays finds a deposed leader out.
     """
-    refusal, alter = in_sync_replicas._refusal, Controller.alter_partitions
+    refusal, alter = partition_changes._refusal, Controller.alter_partitions
 
     def of_any_epoch(image: ClusterImage, broker_id: int, partition: PartitionImage, change: InSyncChange) -> int:
         believed = change._replace(
@@ -167,7 +173,7 @@ def let_a_deposed_leader_shrink_the_isr(monkeypatch: pytest.MonkeyPatch) -> None
     ) -> None:
         alter(self, broker_id, ANY, changes, done)
 
-    monkeypatch.setattr(in_sync_replicas, "_refusal", of_any_epoch)
+    monkeypatch.setattr(partition_changes, "_refusal", of_any_epoch)
     monkeypatch.setattr(Controller, "alter_partitions", of_any_broker_epoch)
 
 
@@ -176,7 +182,7 @@ def take_a_broker_s_disk_for_the_one_that_it_had(monkeypatch: pytest.MonkeyPatch
 
     Nor does it ask whether the broker stopped cleanly: an empty disk has no mark of that.
     """
-    real_placed, real_rejoined = brokers._placed, brokers._rejoined
+    real_placed, real_rejoined = broker_changes._placed, broker_changes._rejoined
 
     def placed(
         builder: ImageBuilder, partition: PartitionImage, broker: BrokerRegistration, directory: bytes
@@ -189,8 +195,8 @@ def take_a_broker_s_disk_for_the_one_that_it_had(monkeypatch: pytest.MonkeyPatch
     def rejoined(image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, _: bool) -> PartitionImage:
         return real_rejoined(image, topic, partition, broker_id, True)
 
-    monkeypatch.setattr(brokers, "_placed", placed)
-    monkeypatch.setattr(brokers, "_rejoined", rejoined)
+    monkeypatch.setattr(broker_changes, "_placed", placed)
+    monkeypatch.setattr(broker_changes, "_rejoined", rejoined)
 
 
 # Leaders are deposed while they run, and what they have asked for comes late.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.decisions import in_sync_replicas
-from pybroker.cluster.image import ClusterImage, PartitionImage
-from pybroker.cluster.operations import InSyncChange
+from pybroker.cluster.decisions import partition_changes
+from pybroker.cluster.decisions.operations import InSyncChange
+from pybroker.cluster.image.cluster_image import ClusterImage, PartitionImage
 from pybroker.coordinators.loader import Loader
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.followers import Followers
@@ -32,12 +32,12 @@ NEWEST = 1 << 31  # later than any epoch
 
 def alter(monkeypatch: pytest.MonkeyPatch, believe: Any) -> None:
     """AlterPartition is decided by what ``believe`` makes of a change and its partition."""
-    refusal = in_sync_replicas._refusal
+    refusal = partition_changes._refusal
 
     def believing(image: ClusterImage, broker_id: int, partition: PartitionImage, change: InSyncChange) -> int:
         return refusal(image, broker_id, partition, believe(change, partition))
 
-    monkeypatch.setattr(in_sync_replicas, "_refusal", believing)
+    monkeypatch.setattr(partition_changes, "_refusal", believing)
 
 
 def take_a_stale_partition_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

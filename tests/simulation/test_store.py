@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.metadata_store import (
+from pybroker.cluster.store.metadata_store import (
     ABSENT,
     Changes,
     CommitResult,

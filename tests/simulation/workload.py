@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.coordinator_table import GROUPS, TRANSACTIONS
+from pybroker.cluster.image.coordinator_table import GROUPS, TRANSACTIONS
 from tests.simulation.consumer_members import ConsumerMember
 from tests.simulation.members import ClassicMember
 from tests.simulation.producers import IdempotentProducer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualExecutor, VirtualWorld
 
-from pybroker.storage.dirs.writers import WRITER_STEPS_AHEAD, WRITER_STEPS_PER_TURN
+from pybroker.storage.dirs.writer_threads import WRITER_STEPS_AHEAD, WRITER_STEPS_PER_TURN
 from pybroker.storage.results import INVALID_RECORD, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NONE
 from pybroker.storage.rules.record_validator import RECORD_ERRORS_MAX
 from pybroker_protocol.compression import Compression

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.replication.followed_partition import FollowedPartition
 from pybroker.storage.results import NONE
 from tests.storage.batches import batch, end_marker

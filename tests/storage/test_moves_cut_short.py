@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from tests.storage.logs import TOPIC_ID, Client, Storage, read_all
-from tests.storage.test_replica_moves import finish, move, step
+from tests.storage.test_replica_moves import finish, move, other_dir, step
 
 CALLS = ("pwrite", "ftruncate", "rename", "fdatasync", "sync_path", "unlink", "mkdir", "utime")
 
@@ -23,10 +23,10 @@ class Killed(BaseException):
 class Deaths:
     """Counts system calls, and ends the process in one of them; nothing is done after that."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Iterable[str] = CALLS) -> None:
         self.calls = 0
         self.dies_in = -1
-        for name in CALLS:
+        for name in names:
             monkeypatch.setattr(os_file, name, self._counted(getattr(os_file, name)))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,5 +119,33 @@ def test_a_replica_that_moved_and_was_deleted_may_come_back_after_a_kill(tmp_pat
     try:
         after.manager.settle(lambda topic, partition: None)
         assert after.log().log_end_offset == 0
+    finally:
+        after.kill()
+
+
+@pytest.mark.parametrize("dies_in", range(1, 5))
+def test_a_kill_in_any_rename_of_the_move_of_an_empty_log_leaves_it_in_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: int
+) -> None:
+    """Where the move had begun: the first rename is that of the file which says whose the target is."""
+    storage = Storage(tmp_path / "data", VirtualWorld(), dirs=2)
+    log = storage.log()
+    move(storage, log)
+    source, target = log.path, other_dir(storage, log) / "t-0"
+    assert source.is_dir()
+    deaths = Deaths(monkeypatch, ["rename"])
+    deaths.dies_in = dies_in
+    with pytest.raises(Killed):
+        move(storage, log)
+    deaths.dies_in = -1
+    storage.kill()
+    world = VirtualWorld()
+    after = Storage(tmp_path / "data", world, dirs=2)
+    try:
+        after.manager.settle(lambda topic, partition: (TOPIC_ID, None))
+        after.log()
+        finish(after, world)
+        world.advance(100_000)
+        assert list(tmp_path.glob("data?/t-0*")) == [source if dies_in == 1 else target]
     finally:
         after.kill()

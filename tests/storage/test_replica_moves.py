@@ -137,6 +137,28 @@ def test_a_log_that_was_never_written_to_takes_its_place_at_once(storage: Storag
     assert names(target) == ["t-0"]
 
 
+@pytest.mark.parametrize("fails_in", ["source", "target"])
+def test_an_empty_logs_directory_that_cannot_be_renamed_takes_its_own_log_dir_offline_and_stays(
+    storage: Storage, world: VirtualWorld, monkeypatch: pytest.MonkeyPatch, fails_in: str
+) -> None:
+    log = storage.log()
+    move(storage, log)  # from now on it has a directory
+    source, target = log.path, other_dir(storage, log) / "t-0"
+    rename = os_file.rename
+
+    def failing(path: Any, new_path: Any) -> None:
+        if source == path if fails_in == "source" else target == new_path:
+            raise OSError(errno.EIO, "the disk is broken")
+        rename(path, new_path)
+
+    monkeypatch.setattr(os_file, "rename", failing)
+    move(storage, log)
+    world.run()
+    offline = [state.directory.path for state in storage.manager._states if state.directory.offline]
+    assert offline == [(source if fails_in == "source" else target).parent]
+    assert names(source.parent) == ["t-0"]
+
+
 def test_its_own_directory_as_target_cancels_a_move(storage: Storage, world: VirtualWorld, filled: Log) -> None:
     source, target = filled.directory.path, other_dir(storage, filled)
     move(storage, filled)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.replication.partition import Partition
 from pybroker.storage.files import os_file
 from tests.storage.batches import end_marker

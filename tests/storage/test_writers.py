@@ -12,7 +12,7 @@ import pytest
 from harness.virtual_world import VirtualExecutor, VirtualWorld
 
 from pybroker.env import WorkGivenUp
-from pybroker.storage.dirs.writers import (
+from pybroker.storage.dirs.writer_threads import (
     SMALL_APPENDS_REMEMBERED_MS,
     WRITER_JOBS_AHEAD,
     WRITER_STEPS_AHEAD,

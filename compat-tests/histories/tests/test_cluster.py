@@ -36,7 +36,7 @@ from histories.mistakes import MISTAKES
 from histories.nemesis import CLIENT_KINDS, Fault
 from histories.stores import SqliteFile
 from histories.workload import CAST, Workload
-from pybroker.cluster.liveness import LIVENESS_PATIENCE
+from pybroker.cluster.failure_detection.liveness import LIVENESS_PATIENCE
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.security.client_access import ClientAccess
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mutants.mutant import Edit, Mutant
+from mutants.operators import instead
 from mutants.questions import INTER_BROKER_APIS, Question, questions_of_handlers
 
 _TABLE: Final = "test_permissions.py::test_who_lacks_a_permission_is_refused"
@@ -18,9 +19,9 @@ _AMONG_BROKERS: Final = "tests/broker/test_inter_broker_requests.py::test_who_ma
 _TOKENS: Final = "tests/broker/test_delegation_tokens.py"
 # What several handlers share, and the API of which the table notices that it asks no longer.
 _SHARED: Final = {
-    "acl_requests": "CreateAcls",
+    "acl_filters": "CreateAcls",
     "authorized_operations": "DescribeCluster",
-    "config_requests": "DescribeConfigs",
+    "config_checks": "DescribeConfigs",
 }
 # The place, or the module, of a question that the table cannot notice: it has not the client, or not enough requests.
 _NOTICES: Final = {
@@ -38,7 +39,7 @@ _WORDS: Final = re.compile(r"\b(?:AclOperation\.|Resource\.|_)([A-Z_]+)")
 
 
 def _test_that_notices(question: Question, api: str) -> str:
-    told = _NOTICES.get(question.place) or _NOTICES.get(question.module)
+    told = _NOTICES.get(question.edit.place) or _NOTICES.get(question.module)
     if told is not None:
         return told
     return f"{_AMONG_BROKERS if api in INTER_BROKER_APIS else _TABLE}[{api}]"
@@ -48,9 +49,9 @@ def _mutants() -> Iterator[Mutant]:
     for question in questions_of_handlers():
         api = question.api or _SHARED[question.module]
         words = [word.lower() for word in _WORDS.findall(question.text)]
-        name = re.sub("[^a-z]+", "-", " ".join((question.place, "asks-nobody", *words)))
+        name = re.sub("[^a-z]+", "-", " ".join((question.edit.place, "asks-nobody", *words)))
         trap = f"{api}: whoever lacks a permission is taken for permitted."
-        yield Mutant(name, trap, (Edit(question.place, question.text, "True"),), (_test_that_notices(question, api),))
+        yield Mutant(name, trap, (question.edit,), (_test_that_notices(question, api),))
 
 
 _STRANGERS: Final = "tests/net/test_broker_login.py"
@@ -62,7 +63,7 @@ MUTANTS: Final = (
         Mutant(
             f"{change}-token-of-anybody",
             f"Whoever knows a delegation token's HMAC may {change} it, whosever it is.",
-            (Edit(f"delegation_tokens.{change}_token", "not token.may_be_renewed_by(principal)", "False"),),
+            (Edit(f"token_changes.{change}_token", instead("may_be_renewed_by", "True")),),
             (f"{_TOKENS}::test_renewers_renew_and_end_a_token",),
         )
         for change in ("renew", "expire")
@@ -70,25 +71,25 @@ MUTANTS: Final = (
     Mutant(
         "what-brokers-ask-served-to-strangers",
         "Whoever comes by the listener of brokers is served what brokers ask, without the proof of being one.",
-        (
-            Edit(
-                "Processor._serves_brokers",
-                "is_broker and listener == self.services.inter_broker_listener",
-                "listener == self.services.inter_broker_listener",
-            ),
-        ),
+        (Edit("Processor._serves_brokers", instead("is_broker", "True")),),
         (f"{_STRANGERS}::test_a_stranger_that_asks_what_brokers_ask_loses_its_connection",),
     ),
     Mutant(
         "every-login-is-of-a-broker",
         "Whoever has logged in by the listener of brokers is taken for one, by whatever mechanism.",
-        (Edit("Login._complete", "started.is_of_brokers", "True"),),
+        (Edit("Login._complete", instead("is_of_brokers", "True")),),
         (f"{_STRANGERS}::test_a_user_who_has_logged_in_by_the_listener_of_brokers_is_none",),
     ),
     Mutant(
         "follower-without-proof",
         "Whoever fetches as a replica is believed, without the proof of being a broker.",
-        (Edit("fetch.refusal_of_follower", "not ctx.connection.is_broker", "False"),),
+        (Edit("fetch.refusal_of_follower", instead("is_broker", "True")),),
         (f"{_STRANGERS}::test_a_stranger_that_fetches_as_a_replica_moves_nothing",),
+    ),
+    Mutant(
+        "datagrams-of-strangers-believed",
+        "Who does not know the cluster's secret has brokers fenced, or keeps dead ones.",
+        (Edit("liveness.decode", instead("compare_digest", "True")),),
+        ("tests/cluster/test_liveness.py::test_a_datagram_is_believed_with_the_clusters_secret_alone",),
     ),
 )

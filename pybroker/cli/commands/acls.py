@@ -17,7 +17,7 @@ from pybroker.cli.terminal.error_names import show
 from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import misused, repeated
 from pybroker.cli.terminal.output import Output, remark
-from pybroker.security.acls import (
+from pybroker.security.acl_bindings import (
     CLUSTER_NAME,
     WILDCARD,
     Acl,

@@ -45,14 +45,14 @@ def broker_row(broker: dict[str, Any]) -> Row:
         broker["id"],
         f"{broker['host']}:{broker['port']}",
         broker["rack"],
-        "stopped (fenced)" if broker["fenced"] else "running",
+        "fenced" if broker["fenced"] else "running",
         broker["controller"],
     )
 
 
 @admin_command(app, "list")
 def list_brokers(session: Session) -> None:
-    """List the brokers, also those that are stopped, as far as the cluster tells of them."""
+    """List the brokers, as far as the cluster tells of them; a fenced one has stopped, or is not heard."""
     with session.client() as client:
         shown = broker_documents(retried(lambda: described_cluster(client)))
     session.output.result(shown, BROKER_COLUMNS, map(broker_row, shown))

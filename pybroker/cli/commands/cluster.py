@@ -45,9 +45,9 @@ from pybroker.cli.serve.serve_command import parse_setting
 from pybroker.cli.serve.supervisor import Member
 from pybroker.cli.serve.workers import COMMAND, METADATA_FILE, OWN_SETTINGS, refuse_directory_of_one, require_free_ports
 from pybroker.cli.terminal.failure import CommandFailed
-from pybroker.cli.terminal.options import Json, repeated
+from pybroker.cli.terminal.options import Json, misused, repeated
 from pybroker.cli.terminal.output import Output
-from pybroker.config.broker import internal_topic_factors
+from pybroker.config.broker import internal_topic_factors, require_known
 from pybroker.config.schema import ConfigError
 
 app = typer.Typer(
@@ -98,12 +98,12 @@ def up(
     pairs = _pairs(settings)
     directory = data_dir.absolute()
     if "," in str(directory):  # a broker would take it for several
-        raise CommandFailed(f"--data-dir {directory}: the path of a cluster's directory must have no comma")
+        raise typer.BadParameter(f"--data-dir {directory}: the path of a cluster's directory must have no comma")
     _refuse_second(directory)
     url = dict(pairs).get("pybroker.metadata", f"sqlite://{directory / METADATA_FILE}")
     timeout_ms = dict(pairs).get("pybroker.metadata.session.timeout.ms", str(SESSION_TIMEOUT_MS))
     if not timeout_ms.isdecimal():
-        raise CommandFailed(f"pybroker.metadata.session.timeout.ms: {timeout_ms} is no number")
+        raise typer.BadParameter(f"pybroker.metadata.session.timeout.ms: {timeout_ms!r} is no number")
     common = [*COMMAND, *(("--dev",) if dev else ()), "--set", f"pybroker.metadata={url}"]
     pairs = [*internal_topic_factors(brokers).items(), *pairs]
     unseen = [f"--set={name}={value}" for name, value in pairs if name != "pybroker.metadata"]
@@ -125,11 +125,13 @@ def up(
 def _pairs(settings: list[str]) -> list[tuple[str, str]]:
     try:
         pairs = [parse_setting(text) for text in settings]
-    except ArgumentTypeError as error:
-        raise typer.BadParameter(str(error)) from None
+        for name, _ in pairs:
+            require_known(name)
+    except (ArgumentTypeError, ConfigError) as error:
+        raise typer.BadParameter(f"--set: {error}") from None
     own = sorted({name for name, _ in pairs} & OWN_SETTINGS)
     if own:
-        raise CommandFailed(f"--set is for all brokers; each has its own {', '.join(own)}, by --port and --data-dir")
+        raise misused(f"--set is for all brokers; each has its own {', '.join(own)}, by --port and --data-dir")
     return pairs
 
 

@@ -22,7 +22,7 @@ from pybroker.cli.requests.acl_requests import word_of
 from pybroker.cli.terminal.failure import CommandFailed, describe_error_code
 from pybroker.cli.terminal.findings import Finding, Status
 from pybroker.cli.terminal.output import counted
-from pybroker.security.acls import AclOperation
+from pybroker.security.acl_bindings import AclOperation
 from pybroker_protocol.messages.describe_cluster import DescribeClusterRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 

@@ -47,7 +47,9 @@ def completion(
 ) -> None:
     """Print the script by which a shell completes commands and options.
 
-    For bash and zsh: eval "$(pybroker completion bash)" in ~/.bashrc or ~/.zshrc.
+    For bash: eval "$(pybroker completion bash)" in ~/.bashrc.
+
+    For zsh: eval "$(pybroker completion zsh)" in ~/.zshrc.
 
     For fish: pybroker completion fish > ~/.config/fish/completions/pybroker.fish
     """

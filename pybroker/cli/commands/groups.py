@@ -69,9 +69,9 @@ def list_groups(
 ) -> None:
     """List the groups of the cluster."""
     wanted_states, wanted_types = ({text.lower() for text in texts} for texts in (states, types))
-    if unknown := sorted(wanted_types - set(TYPES)):
+    if unknown := [text for text in types if text.lower() not in TYPES]:
         raise typer.BadParameter(f"--type must be one of {', '.join(TYPES)}, not {unknown[0]!r}")
-    if strange := sorted(wanted_states - {state.lower() for state in STATES}):
+    if strange := [text for text in states if text.lower() not in {state.lower() for state in STATES}]:
         raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
     with session.client() as client:
         groups = retried(lambda: group_requests.listed(client))
@@ -117,7 +117,7 @@ def describe(
 
 def group_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:
     """Columns and row of the group itself; epochs where it has some."""
-    columns = ["GROUP", "TYPE", "STATE", "ASSIGNOR", "MEMBERS", "TOTAL-LAG"]
+    columns = ["GROUP", "TYPE", "STATE", "ASSIGNOR", "MEMBERS", "LAG"]
     row = [document[name] for name in ("group", "type", "state", "assignor")]
     row += [len(document["members"]), document["lag"]]
     if document["group_epoch"] is not None:

@@ -29,7 +29,7 @@ from pybroker.cli.requests.wire_requests import brokers as running_brokers
 from pybroker.cli.terminal.error_names import part_of, refused, report
 from pybroker.cli.terminal.failure import CommandFailed, named_error
 from pybroker.cli.terminal.options import INT32_MAX, misused
-from pybroker.cli.terminal.output import progress, remark
+from pybroker.cli.terminal.output import counted, progress, remark
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Move partitions to other brokers, and elect their leaders.", no_args_is_help=True)
@@ -296,7 +296,7 @@ def remove_throttle(client: AdminClient, topics: Iterable[str]) -> list[Throttle
     """What held replicas of ``topics`` back, and does no more; nothing, with a remark, while anything moves."""
     found = find_throttles(client, topics)
     if found and (left := len(listed(client, None))):
-        remark(f"the throttle stays, because {left} partitions are moving; {_REMOVING} takes it away")
+        remark(f"the throttle stays: {counted(left, 'partition')} still to move; {_REMOVING} takes it away")
         return []
     remove_throttles(client, found)
     return found
@@ -406,9 +406,11 @@ def reassignments(
         found = listed(client, None)
         if remove:
             if found:
-                raise CommandFailed(f"{len(found)} partitions are moving; a throttle is removed when they have moved")
+                still = f"{counted(len(found), 'partition')} still to move"
+                raise CommandFailed(f"{still}; a throttle is removed when nothing moves")
             removed = remove_throttle(client, [topic["name"] for topic in describe_existing(client, None)])
-            session.output.result([each._asdict() for each in removed], ("OF", "NAME", "SETTING", "VALUE"), removed)
+            throttled = ("RESOURCE", "NAME", "SETTING", "VALUE")
+            session.output.result([each._asdict() for each in removed], throttled, removed)
             return
     document = [{"topic": each.topic, "partition": each.number, **found[each]._asdict()} for each in sorted(found)]
     columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")

@@ -33,7 +33,7 @@ IpDefault = Annotated[bool, typer.Option("--ip-defaults", help="The quotas of ea
 
 _EXACT, _DEFAULT = 0, 1  # how a component of DescribeClientQuotas names what it asks for
 _DEFAULT_NAME = "<default>"
-_COLUMNS = ("OF", "QUOTA", "VALUE")
+_COLUMNS = ("ENTITY", "QUOTA", "VALUE")
 
 Entity = dict[str, str | None]
 

@@ -16,7 +16,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from pybroker.cli.connection.data_clients import is_passing_error, passes
 from pybroker.cli.connection.retries import retried
 from pybroker.cli.requests.offsets import Origin, Start
-from pybroker.cli.terminal.failure import CommandFailed, describe_error_code, describe_kafka_error
+from pybroker.cli.terminal.error_names import refused
+from pybroker.cli.terminal.failure import CommandFailed, describe_kafka_error
 from pybroker.cli.terminal.output import remark
 
 REQUEST_TIMEOUT_S = 20.0
@@ -52,16 +53,17 @@ def _described(client: Any, topic: str) -> Any:
 
 def _partitions_of(topic: str, described: Any, wanted: list[int]) -> list[int]:
     if described.error is not None:
-        raise CommandFailed(f"topic {topic}: {refusal(described.error, 'DESCRIBE')}")
+        raise refusal(f"topic {topic}", described.error, "DESCRIBE")
     if missing := set(wanted) - described.partitions.keys():
-        raise CommandFailed(f"topic {topic} has no partition {min(missing)}")
+        raise refused(f"{topic}-{min(missing)}", KafkaError.UNKNOWN_TOPIC_OR_PART)
     return sorted(wanted or described.partitions)
 
 
-def refusal(error: KafkaError, operation: str) -> str:
+def refusal(what: str, error: KafkaError, operation: str) -> CommandFailed:
     """What a broker says of a topic or a group, with the permission that is missing where it is one."""
-    name = describe_error_code(error.code()) if error.code() > 0 else describe_kafka_error(error)
-    return f"{name}: the user lacks the permission {operation}" if error.code() in DENIED else name
+    if error.code() <= 0:
+        return CommandFailed(f"{what}: {describe_kafka_error(error)}")
+    return refused(what, error.code(), f"the user lacks the permission {operation}" if error.code() in DENIED else None)
 
 
 def offsets_at(client: Any, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:

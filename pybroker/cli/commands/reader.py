@@ -206,9 +206,9 @@ class Reader:
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             # The client looks for a coordinator of its nominal group, too, where there is none.
             if self._group is not None:
-                raise CommandFailed(f"group {self._group}: {refusal(error, 'READ')}")
+                raise refusal(f"group {self._group}", error, "READ")
         elif error.code() in DENIED:
-            raise CommandFailed(f"topic {partition.topic}: {refusal(error, 'READ')}")
+            raise refusal(f"topic {partition.topic}", error, "READ")
         elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscribe_anew is not None:
             # It was deleted, and is missed at the next look.
             pass

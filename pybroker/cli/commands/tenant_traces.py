@@ -22,7 +22,7 @@ from pybroker.cli.connection.retries import retried
 from pybroker.cli.requests import acl_requests, config_requests, group_requests, topic_requests
 from pybroker.cli.terminal.error_names import refused
 from pybroker.cli.terminal.failure import is_expected, named_error
-from pybroker.security.acls import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
+from pybroker.security.acl_bindings import Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

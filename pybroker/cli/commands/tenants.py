@@ -31,7 +31,7 @@ from pybroker.cli.requests import acl_requests, topic_requests
 from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import repeated
 from pybroker.cli.terminal.output import counted, remark
-from pybroker.security.acls import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
+from pybroker.security.acl_bindings import WILDCARD, Acl, AclFilter, AclOperation, PatternType, Permission, Resource
 
 app = typer.Typer(help="Tenants that share a cluster: create, list and delete them.", no_args_is_help=True)
 

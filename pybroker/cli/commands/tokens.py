@@ -20,7 +20,7 @@ from pybroker.cli.connection.changes import settled
 from pybroker.cli.connection.retries import retried
 from pybroker.cli.terminal.error_names import refused
 from pybroker.cli.terminal.options import repeated
-from pybroker.cli.terminal.output import remark, show_time
+from pybroker.cli.terminal.output import Row, remark, show_time
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="Delegation tokens: create, describe, renew and expire.", no_args_is_help=True)
@@ -85,10 +85,10 @@ def create_token(
         "id": created.token_id,
         "hmac": b64encode(bytes(created.hmac)).decode(),
         "owner": f"{created.principal_type}:{created.principal_name}",
-        "expires": show_time(created.expiry_timestamp_ms),
-        "max_expires": show_time(created.max_timestamp_ms),
+        "expires_ms": created.expiry_timestamp_ms,
+        "max_expires_ms": created.max_timestamp_ms,
     }
-    session.output.result(shown, ("ID", "HMAC", "OWNER", "EXPIRES", "MAX-EXPIRES"), [tuple(shown.values())])
+    session.output.result(shown, ("ID", "HMAC", "OWNER", "EXPIRES", "MAX-EXPIRES"), [_row(shown)])
 
 
 @admin_command(app, "describe")
@@ -105,8 +105,7 @@ def describe_tokens(
         tokens = _described(client, owners)
     shown = [_shown(token, hmacs) for token in tokens]
     columns = (*_COLUMNS, "HMAC") if hmacs else _COLUMNS
-    rows = [tuple(", ".join(cell) if isinstance(cell, list) else cell for cell in each.values()) for each in shown]
-    session.output.result(shown, columns, rows)
+    session.output.result(shown, columns, map(_row, shown))
 
 
 @admin_command(app, "renew")
@@ -213,16 +212,21 @@ def _shown(token: Any, with_hmac: bool) -> dict[str, Any]:
         "owner": f"{token.principal_type}:{token.principal_name}",
         "requester": f"{token.token_requester_principal_type}:{requester}" if requester else None,
         "renewers": [f"{each.principal_type}:{each.principal_name}" for each in token.renewers],
-        "issued": show_time(token.issue_timestamp),
-        "expires": show_time(token.expiry_timestamp),
-        "max_expires": show_time(token.max_timestamp),
+        "issued_ms": token.issue_timestamp,
+        "expires_ms": token.expiry_timestamp,
+        "max_expires_ms": token.max_timestamp,
         **({"hmac": b64encode(bytes(token.hmac)).decode()} if with_hmac else {}),
     }
 
 
+def _row(shown: dict[str, Any]) -> Row:
+    return [show_time(value) if name.endswith("_ms") else value for name, value in shown.items()]
+
+
 def _report(session: Session, token_id: str, expiry_ms: int) -> None:
-    shown = {"id": token_id, "expires": show_time(expiry_ms)}
-    session.output.result(shown, ("ID", "EXPIRES"), [tuple(shown.values())])
+    # A token that is gone already has no time.
+    shown = {"id": token_id, "expires_ms": None if expiry_ms < 0 else expiry_ms}
+    session.output.result(shown, ("ID", "EXPIRES"), [(token_id, show_time(expiry_ms))])
 
 
 def _raise(error_code: int, what: str = "tokens") -> None:

@@ -91,7 +91,7 @@ def list_topics(
         return
     session.output.result(
         shown,
-        ("NAME", "PARTITIONS", "REPLICAS"),
+        ("TOPIC", "PARTITIONS", "REPLICAS"),
         [(topic["name"], topic["partition_count"], topic["replication_factor"]) for topic in shown],
     )
 
@@ -155,7 +155,7 @@ def report_topics(output: Output, answers: list[dict[str, Any]], *, done: str, k
         status = known.get(code, answer.get("status", done))
         document, failure = part_of({"name": name}, f"topic {name}", 0 if code in known else code, status, message)
         parts.append(({**document, "message": message} if code and message else document, failure))
-    report(output, ("NAME", "STATUS"), parts)
+    report(output, ("TOPIC", "STATUS"), parts)
 
 
 @admin_command(app, "describe")
@@ -473,7 +473,7 @@ def alter_topic(
         if partitions is not None:
             add_partitions(client, name, partitions, dry_run=dry_run)
     status = "valid" if dry_run else "altered"
-    session.output.result([{"name": name, "status": status}], ("NAME", "STATUS"), [(name, status)])
+    session.output.result([{"name": name, "status": status}], ("TOPIC", "STATUS"), [(name, status)])
 
 
 def add_partitions(client: AdminClient, name: str, count: int, *, dry_run: bool) -> None:

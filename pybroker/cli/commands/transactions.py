@@ -22,7 +22,7 @@ from pybroker.cli.requests.transaction_requests import Producer, Transaction
 from pybroker.cli.terminal.error_names import fail_for, refused, show
 from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import repeated
-from pybroker.cli.terminal.output import Row, remark, show_duration, show_time
+from pybroker.cli.terminal.output import Row, counted, remark, show_duration, show_time
 from pybroker_protocol.errors import ErrorCode
 
 app = typer.Typer(help="List and describe transactions, find and end those that hang.", no_args_is_help=True)
@@ -77,7 +77,7 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of the cluster."""
     known = {state.lower(): state for state in STATES}
-    if strange := sorted({state.lower() for state in states} - known.keys()):
+    if strange := [state for state in states if state.lower() not in known]:
         raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}, not {strange[0]!r}")
     wanted = [known[state.lower()] for state in states]
     if any(not text.lstrip("-").isdigit() for text in producer_ids):
@@ -229,7 +229,8 @@ def find_hanging(
         )
         for entry in document
     ]
-    failures = [refused(f"{len(failed)} partitions not looked at: {at}", code) for at, code in list(failed.items())[:1]]
+    unseen = f"{counted(len(failed), 'partition')} not looked at"
+    failures = [refused(f"{unseen}: {at}", code) for at, code in list(failed.items())[:1]]
     if session.output.as_json or rows or not failures:
         session.output.result(document, columns, rows)
         session.output.flush()

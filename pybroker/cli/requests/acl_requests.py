@@ -14,7 +14,7 @@ from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.changes import remark_on_repeat
 from pybroker.cli.connection.retries import retried
 from pybroker.cli.terminal.failure import CommandFailed, named_error
-from pybroker.security.acls import Acl, AclFilter
+from pybroker.security.acl_bindings import Acl, AclFilter
 
 
 def word_of(member: IntEnum) -> str:

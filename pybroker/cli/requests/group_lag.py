@@ -80,7 +80,8 @@ def watch(client: AdminClient, output: Output, names: Sequence[str], interval_s:
     said: set[str] = set()
     is_first = True
     while True:
-        now = show_time(int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        now = show_time(now_ms)
         documents, failures = lags(client, names)
         if names and not documents:
             fail_for(failures, output)
@@ -90,7 +91,7 @@ def watch(client: AdminClient, output: Output, names: Sequence[str], interval_s:
         rows: list[Row] = [list(each.values()) for each in documents]
         columns = (*_COLUMNS, "CHANGE")
         if output.as_json:
-            output.json({"time": now, "groups": documents})
+            output.json({"time_ms": now_ms, "groups": documents})
         elif output.is_terminal:
             output.write(_CLEAR)
             output.line(f"{now}, every {interval_s:g} s; Ctrl-C ends it")

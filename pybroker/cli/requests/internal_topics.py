@@ -1,6 +1,6 @@
 """Kafka's own topics as a client sees them: whether a cluster has brokers enough for those that are not there yet.
 
-Owns: the questions.  The sentence is that of a broker's log (``cluster/lack_of_brokers``).
+Owns: the questions.  The sentence is that of a broker's log (``cluster/membership/lack_of_brokers``).
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class Move(NamedTuple):
 
 
 class Throttle(NamedTuple):
-    """One setting that stands: ``of`` is ``broker`` or ``topic``."""
+    """One setting that stands: ``resource`` is ``broker`` or ``topic``."""
 
-    of: str
+    resource: str
     name: str
     setting: str
     value: str
@@ -80,7 +80,7 @@ def remove_throttles(client: AdminClient, found: Sequence[Throttle]) -> None:
     """Have each setting back at its default."""
     by_resource: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
     for throttle in found:
-        by_resource.setdefault((throttle.of, throttle.name), {})[throttle.setting] = ("DELETE", None)
+        by_resource.setdefault((throttle.resource, throttle.name), {})[throttle.setting] = ("DELETE", None)
     _alter(client, [(of, name, changes) for (of, name), changes in by_resource.items()])
 
 

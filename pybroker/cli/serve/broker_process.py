@@ -49,7 +49,7 @@ def run_broker(
 
     ``add_scram`` are users that a new cluster begins with, or ``@FILE`` with a user in each line.
 
-    0 after a clean shutdown, 1 when the start failed or no log dir is left, 2 for ``settings`` that there are not.
+    0 after a clean shutdown, 1 when the start failed or no log dir is left, 2 for arguments that are wrong.
     """
     log_to_stderr()
     try:

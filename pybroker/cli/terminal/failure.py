@@ -21,10 +21,10 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """Of a broker that does not start: ``--set`` of a name that is no setting's is wrong use."""
-    from pybroker.config.schema import UnknownSetting
+    """Of a broker that does not start."""
+    from pybroker.config.schema import WrongArgument
 
-    return ExitCode.MISUSED if isinstance(error, UnknownSetting) else ExitCode.FAILED
+    return ExitCode.MISUSED if isinstance(error, WrongArgument) else ExitCode.FAILED
 
 
 class CommandFailed(Exception):

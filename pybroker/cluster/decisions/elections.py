@@ -1,7 +1,7 @@
 """Electing leaders on request, or for balance: the preferred replica, or any that is left where no in-sync one is.
 
-Whoever comes or goes is followed by elections (``brokers``, ``in_sync_replicas``), so that a request finds something to
-do where the preferred replica is back, or where an unclean election is the last resort.
+Whoever comes or goes is followed by elections (``broker_changes``, ``partition_changes``), so that a request finds
+something to do where the preferred replica is back, or where an unclean election is the last resort.
 
 Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the elections of ``PartitionChangeBuilder``.
 """
@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from pybroker.cluster.decisions.in_sync_replicas import has_room, is_online, led_by, put_partitions
-from pybroker.cluster.decisions.placement import choose_directory
-from pybroker.cluster.image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     PREFERRED,
     UNCLEAN,
     PartitionResult,
@@ -21,6 +18,9 @@ from pybroker.cluster.operations import (
     WantedElections,
     refused_partitions,
 )
+from pybroker.cluster.decisions.partition_changes import has_room, is_online, led_by, put_partitions
+from pybroker.cluster.decisions.placement import choose_directory
+from pybroker.cluster.image.cluster_image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
 from pybroker_protocol.errors import ErrorCode, readable
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybroker.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, PartitionImage
+from pybroker.cluster.image.supported_features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS, TOPIC, ConfigChange
 
 _ALL_BROKERS: Final = (BROKER, "")

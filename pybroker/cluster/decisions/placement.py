@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from pybroker.cluster.image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
+from pybroker.cluster.image.cluster_image import UNASSIGNED_DIRECTORY, BrokerRegistration, ImageBuilder, PartitionImage
 from pybroker_protocol.errors import ErrorCode, readable
 
 

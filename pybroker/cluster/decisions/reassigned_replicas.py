@@ -1,7 +1,7 @@
 """The replicas of a partition on their way from some brokers to others (KIP-455).
 
 Owns: which replicas a partition has while it is reassigned, when that has come to its end, and what it is without it.
-Owns no rule of who may lead (``in_sync_replicas``), and no request (``reassignments``).
+Owns no rule of who may lead (``partition_changes``), and no request (``reassignments``).
 
 Invariants: until the end everybody who was a replica stays one, so that nothing is lost while others catch up; the end
 comes when all who are to stay are in sync, never before; ``adding_replicas`` are exactly those that the partition did
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pybroker.cluster.image import PartitionImage
+from pybroker.cluster.image.cluster_image import PartitionImage
 
 
 def is_reassigned(partition: PartitionImage) -> bool:

@@ -2,7 +2,7 @@
 
 Owns: the rules of AlterPartitionReassignments and ListPartitionReassignments.  Each partition is reassigned for itself.
 A reassignment needs nobody to see it through: all of it is in the image, and it ends with the change of the in-sync
-replicas that completes it (``in_sync_replicas``), under whichever controller that comes.
+replicas that completes it (``partition_changes``), under whichever controller that comes.
 
 Counterpart in Kafka: ``ReplicationControlManager.alterPartitionReassignments`` and ``listPartitionReassignments``.
 """
@@ -13,11 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pybroker.cluster.decisions.elections import led_by_anybody, may_elect_uncleanly
-from pybroker.cluster.decisions.in_sync_replicas import put_partitions, settled
-from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
-from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
-from pybroker.cluster.image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.operations import (
+from pybroker.cluster.decisions.operations import (
     OngoingReassignment,
     PartitionResult,
     PartitionResults,
@@ -25,6 +21,10 @@ from pybroker.cluster.operations import (
     WantedPartitions,
     WantedReassignments,
 )
+from pybroker.cluster.decisions.partition_changes import put_partitions, settled
+from pybroker.cluster.decisions.placement import Refused, check_assignment, choose_directory
+from pybroker.cluster.decisions.reassigned_replicas import is_reassigned, original_replicas, reassigned, reverted
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, PartitionImage, TopicImage
 from pybroker_protocol.errors import ErrorCode
 
 

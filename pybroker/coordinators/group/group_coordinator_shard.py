@@ -1,7 +1,7 @@
 """One partition's worth of the group coordinator: its groups and their committed offsets.
 
 Owns: finding the group that a request is about, replaying records, deletion and expiry.  What a group does with a
-request is in the ``classic_*`` modules, what offsets do in ``offset_operations``.
+request is in ``classic/``, what offsets do in ``offsets/``.
 
 Invariant: a group exists for every committed offset; one that only keeps offsets (a "simple" group) comes into being
 when its first offset is replayed and has no record of its own.
@@ -17,14 +17,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from pybroker.coordinators.group import (
-    classic_join,
-    classic_requests,
-    offset_operations,
-    transactional_offsets,
-)
-from pybroker.coordinators.group.classic_group import ClassicGroup
-from pybroker.coordinators.group.classic_rebalance import (
+from pybroker.coordinators.group.classic import join_requests, member_requests
+from pybroker.coordinators.group.classic.classic_group import ClassicGroup
+from pybroker.coordinators.group.classic.group_responses import join_error, sync_error
+from pybroker.coordinators.group.classic.rebalance import (
     JOIN_TIMER,
     SESSION_TIMER,
     SYNC_TIMER,
@@ -34,12 +30,12 @@ from pybroker.coordinators.group.classic_rebalance import (
     prepare_rebalance,
     renew_session,
 )
-from pybroker.coordinators.group.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer_group_manager import LONG_TIMERS, ConsumerGroupManager, ConsumerWorld
-from pybroker.coordinators.group.consumer_records import KINDS as CONSUMER_KINDS
+from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
+from pybroker.coordinators.group.consumer.consumer_group_manager import LONG_TIMERS, ConsumerGroupManager, ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
-from pybroker.coordinators.group.offsets import PARTITION_BYTES, OffsetStore
-from pybroker.coordinators.group.records import (
+from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
+from pybroker.coordinators.group.group_records import (
     GROUP_METADATA,
     LEGACY_OFFSET_COMMIT,
     OFFSET_COMMIT,
@@ -50,9 +46,9 @@ from pybroker.coordinators.group.records import (
     read_offset_key_prefix,
     read_partition,
 )
-from pybroker.coordinators.group.repeated_commit import CommittedPositions, RepeatedCommit
-from pybroker.coordinators.group.responses import join_error, sync_error
-from pybroker.coordinators.group.settings import GroupSettings
+from pybroker.coordinators.group.offsets import offset_operations, transactional_offsets
+from pybroker.coordinators.group.offsets.offset_store import PARTITION_BYTES, OffsetStore
+from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.result import Result, TimerKey, Waiter
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.java_order import in_timeline_order, string_hash
@@ -206,12 +202,12 @@ class GroupCoordinatorShard:
 
     # --- membership -----------------------------------------------------------------------------------------------
 
-    def join(self, joining: classic_join.Join, now_ms: int) -> Result:
+    def join(self, joining: join_requests.Join, now_ms: int) -> Result:
         """JoinGroup.  A group that does not exist is written first, then joined."""
         request = joining.request
         present = self.groups.get(request.group_id)
         if isinstance(present, ClassicGroup):
-            return classic_join.join(present, joining, self._settings, now_ms)
+            return join_requests.join(present, joining, self._settings, now_ms)
         if isinstance(present, ConsumerGroup) and present.members:
             return self.consumers.join(present, joining, now_ms)
         if request.member_id:
@@ -232,7 +228,7 @@ class GroupCoordinatorShard:
             return self.consumers.sync(group, request)
         if not isinstance(group, ClassicGroup):
             return Result(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        return classic_requests.sync(group, request, waiter, self._settings, now_ms)
+        return member_requests.sync(group, request, waiter, self._settings, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
@@ -241,7 +237,7 @@ class GroupCoordinatorShard:
             return self.consumers.classic_heartbeat(group, request, now_ms)
         if not isinstance(group, ClassicGroup):
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        return classic_requests.heartbeat(group, request)
+        return member_requests.heartbeat(group, request)
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Result:
         """LeaveGroup."""
@@ -249,7 +245,7 @@ class GroupCoordinatorShard:
         if isinstance(group, ConsumerGroup):
             return self.consumers.leave(group, request, now_ms)
         if isinstance(group, ClassicGroup):
-            return classic_requests.leave(group, request, self._settings, now_ms)
+            return member_requests.leave(group, request, self._settings, now_ms)
         members = [
             MemberResponse(
                 member_id=identity.member_id,

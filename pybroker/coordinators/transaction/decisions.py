@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-from pybroker.coordinators.transaction.metadata import (
+from pybroker.coordinators.transaction.transaction_metadata import (
     COMPLETED,
     EPOCH_BUMP_VERSION,
     LAST_EPOCH_OF_CLIENTS,

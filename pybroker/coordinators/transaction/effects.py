@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from pybroker.coordinators.transaction.metadata import TransactionMetadata
+from pybroker.coordinators.transaction.transaction_metadata import TransactionMetadata
 
 
 class OpenTransaction(NamedTuple):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from pybroker.coordinators.transaction.metadata import TransactionMetadata
-from pybroker.coordinators.transaction.ports import MarkerWriter
+from pybroker.coordinators.transaction.transaction_metadata import TransactionMetadata
+from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
 from pybroker.env import Cancellable, Env
 from pybroker.storage.results import PartitionErrors, TopicPartition, TransactionMarker
 from pybroker_protocol.errors import ErrorCode

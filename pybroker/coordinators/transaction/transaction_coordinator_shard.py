@@ -20,20 +20,20 @@ from pybroker.coordinators.result import Record, Result, TimerKey, Waiter
 from pybroker.coordinators.transaction import decisions
 from pybroker.coordinators.transaction.decisions import Decision
 from pybroker.coordinators.transaction.effects import Effects, OpenTransaction
-from pybroker.coordinators.transaction.metadata import (
+from pybroker.coordinators.transaction.transaction_metadata import (
     IDLE,
     PREPARED,
     TransactionMetadata,
     TransactionState,
     completed,
 )
-from pybroker.coordinators.transaction.records import (
+from pybroker.coordinators.transaction.transaction_records import (
     read_transaction,
     read_transactional_id,
     tombstone,
     transaction_record,
 )
-from pybroker.coordinators.transaction.settings import TransactionSettings
+from pybroker.coordinators.transaction.transaction_settings import TransactionSettings
 from pybroker.storage.results import TopicPartition
 from pybroker_protocol.errors import ErrorCode
 

@@ -1,7 +1,7 @@
 """Who writes, and what its tasks answer to the driver.
 
-Owns no protocol (``claims``, ``transactions``), and imports neither librdkafka nor Arrow: the driver's process that
-hears the answers of a micro-batch mostly has nothing to decide, and is started for it.
+Owns no protocol (``claims``, ``epoch_transactions``), and imports neither librdkafka nor Arrow: the driver's process
+that hears the answers of a micro-batch mostly has nothing to decide, and is started for it.
 """
 
 from collections.abc import Iterable

@@ -9,8 +9,8 @@ rows from being written by both:
   It is announced first, then everybody is fenced, then it is ready.  A task registers its producer and looks at
   the claim after that: either it finds the announcement, and stops, or it has registered before, and is fenced.
 - What is then committed stays as it is, and the claim tells: the last micro-batch of earlier runs, and which of its
-  tasks are committed.  Where the new run has to write that micro-batch again, ``transactions`` holds its rows back
-  until the driver has seen that it is divided as it was.
+  tasks are committed.  Where the new run has to write that micro-batch again, ``epoch_transactions`` holds its rows
+  back until the driver has seen that it is divided as it was.
 
 Owns the claim and its protocol.  The number of transactional ids that may ever have been registered (``slots``) is part
 of it: it is raised before a task beyond it registers.

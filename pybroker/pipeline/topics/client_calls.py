@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.logins import admin_client
 
 # Half of what a look for new records has (`directory`): Spark repeats a task that fails, but no look that does.
 REQUEST_TIMEOUT_S = 30.0

@@ -12,7 +12,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
 from pybroker.pipeline.topics.rows import HEADERS_TYPE
 from pybroker.pipeline.topics.sink_options import SinkOptions, read_sink_options
 from pybroker.pipeline.topics.source_options import SourceOptions, includes_headers, read_source_options

@@ -4,7 +4,7 @@ An offset carries text, and moves with a transaction's rows or not at all.  A gr
 tasks commit at once: each task number has a partition of its own, in a topic that is there for that alone and that all
 queries share.  Partition 0 is the claim's, 1 the decision's, and those from 2 on are the task numbers'.
 
-Owns the topic, and the reading and committing of texts; what they say is ``claims``' and ``transactions``'.
+Owns the topic, and the reading and committing of texts; what they say is ``claims``' and ``epoch_transactions``'.
 
 Invariants: no record is ever written to the topic, and each offset that is committed is 0, where its partition ends.
 So the group has no lag, by whatever tool it is looked at.

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, OffsetSpec
 
-from pybroker.pipeline.topics.logins import admin_client
+from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.topic_partitions import TopicPartition
 
 # How long a question is asked again: brokers may start anew meanwhile.  Twice what a write gives each of its calls:

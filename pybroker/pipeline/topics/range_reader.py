@@ -32,9 +32,9 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pybroker.pipeline.topics import questions
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.columns import record_batch
 from pybroker.pipeline.topics.questions import Standing, kept_questions
 from pybroker.pipeline.topics.ranges import OffsetRange
+from pybroker.pipeline.topics.source_columns import record_batch
 
 ROWS_MAX = 10_000
 

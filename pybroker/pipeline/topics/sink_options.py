@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pybroker.pipeline.topics.answers import MARKS_TOPIC
-from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
+from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 
 # A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pybroker.pipeline.topics.client_settings import CLIENT_PREFIX, ClientSettings, client_settings
+from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, partitions_of_json
 from pybroker.pipeline.topics.topic_patterns import translated

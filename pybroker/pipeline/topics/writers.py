@@ -1,7 +1,7 @@
 """Takes rows to topics, in batch and in streaming, each epoch of each task exactly once.
 
 Owns what an epoch and a task are called: a stream's query and its micro-batch, as Spark tells its tasks; a batch is one
-epoch of a write that gets a name of its own.  ``transactions`` writes.
+epoch of a write that gets a name of its own.  ``epoch_transactions`` writes.
 
 Marks of a stream stay, for the query may be started again; those of a batch go with its end.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from pybroker.pipeline.topics.transactions import Write
+    from pybroker.pipeline.topics.epoch_transactions import Write
 
 # Spark's MicroBatchExecution and StreamExecution hand these to their tasks.
 _EPOCH_PROPERTY = "streaming.sql.batchId"
@@ -81,7 +81,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver, when all tasks are done: where there is no next attempt, the marks have done their work."""
-        from pybroker.pipeline.topics.transactions import forget
+        from pybroker.pipeline.topics.epoch_transactions import forget
 
         _decide(self._options, messages)
         is_written = any(isinstance(each, TaskWritten) and each.written.rows for each in messages)
@@ -143,7 +143,7 @@ def _run(context: "TaskContext") -> str | None:
 
 
 def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") -> "Write":
-    from pybroker.pipeline.topics.transactions import Write
+    from pybroker.pipeline.topics.epoch_transactions import Write
 
     return Write(
         options.client,
@@ -157,7 +157,7 @@ def _of(options: SinkOptions, group: str, query: str, run: str, save: str = "") 
 
 
 def _write(write: "Write", task: int, epoch: int, rows: "Iterator[pa.RecordBatch]") -> TaskWritten:
-    from pybroker.pipeline.topics.transactions import write_epoch
+    from pybroker.pipeline.topics.epoch_transactions import write_epoch
 
     return TaskWritten(write_epoch(write, task, epoch, rows))
 
@@ -166,6 +166,6 @@ def _decide(options: SinkOptions, messages: list[WriterCommitMessage | None]) ->
     written = [each.written if isinstance(each, TaskWritten) else None for each in messages]
     first = next((each for each in written if each is not None), None)
     if first is not None and not is_decided(written):
-        from pybroker.pipeline.topics.transactions import decide
+        from pybroker.pipeline.topics.epoch_transactions import decide
 
         decide(_of(options, *first.query_run), written)

@@ -64,7 +64,7 @@ def launcher_path() -> str | None:
         listener.bind(str(directory / launcher.SOCKET))
         listener.listen(_WAITING_MAX)
         # What forks print is not buffered, which Spark asks for: they end without a flush.
-        command = [sys.executable, "-u", "-m", "pybroker.pipeline.warm_python.server"]
+        command = [sys.executable, "-u", "-m", "pybroker.pipeline.warm_python.fork_server"]
         process = subprocess.Popen(
             [*command, str(directory), str(listener.fileno())],
             stdin=subprocess.PIPE,

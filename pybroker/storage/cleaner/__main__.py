@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from pybroker.storage.cleaner.jobs import CleaningJob, Progress, Step
+from pybroker.storage.cleaner.cleaner_jobs import CleaningJob, Progress, Step
 from pybroker.storage.cleaner.round import Round
 from pybroker.storage.cleaner.runners import encode
 from pybroker.storage.files import os_process

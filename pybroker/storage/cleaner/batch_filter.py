@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from pybroker.config.schema import LONG_MAX
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
-from pybroker.storage.cleaner.jobs import Progress
+from pybroker.storage.cleaner.cleaner_jobs import Progress
 from pybroker.storage.cleaner.offset_map import OffsetMap
 from pybroker_protocol.compression import compress, decompress
 from pybroker_protocol.record_columns import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pybroker.storage.cleaner.jobs import CleaningFailed, SourceSegment
+from pybroker.storage.cleaner.cleaner_jobs import CleaningFailed, SourceSegment
 from pybroker.storage.files import os_file
 from pybroker.storage.files.file_names import (
     CLEANED_SUFFIX,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pybroker import limits, storage_limits
 from pybroker.storage.cleaner.cleaner_checkpoints import CleanerCheckpoints
-from pybroker.storage.cleaner.jobs import (
+from pybroker.storage.cleaner.cleaner_jobs import (
     CleanedGroup,
     CleanerDied,
     CleaningAborted,

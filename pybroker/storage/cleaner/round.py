@@ -29,7 +29,7 @@ from pybroker.storage.cleaner.batch_filter import (
 )
 from pybroker.storage.cleaner.cleaned_segment import Chunk, CleanedSegment, Skip, read_chunks, skip_nothing
 from pybroker.storage.cleaner.cleaned_transactions import CleanedTransactions
-from pybroker.storage.cleaner.jobs import (
+from pybroker.storage.cleaner.cleaner_jobs import (
     CleanedGroup,
     CleaningFailed,
     CleaningJob,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pybroker_protocol
-from pybroker.storage.cleaner.jobs import (
+from pybroker.storage.cleaner.cleaner_jobs import (
     CleanedGroup,
     CleanerDied,
     CleaningAborted,

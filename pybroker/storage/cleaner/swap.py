@@ -19,7 +19,7 @@ from pybroker.storage.files.segment import Segment
 from pybroker.storage.log.producer_snapshot import snapshot_path
 
 if TYPE_CHECKING:
-    from pybroker.storage.cleaner.jobs import CleanedGroup
+    from pybroker.storage.cleaner.cleaner_jobs import CleanedGroup
     from pybroker.storage.log.log_state import LogState
 
 

@@ -41,7 +41,7 @@ from pybroker.storage.dirs.start_traces import (
     StartTraces,
     refuse_parent_of_log_dirs,
 )
-from pybroker.storage.dirs.writers import Writers
+from pybroker.storage.dirs.writer_threads import Writers
 from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import ZERO_UUID

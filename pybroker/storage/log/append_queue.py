@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pybroker.env import WorkGivenUp
-from pybroker.storage.dirs.writers import Lane
+from pybroker.storage.dirs.writer_threads import Lane
 from pybroker.storage.files import os_file
 from pybroker.storage_limits import INLINE_WRITE_BYTES_MAX
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.storage.files.segment_cache import OpenSegment, SegmentCache
 
-# How often it lets go of segments that nobody has used since.  Whoever lets go of all at each look takes a tenth from
+# How often it lets go of segments that no read has used since.  To let go of all at each look takes a tenth from
 # bulk readers, who map the same pages anew.
 UNREAD_CHECK_INTERVAL_MS = 2_000
 

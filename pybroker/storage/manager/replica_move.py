@@ -4,14 +4,11 @@ Owns: which bytes of the log are copied, by jobs of a thread, and the exchange, 
 not own which moves there are, how many at a time and how fast (``replica_moves``), nor what a start makes of one that
 was interrupted (``move_names``).
 
-The order of a move::
-
-    copying     segment by segment, sealed ones with their indexes, each synced; what is appended meanwhile follows
-    holding     what is left is small: appends wait; it is copied and synced with all small files, and the target's
-                checkpoints name the partition
-    committing  the source is renamed to ``-moved``, and that is synced: from here on the target counts
-    done        the target gets the partition's name, the log goes on in it, appends go on; once that name is synced the
-                source is renamed to ``-delete``, and removed later
+A move copies segment by segment, sealed ones with their indexes, each synced; what is appended meanwhile follows.
+Once little is left appends are held, the rest and all small files are copied and synced, and the target's checkpoints
+name the partition.  Then the source is renamed to ``-moved``, and that is synced: from here on the target counts.  It
+gets the partition's name, the log goes on in it, and appends go on.  Once that name is synced the source is renamed to
+``-delete``, and removed later.
 
 Invariants: only the loop looks at the log, the thread knows descriptors and paths; a cut of the log's end has the
 active segment compared from its beginning; nothing is removed of the source before the target's name is synced; a log
@@ -28,9 +25,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from enum import StrEnum, auto
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pybroker import storage_limits
 from pybroker.env import WorkGivenUp
@@ -54,8 +52,37 @@ if TYPE_CHECKING:
 # A move that the controller has not committed tries again after so long.
 MOVE_COMMIT_RETRY_MS = 100
 
-
 logger = logging.getLogger("pybroker.storage")
+
+
+class State(StrEnum):
+    """Where a move stands."""
+
+    IDLE = auto()  # between two steps: it may end at once
+    WORKING = auto()  # the thread has a piece of the copy, or appends are held for the rest
+    CANCELLED = auto()  # the same; it ends when that comes back
+    COMMITTED = auto()  # the source is renamed: it cannot be taken back
+    DISOWNED = auto()  # the same; its partition is deleted, or a log dir has failed
+    ENDED = auto()
+
+
+Event = StrEnum("Event", "WORK BACK COMMIT CANCEL END")  # BACK: the work came back, and the move goes on later
+IDLE, WORKING, CANCELLED, COMMITTED, DISOWNED, ENDED = State
+
+# A pair with None is a bug of ours; a test walks all of them.
+# fmt: off
+_ROWS: Final[dict[Event, tuple[State | None, ...]]] = {
+    #              IDLE     WORKING    CANCELLED  COMMITTED DISOWNED  ENDED
+    Event.WORK:   (WORKING, None,      None,      None,     None,     None),
+    Event.BACK:   (IDLE,    IDLE,      ENDED,     None,     None,     ENDED),
+    Event.COMMIT: (None,    COMMITTED, None,      None,     None,     None),
+    Event.CANCEL: (ENDED,   CANCELLED, CANCELLED, DISOWNED, DISOWNED, ENDED),
+    Event.END:    (ENDED,   ENDED,     ENDED,     ENDED,    ENDED,    ENDED),
+}
+# fmt: on
+TRANSITIONS: Final = {
+    (state, event): after for event, row in _ROWS.items() for state, after in zip(State, row, strict=True) if after
+}
 
 
 class Mover(Protocol):
@@ -106,18 +133,15 @@ class ReplicaMove:
         self._cuts = 0
         self._release: Callable[[], None] | None = None  # while appends are held
         self._timer: Cancellable | None = None
-        self._working = False
-        self._committed = False  # the source is renamed
-        self._cancelled = False
+        self._state = IDLE
         self._closing = False
-        self._ended = False
 
     # --- what is told of it ------------------------------------------------------------------------------------------
 
     @property
     def is_committed(self) -> bool:
         """Whether it cannot be taken back."""
-        return self._committed
+        return self._state in {COMMITTED, DISOWNED}
 
     @property
     def size_bytes(self) -> int:
@@ -154,22 +178,20 @@ class ReplicaMove:
 
     def cancel(self) -> None:
         """Copy nothing more; the directories stay as they are."""
-        self._cancelled = True
-        if not self._working:
-            self._end()
+        self._become(Event.CANCEL)
 
     def close(self) -> None:
         """The broker stops: what is decided is finished, nothing else begins; the executor closes next."""
         self._closing = True
-        if not self._committed:
+        if not self.is_committed:
             self.cancel()
 
     def _go_on(self) -> None:
         """Do what comes next."""
         self._timer = None
         self.log.forget_failure()
-        if self._cancelled or self.log.refuses:
-            self._end()
+        if self._state is not IDLE or self.log.refuses:
+            self._become(Event.END)
             return
         log = self.log.open()
         if log.refuses or not self._mover.stop_cleaning(self.log):
@@ -181,17 +203,16 @@ class ReplicaMove:
         log.mirror = self
         following = self._next_piece(log)
         if following is None:
-            self._working = True
+            self._become(Event.WORK)
             log.queue.hold(self._held)
         else:
             self._copy(log, *following)
 
     def _again(self, delay_ms: float) -> None:
-        """Go on later."""
-        self._working = False
-        if self._cancelled:
-            self._end()
-        else:
+        """Go on later, and let appends go on now."""
+        self._let_go()
+        self._become(Event.BACK)
+        if self._state is IDLE:
             self._timer = self._env.timers.call_later(delay_ms, self._go_on)
 
     def _next_piece(self, log: Log) -> tuple[Segment, Piece] | None:
@@ -213,7 +234,7 @@ class ReplicaMove:
             self._source_failed(error)
             return
         segment.pin()
-        self._working = True
+        self._become(Event.WORK)
 
         def done(_: None, error: BaseException | None) -> None:
             segment.unpin()
@@ -248,11 +269,10 @@ class ReplicaMove:
         """Nothing is in flight, and nothing begins: the rest is copied."""
         self._release = release
         log = self.log.opened
-        if log is None or self._cancelled or self.log.refuses:
-            self._end()
+        if log is None or self._state is not WORKING or self.log.refuses:
+            self._become(Event.END)
             return
         if not log.on_disk or self._next_piece(log) is not None:  # a cut or a roll came before the hold
-            self._let_go()
             self._again(0)
             return
         try:
@@ -300,7 +320,7 @@ class ReplicaMove:
     def _commit(self, error: BaseException | None) -> None:
         """The target is whole: it is to count."""
         log = self.log.opened
-        if error is not None or log is None or self._cancelled or self.log.refuses or self._closing:
+        if error is not None or log is None or self._state is not WORKING or self.log.refuses:
             self.target.forget(self.key)
             self._failed(error or WorkGivenUp())
             return
@@ -314,7 +334,7 @@ class ReplicaMove:
             self.target.forget(self.key)
             self._source_failed(failure)
             return
-        self._committed = True
+        self._become(Event.COMMIT)
         log.renamed_to(moved)
         directory = self.source.directory
         self._submit(partial(sync_directory, directory.path, directory.sync), self._committed_on_disk)
@@ -328,8 +348,8 @@ class ReplicaMove:
         """Whatever happens from here on, the target counts; a passing lack of descriptors is waited for."""
         self._timer = None
         log = self.log.opened
-        if log is None or self._cancelled or self.log.refuses:
-            self._end()
+        if log is None or self._state is not COMMITTED or self.log.refuses:
+            self._become(Event.END)
             return
         if log.flushes.in_flight:
             log.flushes.flush(self._take_place)
@@ -359,7 +379,7 @@ class ReplicaMove:
         self.log.go_offline()  # it lies in the target, which the next start sees
         if not self._closing:
             self.target.directory.fail(error, f"the move of {self.key[0]}-{self.key[1]}")
-        self._end()
+        self._become(Event.END)
 
     def _remove(self, former: Path) -> None:
         """Remove the former files, once the name of the new ones is synced."""
@@ -374,7 +394,7 @@ class ReplicaMove:
             self.target.directory.fail(error, f"the move of {self.key[0]}-{self.key[1]}")
         elif not self._closing:
             self._doom(former)
-        self._end()
+        self._become(Event.END)
 
     def _doom(self, former: Path) -> None:
         """They count no more, whatever becomes of the new ones: were those deleted, a start would look for them."""
@@ -398,14 +418,20 @@ class ReplicaMove:
         try:
             with suppress(FileNotFoundError):
                 os_file.rename(self.log.path, former)
-                self.source.directory.remove_later([doom(former)], 0)
+        except OSError as error:
+            self._source_failed(error)
+            return
+        try:
             os_file.rename(self.path, place)
         except OSError as error:
+            with suppress(OSError):
+                os_file.rename(former, self.log.path)
             self._target_failed(error)
             return
         self.log.move_to(self.target.directory, place, {})
         self._mover.took_place(self)
-        self._end()
+        self._doom(former)
+        self._become(Event.END)
 
     # --- ends and failures -------------------------------------------------------------------------------------------
 
@@ -415,13 +441,11 @@ class ReplicaMove:
         if release is not None:
             release()
 
-    def _end(self) -> None:
-        """Do nothing more; may be called again."""
-        self._cancelled = True
-        self._working = False
-        if self._ended:
+    def _become(self, event: Event) -> None:
+        """Take the state that the table has for the event; a move that has ended does nothing more."""
+        before, self._state = self._state, TRANSITIONS[self._state, event]
+        if self._state is not ENDED or before is ENDED:
             return
-        self._ended = True
         if self._timer is not None:
             self._timer.cancel()
         log = self.log.opened
@@ -434,10 +458,9 @@ class ReplicaMove:
 
     def _failed(self, error: BaseException) -> None:
         """A job failed; one whose source was cut under it comes again."""
-        if self._cancelled or self.log.refuses or isinstance(error, WorkGivenUp):
-            self._end()
+        if self._state is not WORKING or self.log.refuses or isinstance(error, WorkGivenUp):
+            self._become(Event.END)
         elif isinstance(error, SourceCut):
-            self._let_go()
             self._again(storage_limits.MOVE_RETRY_MS)
         elif isinstance(error, SourceFailed):
             self._source_failed(error.__cause__ or error)
@@ -445,22 +468,18 @@ class ReplicaMove:
             self._target_failed(error)
 
     def _source_failed(self, error: BaseException) -> None:
-        if os_file.is_passing(error):
-            self.source.directory.refused_for_room(error)
-            self._let_go()
-            self._again(storage_limits.MOVE_RETRY_MS)
-        else:
-            self._end()
-            self.source.directory.fail(error, f"moving {self.log.path}")
+        self._log_dir_failed(self.source, error, f"moving {self.log.path}")
 
     def _target_failed(self, error: BaseException) -> None:
+        self._log_dir_failed(self.target, error, f"moving {self.log.path} to {self.path}")
+
+    def _log_dir_failed(self, state: LogDirState, error: BaseException, doing: str) -> None:
         if os_file.is_passing(error):
-            self.target.directory.refused_for_room(error)
-            self._let_go()
+            state.directory.refused_for_room(error)
             self._again(storage_limits.MOVE_RETRY_MS)
         else:
-            self._end()
-            self.target.directory.fail(error, f"moving {self.log.path} to {self.path}")
+            self._become(Event.END)
+            state.directory.fail(error, doing)
 
 
 def _persist_indexes(segment: Segment) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from pybroker.cluster.coordinator_table import TRANSACTIONS
+from pybroker.cluster.image.coordinator_table import TRANSACTIONS
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 from pybroker.replication.transaction_markers import TransactionMarkers
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pybroker.pipeline.topics.client_settings import client_settings
+from pybroker.pipeline.topics.librdkafka_settings import client_settings
 from pybroker.pipeline.topics.sink_options import read_sink_options
 from pybroker.pipeline.topics.source_options import read_source_options
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.coordinators.group.responses import fetch_error
+from pybroker.coordinators.group.offsets.offset_operations import offset_fetch_error
 from pybroker.handlers import offset_commit, offset_fetch
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -25,10 +25,10 @@ QUERY = "5d2c6e0a"
 
 @pytest.fixture
 def sink(pybroker: Broker) -> Iterator["Sink"]:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     yield Sink(pybroker.bootstrap)
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 class Sink:
@@ -45,7 +45,7 @@ class Sink:
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""
         from pybroker.pipeline.topics.answers import QueryRun
-        from pybroker.pipeline.topics.transactions import Write
+        from pybroker.pipeline.topics.epoch_transactions import Write
 
         return Write(self.client, QueryRun(self.group, query, run), self.topic, deterministic)
 
@@ -64,18 +64,18 @@ class Sink:
 
     def attempt(self, epoch: int, values: list[str], *, anew: bool = False, task: int = 0, **of: Any) -> Any:
         """The task's attempt and all that it says."""
-        from pybroker.pipeline.topics import transactions
+        from pybroker.pipeline.topics import epoch_transactions
 
         if anew:
-            transactions.close_idle()
-        return transactions.write_epoch(self.of(**of), task, epoch, [batch(values)])
+            epoch_transactions.close_idle()
+        return epoch_transactions.write_epoch(self.of(**of), task, epoch, [batch(values)])
 
     def run_epoch(self, epoch: int, tasks: list[list[str]], *, anew: bool = False, **of: Any) -> list[str]:
         """All tasks of a run and the driver's decision; what became of each."""
-        from pybroker.pipeline.topics import transactions
+        from pybroker.pipeline.topics import epoch_transactions
 
         written = [self.attempt(epoch, values, anew=anew, task=task, **of) for task, values in enumerate(tasks)]
-        transactions.decide(self.of(**of), written)
+        epoch_transactions.decide(self.of(**of), written)
         return [str(each.outcome) for each in written]
 
     def lose_claim(self) -> None:
@@ -112,10 +112,10 @@ def batch(values: list[str]) -> Any:
 
 
 def test_a_query_that_is_started_again_does_not_write_by_a_producer_of_its_former_run(sink: Sink) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     sink.write(0, ["a"], run="first")
-    transactions.SlotWriter(sink.of(run="second"), 0, 1)  # in another process, meanwhile
+    epoch_transactions.SlotWriter(sink.of(run="second"), 0, 1)  # in another process, meanwhile
     sink.write(1, ["b"], run="second")
     assert sink.committed() == ["a", "b"]
 
@@ -145,14 +145,14 @@ def test_an_attempt_after_the_commit_writes_nothing(sink: Sink, anew: bool) -> N
 
 
 def test_an_attempt_after_a_death_before_the_commit_writes_all(sink: Sink) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     def dies() -> Iterator[Any]:
         yield batch(["a", "b"])
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        transactions.write_epoch(sink.of(), 0, 0, dies())
+        epoch_transactions.write_epoch(sink.of(), 0, 0, dies())
     assert sink.write(0, ["a", "b"], anew=True) == 2
     assert sink.committed() == ["a", "b"]
 
@@ -160,20 +160,20 @@ def test_an_attempt_after_a_death_before_the_commit_writes_all(sink: Sink) -> No
 def test_a_zombie_is_fenced(sink: Sink) -> None:
     from confluent_kafka import KafkaException
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     def overtaken() -> Iterator[Any]:
         yield batch(["zombie"])
         assert sink.write(0, ["successor"]) == 1
         yield batch(["zombie"])
 
-    with pytest.raises((KafkaException, transactions.NotDelivered)):
-        transactions.write_epoch(sink.of(), 0, 0, overtaken())
+    with pytest.raises((KafkaException, epoch_transactions.NotDelivered)):
+        epoch_transactions.write_epoch(sink.of(), 0, 0, overtaken())
     assert sink.committed() == ["successor"]
 
 
 def test_other_rows_than_were_committed_are_told(sink: Sink) -> None:
-    from pybroker.pipeline.topics.transactions import RowsChanged
+    from pybroker.pipeline.topics.epoch_transactions import RowsChanged
 
     sink.write(0, ["a", "b"])
     with pytest.raises(RowsChanged, match="has 1 rows and had committed 2"):
@@ -206,7 +206,7 @@ def test_a_query_that_has_gone_back_is_told_and_loses_nothing(sink: Sink) -> Non
 def test_a_refused_record_takes_its_transaction_with_it(sink: Sink) -> None:
     from confluent_kafka import KafkaException
 
-    from pybroker.pipeline.topics.transactions import NotDelivered
+    from pybroker.pipeline.topics.epoch_transactions import NotDelivered
 
     sink.write(0, ["a"])
     with pytest.raises((NotDelivered, KafkaException)):
@@ -237,7 +237,7 @@ def test_a_producer_that_cannot_commit_ends_with_its_task(
 ) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
     from pybroker.pipeline.topics.client_calls import NoAnswer
 
     def refuse(*_: Any) -> None:
@@ -247,10 +247,10 @@ def test_a_producer_that_cannot_commit_ends_with_its_task(
         with pytest.raises((KafkaException, NoAnswer)):
             sink.write(0, ["a"])
 
-    monkeypatch.setattr(transactions, "answered", refuse)
+    monkeypatch.setattr(epoch_transactions, "answered", refuse)
     attempt()
     gc.collect()
-    writers = [each for each in gc.get_objects() if isinstance(each, transactions.SlotWriter)]
+    writers = [each for each in gc.get_objects() if isinstance(each, epoch_transactions.SlotWriter)]
     assert not [each for each in writers if each._name.startswith(sink.group)]
 
 
@@ -274,7 +274,7 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_writes_what_is_not_there(s
 def test_a_run_that_divides_a_half_written_epoch_otherwise_is_told_and_writes_nothing(
     sink: Sink, tasks: list[list[str]]
 ) -> None:
-    from pybroker.pipeline.topics.transactions import RowsChanged
+    from pybroker.pipeline.topics.epoch_transactions import RowsChanged
 
     sink.attempt(0, ["d"], task=3, run="first")
     for run in ("second", "third"):
@@ -294,20 +294,20 @@ def test_an_epoch_may_be_divided_otherwise_where_nothing_of_it_was_committed(sin
 def test_a_task_of_an_earlier_run_is_fenced_though_the_new_one_has_no_such_task(sink: Sink) -> None:
     from confluent_kafka import KafkaException
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     def overtaken() -> Iterator[Any]:
         yield batch(["a"])
         assert sink.run_epoch(0, [["a", "b"]], run="second") == ["written"]
         yield batch(["b"])
 
-    with pytest.raises((KafkaException, transactions.NotDelivered)):
-        transactions.write_epoch(sink.of(run="first"), 9, 0, overtaken())
+    with pytest.raises((KafkaException, epoch_transactions.NotDelivered)):
+        epoch_transactions.write_epoch(sink.of(run="first"), 9, 0, overtaken())
     assert sorted(sink.committed()) == ["a", "b"]
 
 
 def test_a_task_that_registers_behind_a_new_claim_writes_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
     from pybroker.pipeline.topics.claims import Overtaken, claimed
 
     def overtaken(*asked: Any) -> Any:
@@ -316,7 +316,7 @@ def test_a_task_that_registers_behind_a_new_claim_writes_nothing(sink: Sink, mon
         sink.run_epoch(0, [["a"]], run="second")
         return found
 
-    monkeypatch.setattr(transactions, "claimed", overtaken)
+    monkeypatch.setattr(epoch_transactions, "claimed", overtaken)
     with pytest.raises(Overtaken):
         sink.attempt(0, ["a"], task=1, run="first")
     assert sink.committed() == ["a"]
@@ -342,7 +342,7 @@ def test_a_claim_that_was_announced_by_a_task_that_died_is_made_by_another(
 
 def test_a_run_whose_claim_has_expired_is_told_from_the_marks_of_its_tasks(sink: Sink) -> None:
     """A claim is committed at a run's start, and marks with each epoch; tasks without rows have none."""
-    from pybroker.pipeline.topics.transactions import RowsChanged
+    from pybroker.pipeline.topics.epoch_transactions import RowsChanged
 
     sink.attempt(0, ["d"], task=9, run="first")
     sink.lose_claim()
@@ -415,13 +415,13 @@ def test_tasks_of_a_run_leave_each_other_the_time_that_a_claim_of_many_slots_tak
 def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next_run(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
     from pybroker.pipeline.topics.client_calls import NoAnswer
 
     tasks = [["a"], ["b"]]
     sink.attempt(0, tasks[1], task=1, run="first")
-    monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 0.2)
-    monkeypatch.setattr(transactions.SlotWriter, "_await_decision", lambda held, _epoch: held._forget_records())
+    monkeypatch.setattr(epoch_transactions, "DECIDED_WITHIN_S", 0.2)
+    monkeypatch.setattr(epoch_transactions.SlotWriter, "_await_decision", lambda held, _epoch: held._forget_records())
     with pytest.raises(NoAnswer, match=r"tasks \[0\] of micro-batch 0 were held back, and lost"):
         sink.run_epoch(0, tasks, run="second", anew=True)
     monkeypatch.undo()
@@ -430,12 +430,12 @@ def test_rows_that_were_held_back_by_a_process_that_died_are_written_by_the_next
 
 
 def test_a_decision_of_another_run_decides_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pybroker.pipeline.topics import marks_topic, transactions
+    from pybroker.pipeline.topics import epoch_transactions, marks_topic
 
     sink.attempt(0, ["b"], task=1, run="first")
     decided = '[0, "third", false]'
     marks_topic.commit(sink.client, sink.of().query_run, marks_topic.DECISION_AT, decided)
-    monkeypatch.setattr(transactions, "DECIDED_WITHIN_S", 5.0)
+    monkeypatch.setattr(epoch_transactions, "DECIDED_WITHIN_S", 5.0)
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
     assert sorted(sink.committed()) == ["a", "b"]
 
@@ -448,7 +448,7 @@ def test_rows_that_differ_by_themselves_stay_as_they_were_committed(sink: Sink) 
 
 
 def test_as_many_rows_of_other_keys_are_told(sink: Sink) -> None:
-    from pybroker.pipeline.topics.transactions import RowsChanged
+    from pybroker.pipeline.topics.epoch_transactions import RowsChanged
 
     sink.write(0, ["a", "b"])
     with pytest.raises(RowsChanged, match="has 2 rows and other keys"):
@@ -483,7 +483,7 @@ def test_a_mark_is_read_though_its_coordinator_is_elsewhere_now(sink: Sink, monk
     def refuse_first(ctx: Any, group: Any, require_stable: bool, done: Any) -> None:
         asked.append(group.group_id)
         if asked.count(group.group_id) == 1:
-            done(fetch_error(group.group_id, ErrorCode.NOT_COORDINATOR))
+            done(offset_fetch_error(group.group_id, ErrorCode.NOT_COORDINATOR))
         else:
             real(ctx, group, require_stable, done)
 
@@ -523,7 +523,7 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}) as broker:
         sink = Sink(broker.bootstrap)
@@ -542,10 +542,10 @@ def test_a_transaction_that_the_broker_ended_names_the_setting_that_bounds_it() 
             wait_until(has_ended, "the end of the transaction")
             yield batch(["b"])
 
-        with pytest.raises(transactions.TransactionTimedOut, match=r"kafka\.transaction\.timeout\.ms"):
-            transactions.write_epoch(sink.of(), 0, 0, slow())
+        with pytest.raises(epoch_transactions.TransactionTimedOut, match=r"kafka\.transaction\.timeout\.ms"):
+            epoch_transactions.write_epoch(sink.of(), 0, 0, slow())
         assert sink.committed() == []
-        transactions.close_idle()
+        epoch_transactions.close_idle()
 
 
 def test_a_task_asks_for_its_claim_and_its_mark_at_once(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,12 +53,12 @@ class Former(Sink):
 
 @pytest.fixture
 def former(pybroker: Broker) -> Iterator[Former]:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     sink = Former(pybroker.bootstrap)
     pybroker.create_topic(sink.topic, partitions=1)
     yield sink
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 @pytest.mark.parametrize("is_claimed", [True, False], ids=["claimed", "claim has expired"])

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.jvm(needs="spark")
 TASK = """
 import os, sys
 import pyarrow as pa
-from pybroker.pipeline.topics import transactions
+from pybroker.pipeline.topics import epoch_transactions as transactions
 from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
@@ -42,10 +42,10 @@ subprocess.run([sys.executable, "-c", *sys.argv[1:]])
 @contextmanager
 def held(sink: Sink, *daemon: str) -> Iterator[tuple[Any, psutil.Process]]:
     """A process that has been started, and the one that holds the rows of task 0, whose task 1 is committed."""
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     sink.attempt(0, ["b"], task=1, run="first")
-    transactions.close_idle()
+    epoch_transactions.close_idle()
     arguments = [sink.bootstrap, sink.topic, sink.group, QUERY]
     command = [sys.executable, "-c", *daemon, TASK, *arguments]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
@@ -59,17 +59,17 @@ def held(sink: Sink, *daemon: str) -> Iterator[tuple[Any, psutil.Process]]:
 
 
 def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(pybroker: Broker) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
     from pybroker.pipeline.topics.answers import Outcome, Written
 
     sink = Sink(pybroker.bootstrap)
     with held(sink) as (task, _):
         of = sink.of(run="second")
         first = Written(0, 1, Outcome.HELD, of.query_run, 0, frozenset({1}))
-        transactions.decide(of, [first, sink.attempt(0, ["b"], task=1, run="second")])
+        epoch_transactions.decide(of, [first, sink.attempt(0, ["b"], task=1, run="second")])
         assert task.wait(30) == 0
     assert sorted(sink.committed()) == ["a", "b"]
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 def test_a_process_that_holds_rows_ends_with_spark(pybroker: Broker) -> None:

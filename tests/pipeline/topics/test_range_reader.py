@@ -245,7 +245,7 @@ def test_each_record_keeps_its_own_kind_of_timestamp() -> None:
     import pyarrow as pa
     from confluent_kafka import Message
 
-    from pybroker.pipeline.topics.columns import record_batch
+    from pybroker.pipeline.topics.source_columns import record_batch
 
     def of_kind(kind: int, at_ms: int) -> Any:
         return Message(topic="t", partition=0, offset=at_ms, value=b"v", timestamp=(kind, at_ms))
@@ -259,7 +259,7 @@ def test_each_record_keeps_its_own_kind_of_timestamp() -> None:
 def test_a_timestamp_beyond_those_of_spark_is_told_with_its_record() -> None:
     from confluent_kafka import Message
 
-    from pybroker.pipeline.topics.columns import UnreadableTimestamp, record_batch
+    from pybroker.pipeline.topics.source_columns import UnreadableTimestamp, record_batch
 
     last_ms = (2**63 - 1) // 1_000
     messages = [

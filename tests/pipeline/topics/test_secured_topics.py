@@ -142,19 +142,19 @@ def test_a_job_gets_in_with_the_permissions_of_the_page_and_no_more(
 
 def test_a_micro_batch_is_finished_by_another_run(way: Way, topics: tuple[str, str]) -> None:
     """All that the sink asks of a cluster: claims, fences, marks, rows held back, the driver's decision."""
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     _, target = topics
     sink = Sink(way.broker.bootstrap, way.options(), topic=target)
     sink.attempt(0, ["b"], task=1, run="first")
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
-    transactions.close_idle()
+    epoch_transactions.close_idle()
     query = Query(way.broker.bootstrap, target, **way.options(), **{"kafka.isolation.level": "read_committed"})
     assert query.next() == ["a", "b"]
 
 
 def test_marks_are_found_without_their_claim_by_who_may_read_their_groups(way: Way, topics: tuple[str, str]) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     _, target = topics
     way.allow(
@@ -169,7 +169,7 @@ def test_marks_are_found_without_their_claim_by_who_may_read_their_groups(way: W
     sink.attempt(0, ["b"], task=1, run="first")
     sink.lose_claim()
     assert sink.run_epoch(0, [["a"], ["b"]], run="second", anew=True) == ["held", "found"]
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ RUNS = [str(uuid4()) for _ in range(4)]
 def as_task() -> Iterator[Any]:
     from pyspark import TaskContext
 
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     def be(number: int, **properties: str | None) -> None:
         names = {"query": "sql.streaming.queryId", "run": "spark.jobGroup.id", "epoch": "streaming.sql.batchId"}
@@ -36,7 +36,7 @@ def as_task() -> Iterator[Any]:
     yield be
     nobody: Any = None  # its stubs ask for a context, and are there only where Spark is
     TaskContext._setTaskContext(nobody)
-    transactions.close_idle()
+    epoch_transactions.close_idle()
 
 
 def write(writer: Any, value: str) -> Any:
@@ -85,7 +85,7 @@ def test_a_task_that_runs_again_finds_what_it_wrote_by_a_producer_of_the_micro_b
     pybroker: Broker, as_task: Any
 ) -> None:
     """Each micro-batch of ``foreachBatch`` is a write of its own."""
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     options: dict[str, Any] = {"transactionGroup": f"g-{uuid4()}", "topic": f"to-{uuid4()}"}
     as_task(0, query="q", run=str(uuid4()))
@@ -93,7 +93,7 @@ def test_a_task_that_runs_again_finds_what_it_wrote_by_a_producer_of_the_micro_b
     first.commit([write(first, "a")])
     second = sink(pybroker, **options, epoch="1")
     outcomes = [str(write(second, "b").written.outcome)]
-    transactions.close_idle()
+    epoch_transactions.close_idle()
     outcomes.append(str(write(second, "b").written.outcome))
     assert outcomes == ["written", "found"]
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.jvm(needs="spark")
 ZOMBIE = """
 import sys
 import pyarrow as pa
-from pybroker.pipeline.topics import transactions
+from pybroker.pipeline.topics import epoch_transactions as transactions
 from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
@@ -55,7 +55,7 @@ print("committed", flush=True)
     [pytest.param("run", [["a", "b"]], id="retried"), pytest.param("next", [["a"], ["b"]], id="divided-otherwise")],
 )
 def test_a_zombie_wakes_in_vain(pybroker: Broker, moment: str, run: str, tasks: list[list[str]]) -> None:
-    from pybroker.pipeline.topics import transactions
+    from pybroker.pipeline.topics import epoch_transactions
 
     sink = Sink(pybroker.bootstrap)
     # A retried task has the zombie's number; where the epoch is divided otherwise, nobody may have it.
@@ -76,4 +76,4 @@ def test_a_zombie_wakes_in_vain(pybroker: Broker, moment: str, run: str, tasks: 
     assert "committed" not in said
     assert zombie.returncode == 1, errors[-2_000:]
     assert sorted(sink.committed()) == ["a", "b"]
-    transactions.close_idle()
+    epoch_transactions.close_idle()

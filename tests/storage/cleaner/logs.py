@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.storage.cleaner.jobs import CleaningJob, SourceSegment
+from pybroker.storage.cleaner.cleaner_jobs import CleaningJob, SourceSegment
 from pybroker.storage.log.log import Log
 from pybroker_protocol.record_codec import NewRecord, build_batch, decode_records, end_transaction_batch
 from pybroker_protocol.records import (

@@ -12,7 +12,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import round as cleaner_round
 from pybroker.storage.cleaner.batch_filter import CLEANER_SLICE_RECORDS
-from pybroker.storage.cleaner.jobs import Progress, RoundEnd
+from pybroker.storage.cleaner.cleaner_jobs import Progress, RoundEnd
 from pybroker.storage.cleaner.round import Round
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch

@@ -12,7 +12,7 @@ from struct import Struct
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.coordinators.group.records import pack_offset
+from pybroker.coordinators.group.group_records import pack_offset
 from pybroker_protocol.data_records import encode_key
 from pybroker_protocol.messages.records_group import OffsetCommitKey
 from pybroker_protocol.record_codec import build_batch

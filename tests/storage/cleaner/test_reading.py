@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.storage.cleaner.batch_filter import BatchFilter
-from pybroker.storage.cleaner.jobs import CleanedGroup, CleaningFailed, RoundEnd
+from pybroker.storage.cleaner.cleaner_jobs import CleanedGroup, CleaningFailed, RoundEnd
 from pybroker.storage.cleaner.round import Round
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.record_codec import build_batch, end_transaction_batch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.storage.cleaner.jobs import CleanerDied, CleaningAborted, CleaningJob, RoundEnd
+from pybroker.storage.cleaner.cleaner_jobs import CleanerDied, CleaningAborted, CleaningJob, RoundEnd
 from pybroker.storage.cleaner.runners import ProcessRunner
 
 # Nothing to clean: one step, the end of the round.

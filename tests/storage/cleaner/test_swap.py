@@ -13,7 +13,7 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import log_cleaner
-from pybroker.storage.cleaner.jobs import CleanedGroup
+from pybroker.storage.cleaner.cleaner_jobs import CleanedGroup
 from pybroker.storage.cleaner.selection import LogToClean, examine
 from pybroker.storage.files import os_file
 from pybroker.storage.log.log import Log

@@ -1,0 +1,1 @@
+"""The controller: it takes each change of the metadata, has it decided, commits it, and is elected."""

@@ -1,0 +1,436 @@
+"""Who is heard: small datagrams between brokers, by which a death is known before the store's session says so.
+
+Owns: what a datagram says, which ones are believed, who has been silent for too long or refuses connections, and what
+the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/knocker``), nor what follows from silence
+(``controller_election``): that is decided by compare-and-set in the store, so that a wrong suspicion costs a fail-over
+and never data.
+
+Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that
+nobody listens any more, which is so a moment after a process was killed, and never while a process listens, however
+busy it is.  Its machine does not answer, and it was not heard for the time-out.  Or its machine takes connections for
+it, and it was not heard for ``LIVENESS_PATIENCE`` times as long: it is stopped, or so busy that it is of no use.  Which
+of them it is is found out by connecting (a knock) when a connection to it breaks, or a datagram of it is overdue.
+
+Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
+present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
+present epoch, so that where datagrams do not get through the session alone decides; a refusal counts only of who took a
+connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as nobody's
+silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of silence,
+not who never heard.
+
+A datagram::
+
+    magic, version, broker id, broker epoch, number, epoch of the metadata that the sender has, count and ids of those
+    that are silent, tag (keyed BLAKE2b)
+
+Counterpart in Kafka: the heartbeats of ``BrokerHeartbeatManager``, which take nine seconds by default.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from pybroker.cluster.image.isolation import run_each
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
+
+if TYPE_CHECKING:
+    from pybroker.cluster.failure_detection.doubts import Doubts
+    from pybroker.cluster.image.cluster_image import ClusterImage
+    from pybroker.env import Cancellable, Env
+
+# A broker that was not heard for so long is asked whether it takes connections: a datagram is half an interval overdue.
+LIVENESS_DOUBT_MS = 150
+
+# A broker that is silent, while its machine takes connections for it, is stopped or overloaded rather than dead, and
+# has so many times the time-out.
+LIVENESS_PATIENCE = 3
+
+# Until a broker is asked so again, where a datagram of it came while it refused.
+LIVENESS_KNOCK_AGAIN_MS = 20
+
+log = logging.getLogger(__name__)
+
+MAGIC: Final = b"pybk"
+VERSION: Final = 3
+TAG_BYTES: Final = 16
+_HEADER = struct.Struct(">4sBiqQqH")
+# More than this no datagram of ours has: 1,400 bytes go through every network in one piece.
+BROKERS_MAX: Final = 300
+
+
+class Datagrams(Protocol):
+    """A socket for datagrams beside the inter-broker listener."""
+
+    def start(self, receive: Callable[[bytes], None]) -> None:
+        """Hand every datagram to ``receive`` from now on."""
+        ...
+
+    def send(self, host: str, port: int, data: bytes) -> None:
+        """Send, or not: nobody hears of a failure."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Knock(Enum):
+    """What came of trying to connect."""
+
+    TAKEN = "the connection was taken"
+    REFUSED = "the machine says that nobody listens"
+    UNANSWERED = "nothing is known"
+
+
+class Knocker(Protocol):
+    """Connections that are closed at once."""
+
+    def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+        """Try to connect; ``done`` runs once, on the loop, later than the call."""
+        ...
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        ...
+
+
+class Report(NamedTuple):
+    """What a datagram says."""
+
+    broker_id: int
+    broker_epoch: int
+    number: int
+    metadata_epoch: int
+    silent: frozenset[int]
+
+
+class Progress(NamedTuple):
+    """How far a broker's metadata was when it was heard last, and how long ago that was, and that it had everything
+    (None: not since this broker hears it)."""
+
+    metadata_epoch: int
+    heard_ms_ago: int
+    caught_up_ms_ago: int | None
+
+
+def encode(report: Report, secret: bytes) -> bytes:
+    """The datagram that says it."""
+    silent = sorted(report.silent)[:BROKERS_MAX]
+    header = _HEADER.pack(
+        MAGIC, VERSION, report.broker_id, report.broker_epoch, report.number, report.metadata_epoch, len(silent)
+    )
+    body = header + struct.pack(f">{len(silent)}i", *silent)
+    return body + _tag(body, secret)
+
+
+def decode(data: bytes, secret: bytes) -> Report | None:
+    """What a datagram says; None for one that is none of ours."""
+    if len(data) < _HEADER.size + TAG_BYTES:
+        return None
+    magic, version, broker_id, broker_epoch, number, metadata_epoch, count = _HEADER.unpack_from(data)
+    body = data[:-TAG_BYTES]
+    if magic != MAGIC or version != VERSION or len(body) != _HEADER.size + 4 * count:
+        return None
+    if not hmac.compare_digest(_tag(body, secret), data[-TAG_BYTES:]):
+        return None
+    silent = frozenset(struct.unpack_from(f">{count}i", body, _HEADER.size))
+    return Report(broker_id, broker_epoch, number, metadata_epoch, silent)
+
+
+def _tag(body: bytes, secret: bytes) -> bytes:
+    return blake2b(body, key=secret, digest_size=TAG_BYTES).digest()
+
+
+class _Heard:
+    """What is known of one broker under one epoch of it.
+
+    What it said is in its last datagram; what connecting to it (a knock) showed is in these:
+
+    ===============  ===========================  =============================================================
+    flag             holds                        means
+    ===============  ===========================  =============================================================
+    ``was_there``    for ever                     a knock was taken once: from now on a refusal counts
+    ``is_there``     until it is heard            a knock was taken, and not a word came: it has more time
+    ``refuses``      until it is heard            a knock was refused, and not a word came meanwhile: it is dead
+    ``is_doubted``   until it is heard            ``Doubts`` was told, once for each silence
+    ``is_knocking``  until the knock is answered  no other knock is needed
+    ===============  ===========================  =============================================================
+    """
+
+    __slots__ = (
+        "at_ms",
+        "caught_up_ms",
+        "epoch",
+        "is_doubted",
+        "is_knocking",
+        "is_there",
+        "metadata_epoch",
+        "number",
+        "refuses",
+        "silent",
+        "was_there",
+    )
+
+    def __init__(self, report: Report, at_ms: int) -> None:
+        self.epoch = report.broker_epoch
+        self.was_there = False  # it has taken a connection
+        self.is_knocking = False
+        self.caught_up_ms: int | None = None
+        self.hear(report, at_ms)
+
+    def hear(self, report: Report, at_ms: int) -> None:
+        self.number = report.number
+        self.metadata_epoch = report.metadata_epoch
+        self.silent = report.silent
+        self.at_ms = at_ms
+        self.refuses = self.is_there = self.is_doubted = False
+
+    def is_silent(self, now_ms: int, timeout_ms: int) -> bool:
+        patience_ms = timeout_ms * LIVENESS_PATIENCE if self.is_there else timeout_ms
+        return self.refuses or now_ms - self.at_ms >= patience_ms
+
+
+class Liveness:
+    """``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
+    image; ``listener`` is the inter-broker listener's name.
+
+    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
+    ``LIVENESS_INTERVAL_MS`` while anybody is silent; ``on_behind()`` when somebody's metadata is newer than this
+    broker's.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        image: Callable[[], ClusterImage],
+        secret: bytes,
+        datagrams: Datagrams,
+        knocker: Knocker,
+        listener: str,
+        doubts: Doubts,
+        timeout_ms: int,
+    ) -> None:
+        self.listeners: list[Callable[[], None]] = []
+        self.on_behind: Callable[[], None] = lambda: None
+        self._env = env
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._image = image
+        self._secret = secret
+        self._datagrams = datagrams
+        self._knocker = knocker
+        self._listener = listener
+        self._doubts = doubts
+        self._timeout_ms = timeout_ms
+        self._heard: dict[int, _Heard] = {}
+        self._silent: frozenset[int] = frozenset()
+        self._number = 0
+        self._awake_ms = 0  # when this broker was last seen to run
+        self._timer: Cancellable | None = None
+
+    def start(self) -> None:
+        """Speak and listen from now on."""
+        self._datagrams.start(self._receive)
+        self._awake_ms = self._env.clock.monotonic_ms()
+        self._tick()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._datagrams.close()
+        self._knocker.close()
+        self.listeners.clear()
+
+    # --- judging -----------------------------------------------------------------------------------------------------
+
+    def is_silent(self, broker_id: int) -> bool:
+        """Whether the brokers have good reason to take one for dead that they did hear: by what this broker and a
+        majority of all, itself among them, found out; where there are two, by this one alone.  What a fenced broker
+        finds does not count: it may be fenced because it is cut off."""
+        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        if broker_id not in self._silent or registered is None or known is None or known.epoch != registered.epoch:
+            return False
+        unfenced = [each.broker_id for each in self._image().brokers.values() if not each.fenced]
+        is_witness = self._broker_id in unfenced
+        witnesses = is_witness + sum(
+            1
+            for other in unfenced
+            if other not in (self._broker_id, broker_id, *self._silent)
+            and (heard := self._heard.get(other)) is not None
+            and broker_id in heard.silent
+        )
+        return (is_witness and len(unfenced) <= 2) or 2 * witnesses > len(unfenced)
+
+    def is_cut_off(self, broker_id: int) -> bool:
+        """Whether the two brokers do not hear each other: this one the other, or the other, as it says, this one.
+
+        Where three or more are there, and this broker is cut off so from most of them, it is itself the one: no other
+        is, since a leader that took all others out of the ISR then would be the only one that may lead.
+        """
+        if not self._is_unheard(broker_id):
+            return False
+        others = [
+            each.broker_id
+            for each in self._image().brokers.values()
+            if not each.fenced and each.broker_id != self._broker_id
+        ]
+        reached = sum(1 for other in others if not self._is_unheard(other))
+        return len(others) < 2 or 2 * (1 + reached) > 1 + len(others)
+
+    def _is_unheard(self, broker_id: int) -> bool:
+        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        if registered is None or known is None or known.epoch != registered.epoch:
+            return False
+        return broker_id in self._silent or self._broker_id in known.silent
+
+    def reason(self, broker_id: int) -> str:
+        """Why a silent broker is, for the log."""
+        known = self._heard.get(broker_id)
+        if known is None:
+            return "it registered anew"
+        silent_ms = self._env.clock.monotonic_ms() - known.at_ms
+        return f"not heard for {silent_ms} ms" + (", and it refuses connections" if known.refuses else "")
+
+    def progress(self, broker_id: int) -> Progress | None:
+        """How far a broker is that was heard under its present epoch."""
+        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        if registered is None or known is None or known.epoch != registered.epoch:
+            return None
+        now_ms = self._env.clock.monotonic_ms()
+        caught_up_ms_ago = None if known.caught_up_ms is None else now_ms - known.caught_up_ms
+        return Progress(known.metadata_epoch, now_ms - known.at_ms, caught_up_ms_ago)
+
+    def _judge(self) -> None:
+        """See who is silent, and tell."""
+        now_ms = self._env.clock.monotonic_ms()
+        brokers = self._image().brokers
+        for broker_id, heard in list(self._heard.items()):
+            registered = brokers.get(broker_id)
+            if registered is None or registered.epoch != heard.epoch:
+                del self._heard[broker_id]  # it is judged anew once it is heard under its new epoch
+        silent = frozenset(
+            broker_id for broker_id, heard in self._heard.items() if heard.is_silent(now_ms, self._timeout_ms)
+        )
+        if silent != self._silent:
+            self._silent = silent
+            self._speak()
+        for failure in run_each(self.listeners):
+            log.error("who follows which brokers are silent could not be told", exc_info=failure)
+
+    # --- hearing -----------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        report = decode(data, self._secret)
+        if report is None or report.broker_id == self._broker_id:
+            return
+        registered = self._image().brokers.get(report.broker_id)
+        if registered is None or registered.epoch != report.broker_epoch:
+            return  # of an earlier life, or of a registration that is not known here yet
+        known = self._heard.get(report.broker_id)
+        if known is not None and known.epoch == report.broker_epoch and known.number >= report.number:
+            return  # said before
+        now_ms = self._wake()
+        told = frozenset() if known is None else known.silent
+        if known is not None and known.epoch == report.broker_epoch:
+            known.hear(report, now_ms)
+            self._doubts.end(report.broker_id)
+        else:
+            known = self._heard[report.broker_id] = _Heard(report, now_ms)
+        if report.metadata_epoch >= (epoch := self._image().epoch):
+            known.caught_up_ms = now_ms
+            if report.metadata_epoch > epoch:
+                self.on_behind()
+        if not known.was_there:
+            self._knock(report.broker_id, known)
+        if report.broker_id in self._silent or told != report.silent:
+            self._judge()
+
+    def _wake(self) -> int:
+        """This broker runs, at the time that is given back; whom it did not listen to meanwhile is not to blame."""
+        now_ms = self._env.clock.monotonic_ms()
+        stalled_ms = now_ms - self._awake_ms - LIVENESS_INTERVAL_MS
+        self._awake_ms = now_ms
+        if stalled_ms > LIVENESS_INTERVAL_MS:
+            for heard in self._heard.values():
+                heard.at_ms = min(now_ms, heard.at_ms + stalled_ms)
+        return now_ms
+
+    # --- knocking ----------------------------------------------------------------------------------------------------
+
+    def doubt(self, broker_id: int) -> None:
+        """There is reason to ask whether the broker lives: a connection to it broke, say."""
+        known = self._heard.get(broker_id)
+        if known is None or not known.was_there:
+            return
+        self._knock(broker_id, known)
+        if known.is_knocking and not known.is_doubted:
+            known.is_doubted = True
+            self._doubts.begin(broker_id)
+
+    def _knock(self, broker_id: int, known: _Heard) -> None:
+        if known.is_knocking or known.refuses:
+            return
+        for host, port in self._addresses((broker_id,)):
+            known.is_knocking = True
+            self._knocker.knock(host, port, partial(self._on_knocked, broker_id, known, known.number))
+
+    def _on_knocked(self, broker_id: int, known: _Heard, number: int, answer: Knock) -> None:
+        """``number`` is that of the last datagram before the knock: what was heard since then speaks against it."""
+        known.is_knocking = False
+        if self._heard.get(broker_id) is not known:
+            return
+        if answer is not Knock.REFUSED:
+            self._doubts.end(broker_id)
+        if answer is Knock.TAKEN:
+            known.was_there = True
+            known.is_there = known.number == number
+        elif answer is Knock.REFUSED and known.was_there:
+            if known.number == number:
+                known.refuses = True
+                self._judge()
+            else:  # what was heard meanwhile may be its last words
+                self._env.timers.call_later(LIVENESS_KNOCK_AGAIN_MS, self.doubt, broker_id)
+
+    # --- speaking ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now_ms = self._wake()
+        self._timer = self._env.timers.call_later(LIVENESS_INTERVAL_MS, self._tick)
+        self._speak()
+        overdue = [broker_id for broker_id, heard in self._heard.items() if now_ms - heard.at_ms >= LIVENESS_DOUBT_MS]
+        for broker_id in overdue:
+            if broker_id not in self._silent:
+                self.doubt(broker_id)
+        if self._silent or any(self._heard[each].is_silent(now_ms, self._timeout_ms) for each in overdue):
+            self._judge()
+
+    def tell_news(self) -> None:
+        """This broker has committed metadata: the others need not wait for the next datagram to look for it."""
+        if self._timer is not None:
+            self._speak()
+
+    def _speak(self) -> None:
+        image = self._image()
+        brokers, broker_epoch = image.brokers, self._broker_epoch()
+        if broker_epoch < 0 or self._broker_id not in brokers:
+            return
+        self._number += 1
+        data = encode(Report(self._broker_id, broker_epoch, self._number, image.epoch, self._silent), self._secret)
+        for host, port in self._addresses(broker_id for broker_id in brokers if broker_id != self._broker_id):
+            self._datagrams.send(host, port, data)
+
+    def _addresses(self, broker_ids: Iterable[int]) -> Iterable[tuple[str, int]]:
+        brokers = self._image().brokers
+        for broker_id in broker_ids:
+            registered = brokers.get(broker_id)  # none: who was heard before it was unregistered
+            endpoint = None if registered is None else registered.endpoints.get(self._listener)
+            if endpoint is not None:
+                yield endpoint.host, endpoint.port

@@ -1,0 +1,1 @@
+"""The metadata of an Apache Kafka node (KRaft), read and taken over."""

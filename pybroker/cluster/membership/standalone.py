@@ -1,0 +1,133 @@
+"""The only broker of its cluster: a member whose controller is active from the start, and who has no one to hear of.
+
+Owns: founding the store, taking the controller key and registering the broker, all in the one transaction of a start.
+
+Invariant: ``load`` writes nothing; ``register`` commits what it registers, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+from pybroker.cluster.controller.controller import static_min_insync_replicas, tell_missing
+from pybroker.cluster.decisions import eligible_replicas
+from pybroker.cluster.decisions.broker_changes import cordon_directories, register_broker
+from pybroker.cluster.decisions.operations import FoundReplicas, Heartbeat
+from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, ImageBuilder
+from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.membership.cluster_member import ClusterMember
+from pybroker.cluster.store import store_codec
+from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
+from pybroker.cluster.store.store_codec import ControllerKey
+from pybroker.config.broker import BrokerConfig
+from pybroker.env import Env
+
+
+class Standalone(ClusterMember):
+    """Start is ``load``, then ``register`` in place of ``join``; both block.
+
+    It is a class of its own because of the start: one transaction, which a full disk leaves room for, where a member
+    waits for four (to found, to enter, to take the key, to register), and without the modules that those need.
+    """
+
+    is_alone: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        cache: MetadataCache,
+        store: MetadataStore,
+        node_id: int,
+        found: Callable[[], Founding],
+    ) -> None:
+        super().__init__(env, config, cache, store, node_id, found, None, 0)
+        self._first_puts: Mapping[str, bytes] = {}
+        self._holder: Entry | None = None  # of the controller key, as the image was loaded beside it
+        self._cordoned: Sequence[bytes] | None = ()  # what the controller has heard last, None where that is not known
+
+    def _load_exactly(self) -> dict[str, Entry]:
+        entries = super()._load_exactly()
+        self._holder = entries.get(store_codec.CONTROLLER)
+        return entries
+
+    def _put_first(self, entries: dict[str, Entry], key: str, puts: Mapping[str, bytes]) -> dict[str, Entry]:
+        secret = store_codec.encode_secret(self._env.new_secret())
+        self._first_puts = {**puts, store_codec.SECRET: secret}
+        return {**entries, **{put: Entry(value, 0) for put, value in self._first_puts.items()}}
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.follower.image.brokers[self.node_id].epoch
+
+    def take_directory_offline(self, directory: bytes) -> None:
+        self.channel.take_directory_offline(directory)
+
+    def cordon(self, directories: Sequence[bytes]) -> None:
+        if self._cordoned is not None and set(directories) == set(self._cordoned):
+            return  # a heartbeat's handler is not imported at a start for nothing
+        self._cordoned = directories
+        self.channel.heartbeat(self._on_cordon_answered, cordoned_directories=directories)
+
+    def _on_cordon_answered(self, heartbeat: Heartbeat) -> None:
+        if heartbeat.error_code:
+            self._cordoned = None  # so that the same goes out when it is set again
+
+    def register(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        rack: str | None,
+        log_dirs: Sequence[bytes],
+        found: FoundReplicas = MappingProxyType({}),
+        *,
+        clean_shutdown: bool = True,
+        cordoned: Sequence[bytes] = (),
+    ) -> None:
+        """Take the controller key, register this broker and publish the first image, in one transaction.
+
+        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that work,
+        ``cordoned`` those of them that take no new replicas, ``found`` where replicas lie for which ``loaded_image``
+        names another log dir, or none.  After an unclean shutdown the leader epochs of this broker's partitions grow.
+        StoreError when the store fails.
+        """
+        loaded, incarnation_id = self.loaded_image, self._env.new_uuid()
+        registration = BrokerRegistration(
+            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
+        )
+        builder = ImageBuilder(loaded)
+        if eligible_replicas.are_tracked(loaded):
+            eligible_replicas.prepare_settings(builder, static_min_insync_replicas(self._config))
+        tell_missing(self.node_id, register_broker(builder, registration, found, clean_shutdown=clean_shutdown))
+        cordon_directories(builder, self.node_id, cordoned)
+        builder.set_controller(self.node_id)
+        applied = _apply_retained(builder, store_codec.retained(self._store.load(store_codec.RETAINED)))
+        puts, deletes = store_codec.encode(loaded, builder.view(), builder.delta())
+        holder = self._holder
+        key = _next_key(holder, builder.view().brokers[self.node_id])
+        puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
+        version = ABSENT if holder is None else holder.version
+        checks = {store_codec.CONTROLLER: version}
+        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
+        if result.revision is None:
+            raise result.error or StoreError("another broker has just become the controller in this metadata store")
+        self._first_puts, self._cordoned = {}, cordoned
+        self.controller.activate(version + 1, key.controller_epoch)
+        self.follower.apply(*builder.build(result.revision))
+        self.follower.publish()
+
+
+def _apply_retained(builder: ImageBuilder, retained: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Take up what a takeover from Kafka kept and this version serves; returns the keys that are done with."""
+    if not retained:
+        return ()
+    from pybroker.cluster.kraft.kraft_takeover import apply_retained
+
+    return apply_retained(builder, retained)
+
+
+def _next_key(holder: Entry | None, broker: BrokerRegistration) -> ControllerKey:
+    controller_epoch = 0 if holder is None else store_codec.decode_controller(holder.value).controller_epoch
+    return ControllerKey(broker.broker_id, broker.epoch, controller_epoch + 1)

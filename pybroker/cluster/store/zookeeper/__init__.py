@@ -1,0 +1,1 @@
+"""The store of brokers on several machines: Apache ZooKeeper."""

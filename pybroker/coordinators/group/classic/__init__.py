@@ -1,0 +1,1 @@
+"""Classic groups: JoinGroup, SyncGroup, and the rebalance in which a generation forms."""

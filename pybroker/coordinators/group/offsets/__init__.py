@@ -1,0 +1,1 @@
+"""Committed offsets: what OffsetCommit, OffsetFetch, OffsetDelete and transactions do with them."""
