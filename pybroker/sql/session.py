@@ -238,7 +238,7 @@ class Session:
         if query.emits:
             tail.check(query, table_references(query.tree))
         prepared = self._prepared(query)
-        rows = []
+        rows: list[tuple[object, ...]] = []
         for each in prepared.plans.values():
             relation = each.relation
             shared = (
