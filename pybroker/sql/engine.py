@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from pybroker.sql.failures import Interrupted, SqlError
+from pybroker.sql.sql_errors import Interrupted, SqlError
 
 ROWS_PER_BATCH: Final = 2_048
 _BATCHES_AHEAD: Final = 4

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from pybroker.sql import declarations, inference, tail
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Catalog, Column, Format, Relation, topic_named
-from pybroker.sql.cluster import Cluster, Connect
-from pybroker.sql.decoding import IS_TOMBSTONE, Misfits, quoted
+from pybroker.sql.cluster_port import Cluster, Connect
 from pybroker.sql.engine import Engine, UnknownColumn
-from pybroker.sql.failures import SqlError, at_place, nearest
-from pybroker.sql.output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.pushdown import Restriction, restriction
 from pybroker.sql.queries import replace_tables, table_references, used_columns
+from pybroker.sql.relation_decoding import IS_TOMBSTONE, Misfits, quoted
+from pybroker.sql.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.scanning import Plan, Scan, plan
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import (
     Create,
     Describe,

@@ -17,7 +17,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from pybroker.sql.failures import SqlError, at_place, nearest
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 
 class _Dialect(DuckDB):

@@ -10,13 +10,14 @@ from typing import Any
 
 import duckdb
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.sql.engine import Engine
-from pybroker.sql.failures import Interrupted, SqlError
-from pybroker.sql.output import OutputForm
+from pybroker.sql.row_output import OutputForm
 from pybroker.sql.session import End, Session
+from pybroker.sql.sql_errors import Interrupted, SqlError
 from tests.sql.fake_cluster import NOON_MS, FakeCluster
-from tests.sql.test_output import Sheet
+from tests.sql.test_row_output import Sheet
 
 ORDERS = [{"id": number, "amount": number * 10, "who": "ab"[number % 2]} for number in range(10)]
 USERS = [{"who": "a", "city": "Bonn"}, {"who": "b", "city": "Ulm"}]
@@ -253,7 +254,7 @@ def test_exit_ends_a_text(world: World) -> None:
 
 def test_rows_are_told_as_they_arrive(world: World) -> None:
     def produce() -> None:
-        assert world.cluster.waits.wait(60)
+        assert world.cluster.waits.wait(PATIENCE_S)
         world.cluster.produce(
             "orders", [{"id": 100, "amount": 7}, {"id": 101, "amount": 70}, {"id": 102, "amount": 71}]
         )

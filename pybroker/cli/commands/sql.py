@@ -94,10 +94,10 @@ def _text(execute: list[str], file: Path | None) -> str | None:
 
 def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_json: bool, stops: bool) -> None:
     from pybroker.sql.engine import Engine
-    from pybroker.sql.failures import SqlError
     from pybroker.sql.interrupts import run_text
-    from pybroker.sql.output import OutputForm
+    from pybroker.sql.row_output import OutputForm
     from pybroker.sql.session import Session
+    from pybroker.sql.sql_errors import SqlError
     from pybroker.sql.statements import statements
 
     def described(error: Exception) -> str | None:

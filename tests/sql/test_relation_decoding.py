@@ -14,9 +14,9 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.decoding import Decoding, Misfits
-from pybroker.sql.failures import SqlError
-from pybroker.sql.records import TYPES
+from pybroker.sql.record_columns import TYPES
+from pybroker.sql.relation_decoding import Decoding, Misfits
+from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.value_decoders import schema_columns
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("name", "TEXT", "name"), Column("at", "TIMESTAMP", "at"))

@@ -2,7 +2,7 @@
 
 Owns the decoding: a walk in Python finds where each record begins, and numpy reads the fields of all of them together.
 A record costs a fifth of a microsecond, a tenth of what a client library's object for it costs.  Owns no value's
-meaning (``decoding``) and no request.
+meaning (``relation_decoding``) and no request.
 
 Invariants: control batches and records of aborted transactions are left out, as by a consumer that reads committed
 records.  Damaged bytes are a ``ProtocolError``, and nothing outside of the buffer is read.
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pybroker.sql.cluster import Fetched
+from pybroker.sql.cluster_port import Fetched
 from pybroker_protocol.compression import decompress
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_varint

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Format, Relation
-from pybroker.sql.failures import SqlError
-from pybroker.sql.records import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
+from pybroker.sql.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
 from pybroker.sql.short_queries import ValueDecoder
+from pybroker.sql.sql_errors import SqlError
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
