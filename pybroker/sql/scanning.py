@@ -48,11 +48,6 @@ class Plan:
     wanted: Restriction
     kept: tuple[str, ...] = ()
 
-    @property
-    def offsets(self) -> int:
-        """How many offsets, which is about how many records."""
-        return sum(at.end - at.start for at in self.positions.values())
-
 
 def plan(cluster: Cluster, relation: Relation, columns: Sequence[Column], wanted: Restriction) -> Plan:
     """Which offsets a query needs of a topic as it stands now."""
@@ -98,8 +93,12 @@ class Scan:
         self._queue: Queue[Future[pa.RecordBatch] | BaseException | None] = Queue(_AHEAD)
         self._thread: Thread | None = None
         self.fetched_rows = 0
-        self.fetched_bytes = 0
         self.error: BaseException | None = None
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the plan has, which is about how many records."""
+        return sum(at.end - at.start for at in self._plan.positions.values())
 
     def stream(self) -> Any:
         """The capsule of a stream of Arrow's; nothing is fetched before its first batch is asked for."""
@@ -176,7 +175,6 @@ class Scan:
                 raise Interrupted
             before = at
             for fetched in cluster.fetch(topic, {partition: at}, size, _WAIT_MS):
-                self.fetched_bytes += len(fetched.records)
                 for raw in raw_batches(fetched, Position(at, wanted.end), self._decoding.fields):
                     self.fetched_rows += raw.num_rows
                     yield raw

@@ -6,7 +6,7 @@ Owns the options, and the ports that ``pybroker.sql`` wants: the cluster, and wh
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ from pybroker.cli.terminal.options import (
     misused,
     repeated,
 )
-from pybroker.cli.terminal.output import Output, remark
+from pybroker.cli.terminal.output import Output, progress, remark
 from pybroker.extras import how_to_install
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
@@ -78,6 +78,18 @@ def sql(
         raise CommandFailed(f"`pybroker sql` needs {error.name}: {how_to_install('sql')}") from error
 
 
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, until the first row."""
+    with progress("records", total, prints=False) as bar:
+
+        def show(done: int) -> None:
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+
+        yield show
+
+
 def _text(execute: list[str], file: Path | None) -> str | None:
     """The statements; None for those that are to be typed."""
     if execute:
@@ -118,7 +130,14 @@ def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_js
         try:
             with connect() as cluster:
                 session = Session(
-                    cluster, connect, engine, Output(as_json=as_json), remark, output=form, stops_at_misfit=stops
+                    cluster,
+                    connect,
+                    engine,
+                    Output(as_json=as_json),
+                    remark,
+                    show_progress=_progress,
+                    output=form,
+                    stops_at_misfit=stops,
                 )
                 if text is not None:
                     run_text(session, text)
