@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import duckdb
@@ -308,3 +309,28 @@ def test_memory_that_is_no_size_is_refused() -> None:
 
 def test_help_lists_the_statements(world: World) -> None:
     assert len(world.ask("HELP")) > 5
+
+
+def test_query_that_takes_long_shows_how_far_it_has_fetched_until_its_first_row(world: World) -> None:
+    shown: list[tuple[int, int]] = []
+    is_shown, is_over = Event(), Event()
+
+    @contextmanager
+    def show(total: int) -> Iterator[Callable[[int], None]]:
+        def told(done: int) -> None:
+            shown.append((done, total))
+            is_shown.set()
+
+        yield told
+        is_over.set()
+
+    @contextmanager
+    def once_shown() -> Iterator[FakeCluster]:
+        assert is_shown.wait(PATIENCE_S)
+        yield world.cluster
+
+    session = Session(world.cluster, once_shown, world.engine, world.sheet, world.remarks.append, show_progress=show)
+    session.run("SELECT sum(id) AS total FROM orders")
+    assert shown[0] == (0, 10)
+    assert is_over.is_set()
+    assert world.sheet.tables == [(["total"], [[45]])]
