@@ -28,6 +28,7 @@ from pybroker.cli.terminal.options import (
 )
 from pybroker.cli.terminal.output import Output, progress, remark
 from pybroker.extras import how_to_install
+from pybroker.sql.unwanted_imports import without_pandas
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
 File = Annotated[
@@ -73,7 +74,8 @@ def sql(
         raise misused("give --execute or --file")
     text = _text(execute, file)
     try:
-        _run(text, ClientOptions(bootstrap, properties, command_config), memory, csv, as_json, misfits == "stop")
+        with without_pandas():
+            _run(text, ClientOptions(bootstrap, properties, command_config), memory, csv, as_json, misfits == "stop")
     except ModuleNotFoundError as error:
         raise CommandFailed(f"`pybroker sql` needs {error.name}: {how_to_install('sql')}") from error
 
