@@ -20,9 +20,9 @@ from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
-    from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
     from pybroker.cluster.links.source_port import Connect
+    from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import Peers
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
     from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
