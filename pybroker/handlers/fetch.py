@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from pybroker.replication.fetch_session import FetchSessionCache
     from pybroker.replication.follower_fetch import FollowerFetch
 
-_BY_ID = 13
-_RACKS = 11
-_REPLICA_EPOCH = 15
-_SESSIONS = 7
+_BY_ID = FetchTopic.since("topic_id")
+_RACKS = FetchRequest.since("rack_id")
+_REPLICA_EPOCH = FetchRequest.since("replica_state")
+_SESSIONS = FetchRequest.since("session_id")
 _READ_COMMITTED = 1
 _READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
 

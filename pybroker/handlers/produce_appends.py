@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_LEADER_HINTS = 10
-_BY_ID = 13
+_LEADER_HINTS = PartitionProduceResponse.since("current_leader")
+_BY_ID = messages.TopicProduceData.since("topic_id")
 
 
 class ProduceAppends:

@@ -1,4 +1,4 @@
-"""Work that was given to a thread: as a whole or in portions, and the giving up of what nobody waits for.
+"""Work that was given to a thread: as a whole or in portions, and the end of work whose caller has gone.
 
 Owns ``Job``, one piece of work from its submission to its completion.  Does not own the thread, nor whose turn it is:
 ``loop_env`` has real threads, tests and the simulation have theirs, and all of them drive jobs of this kind.
