@@ -170,7 +170,7 @@ class ClusterMember:
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int,
         done: Callable[[str | None], None],
-        transport: LivenessTransport | None = None,
+        liveness_transport: LivenessTransport | None = None,
         found: FoundReplicas = MappingProxyType({}),
         on_registered: Callable[[], None] = lambda: None,
         claim: Callable[[], str | None] = lambda: None,
@@ -178,16 +178,16 @@ class ClusterMember:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
         ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
-        the last clean stop, or -1.  Without ``transport`` the sessions alone say who is alive.  ``found`` says where
-        replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
-        controller has registered this broker, so that others may know of it, which is a moment before ``done``.
-        ``claim()`` has the log dirs say that they are this broker's, before it registers, or tells why they cannot.
+        the last clean stop, or -1.  Without ``liveness_transport`` the sessions alone say who is alive.  ``found`` says
+        where replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called
+        when the controller has registered this broker, which is a moment before ``done``.  ``claim()`` has the log
+        dirs say that they are this broker's, before it registers, or tells why they cannot.
         """
         from pybroker.cluster.controller.controller_election import ControllerElection
         from pybroker.cluster.failure_detection.live_brokers import LiveBrokers
         from pybroker.cluster.membership.broker_lifecycle import BrokerLifecycle
 
-        self.liveness = liveness = None if transport is None else self._listen(transport)
+        self.liveness = liveness = None if liveness_transport is None else self._listen(liveness_transport)
         incarnation_id, log_dirs = self._env.new_uuid(), tuple(log_dirs)
         registration = BrokerRegistration(self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs)
         own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
@@ -292,7 +292,7 @@ class ClusterMember:
         """Whether this broker and the other one do not hear each other, as far as datagrams say."""
         return self.liveness is not None and self.liveness.is_cut_off(broker_id)
 
-    def _listen(self, transport: LivenessTransport) -> Liveness:
+    def _listen(self, liveness_transport: LivenessTransport) -> Liveness:
         from pybroker.cluster.failure_detection.liveness import Liveness
         from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
 
@@ -306,9 +306,9 @@ class ClusterMember:
             lambda: self.broker_epoch,
             image,
             self.secret,
-            transport.datagrams,
-            transport.connection_probe,
-            transport.listener,
+            liveness_transport.datagrams,
+            liveness_transport.connection_probe,
+            liveness_transport.listener,
             suspected_brokers,
             self._config.get_int("pybroker.liveness.timeout.ms"),
         )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.image.cluster_image import BrokerRegistration
+    from pybroker.cluster.image.links import MirrorReport
     from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
@@ -182,6 +183,26 @@ class ControllerChannel:
 
         # Of an older version's controller nothing else is asked than what it knows.
         self._ask(request, _HEARTBEAT if cordoned_directories is None else _CORDONING_HEARTBEAT, answer)
+
+    def report_mirrors(self, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:
+        """Tell what was found in mirrored partitions that this broker leads; ``done(error code)``."""
+        from pybroker_protocol.messages.broker_heartbeat import MirrorReportData
+
+        told = [
+            MirrorReportData(
+                topic_id=each.topic_id,
+                partition_index=each.partition,
+                leader_epoch=each.leader_epoch,
+                kind=each.kind,
+                reason=each.reason,
+            )
+            for each in reports
+        ]
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(self._heartbeat(mirror_reports=told), _HEARTBEAT, answer)
 
     def _heartbeat(self, **said: Any) -> Request:
         from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
