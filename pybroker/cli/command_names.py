@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "doctor",
     "tenants",
     "cluster",
+    "links",
     "dump-log",
     "completion",
 )
