@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 
 # A source that does not answer is told of after 10 s.
-_FIRST_LOOK_S: Final = 2.0
+_FIRST_LOOK_S: Final = 15.0
 _WISH_S: Final = 20.0
 _PROMOTION_S: Final = 60.0
 _ALL: Final = "*"
