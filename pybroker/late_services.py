@@ -8,9 +8,10 @@ Kafka counterpart: the wiring in BrokerServer.startup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
 from pybroker.config.own_settings import LINKS_PREFIX
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
     from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
     from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
-    from pybroker.replication.mirrors import Report
+    from pybroker.replication.mirrors import Mirrors, Report
     from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
+
+
+# The end of the name under which a broker shows how far it is with a link.
+OF_PROGRESS: Final = ".partitions"
 
 
 class LateServices:
@@ -173,6 +178,7 @@ class LateLinks:
         services.authorizer = ReadOnlyTopics(services.metadata, services.authorizer)
         mirrors = Mirrors(services.replicas, services.metadata, self._connect, self._report)
         self._close_later.append(mirrors.close)
+        services.configs.show = partial(_progress, mirrors)
 
     def _keep(self) -> None:
         """Look at sources while this broker's controller is active."""
@@ -181,3 +187,13 @@ class LateLinks:
         services = self._services
         keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)
         self._close_later.append(keeper.close)
+
+
+def _progress(mirrors: Mirrors, names: Collection[str]) -> dict[str, str]:
+    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``, as JSON."""
+    shown = {}
+    for name in names:
+        link = name.removeprefix(LINKS_PREFIX).removesuffix(OF_PROGRESS)
+        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}" and (partitions := mirrors.progress(link)):
+            shown[name] = json.dumps(partitions)
+    return shown

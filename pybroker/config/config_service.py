@@ -127,6 +127,8 @@ class ConfigService:
         self.checks: list[Callable[[BrokerConfig], None]] = []
         # Calls back, maybe later, with why its parts cannot follow them, which files say that the settings name.
         self.look: Callable[[BrokerConfig, Callable[[ConfigError | None], None]], None] | None = None
+        # What this broker shows by names that are no settings, of those that are asked for.
+        self.show: Callable[[Collection[str]], Mapping[str, str]] = lambda names: NOTHING
         self._waiting: deque[_Request] = deque()
         self._writing = False
         metadata.subscribe(self.on_image)
@@ -182,7 +184,8 @@ class ConfigService:
                 links = self._metadata.image.links
                 return describe.broker_default_entries(self._config, keys) + describe.link_entries(links, keys)
             self._require_this_broker(name, "expected {} or empty string,")
-            return describe.broker_entries(self._config, keys)
+            shown = self.show(keys) if keys else NOTHING
+            return describe.broker_entries(self._config, keys) + describe.shown_entries(shown)
         if resource_type == BROKER_LOGGER:
             if not name:
                 raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")

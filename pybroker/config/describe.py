@@ -105,19 +105,33 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
 
 def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntry]:
     """How a topic that a link mirrors stands, as settings that nobody sets; tools that copy settings leave them out."""
-    shown = {f"{_MIRROR}link": mirror.link, f"{_MIRROR}state": mirror.state, f"{_MIRROR}reason": mirror.reason}
+    shown = {
+        f"{_MIRROR}link": mirror.link,
+        f"{_MIRROR}topic": mirror.source_topic,
+        f"{_MIRROR}state": mirror.state,
+        f"{_MIRROR}reason": mirror.reason,
+    }
     return [_shown(name, text, TOPIC_CONFIG) for name, text in shown.items() if text and (not keys or name in keys)]
 
 
 def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list[ConfigEntry]:
-    """What is the matter with links, beside their settings; nothing of a link with which nothing is."""
+    """What is known of links beside their settings: whose cluster the source is, and what is the matter, if anything.
+
+    Nobody sets it.
+    """
     shown = {}
     for link, state in links.items():
         refused = "; ".join(f"{topic}: {reason}" for topic, reason in state.refused)
+        shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
         shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
         shown[f"{LINKS_PREFIX}{link}.refused"] = refused
     wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
     return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
+
+
+def shown_entries(shown: Mapping[str, str]) -> list[ConfigEntry]:
+    """What one broker alone knows, by names that are asked for."""
+    return [_shown(name, text, STATIC_BROKER_CONFIG) for name, text in shown.items()]
 
 
 def _shown(name: str, text: str, source: int) -> ConfigEntry:

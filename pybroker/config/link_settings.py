@@ -21,6 +21,7 @@ from pybroker.config.schema import (
     HIGH,
     INT,
     LIST,
+    LONG,
     LOW,
     MEDIUM,
     PASSWORD,
@@ -40,9 +41,12 @@ OF_LINKS: Final = re.compile(rf"{re.escape(LINKS_PREFIX)}([a-zA-Z0-9_-]{{1,100}}
 # In a set of topics ``*`` stands for any characters; with three of them in a name no comparison takes long.
 _TOPICS_FORM: Final = "names of topics, with up to three *"
 TOPICS: Final = ListMatching(r"(?=.{1,249}$)(?:[\w.-]*\*){0,3}[\w.-]*", _TOPICS_FORM, f"must be {_TOPICS_FORM}")
+_GROUPS_FORM: Final = "names of groups, with up to three *"
+GROUPS: Final = ListMatching(r"(?=.{1,249}$)(?:[^*]*\*){0,3}[^*]*", _GROUPS_FORM, f"must be {_GROUPS_FORM}")
 _ADDRESSES: Final = ListMatching(r"(?:\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", "host:port,...", "must be host:port,...")
 _PREFIX: Final = Matching(r"[a-zA-Z0-9._-]{0,200}", "the beginning of a topic's name", "must begin a topic's name")
 _PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NO_BOUND: Final = -1  # ``throttled.rate``: as much as there is
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # fmt: off
@@ -56,6 +60,8 @@ LINK_SETTINGS: Final[dict[str, Setting]] = {
         ("pause",               LIST,     (),          TOPICS,     MEDIUM),
         ("promote",             LIST,     (),          TOPICS,     MEDIUM),
         ("failover",            LIST,     (),          TOPICS,     MEDIUM),
+        ("groups",              LIST,     (),          GROUPS,     MEDIUM),
+        ("throttled.rate",      LONG,     NO_BOUND,    Range(-1),  MEDIUM),
         ("replication.factor",  INT,      -1,          Range(-1),  LOW),
         ("refresh.interval.ms", INT,      5_000,       Range(100), LOW),
         ("security.protocol",   STRING,   "PLAINTEXT", _PROTOCOLS, MEDIUM),
@@ -84,6 +90,8 @@ LINK_DOCUMENTATION: Final[dict[str, str]] = {
     "pause": "Topics, by their names at the source, that are not mirrored for the time being and stay read-only.",
     "promote": "Topics, by their names at the source, that take writes once they have all that the source has.",
     "failover": "Topics, by their names at the source, that take writes at once, with what is here.",
+    "groups": "Groups of the source whose committed offsets are taken over while they have no members here.",
+    "throttled.rate": "Bytes per second that each broker fetches for the link at most; -1 is no bound.",
     "replication.factor": "Replicas of mirrored topics; -1 is this cluster's default.",
     "refresh.interval.ms": "How often the source's topics, partitions and settings are looked at.",
     "security.protocol": "Protocol towards the source's brokers.",

@@ -12,19 +12,24 @@ Counterpart in Kafka: ``MirrorFetcherThread`` of KIP-1279.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
-from pybroker.cluster.links.source_port import FETCH_VERSION
+from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSION
+from pybroker.cluster.membership.peers import CONTROL
+from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
 from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import ReplicaState
+from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
     from pybroker.cluster.links.source_port import Source
-    from pybroker.replication.followed_partition import FollowedPartition
+    from pybroker.cluster.membership.peers import PeerError
+    from pybroker.env import Cancellable
+    from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
 
@@ -47,7 +52,7 @@ class MirrorFetcher(ReplicaFetcher):
     """``leader`` is the id of the source's broker.
 
     ``on_lost(partitions)`` hears of those that this broker of the source does not lead, or not so, and of all where it
-    does not answer.
+    does not answer.  ``rate_max()`` are the bytes per second that may come, NO_BOUND for any.
     """
 
     fetch_version = FETCH_VERSION
@@ -60,10 +65,14 @@ class MirrorFetcher(ReplicaFetcher):
         leader: int,
         quota: ReplicationQuota,
         on_lost: Callable[[list[MirroredPartition]], None],
+        rate_max: Callable[[], int],
     ) -> None:
         super().__init__(broker, source, leader, quota)
         self._link = link
         self._on_lost = on_lost
+        self._rate_max = rate_max
+        self._unended: dict[PartitionKey, MirroredPartition] = {}  # those that are being promoted
+        self._look: Cancellable | None = None  # at their ends: it is to come, or under way
 
     def release(self, partition: MirroredPartition) -> None:
         """Fetch the partition no longer; another broker of the source may be asked for it."""
@@ -81,6 +90,11 @@ class MirrorFetcher(ReplicaFetcher):
 
     def _replica_state(self) -> ReplicaState:
         return ReplicaState()
+
+    def _answer_bytes_max(self) -> int:
+        """With a bound per second an answer brings no more than a second may, but for a batch that is longer."""
+        bound = self._rate_max()
+        return super()._answer_bytes_max() if bound == NO_BOUND else min(super()._answer_bytes_max(), bound)
 
     def _end_parked_fetch(self) -> None:
         """A consumer's fetch ends by itself, after ``replica.fetch.wait.max.ms`` at most."""
@@ -116,24 +130,56 @@ class MirrorFetcher(ReplicaFetcher):
         """See ``ReplicaFetcher``; one that is being promoted is looked at for its end, too."""
         super().add(partition)
         if isinstance(partition, MirroredPartition) and partition.is_promoting:
-            self._look_for_end(partition)
+            self._unended[partition.key] = partition
+            self._look_for_ends_in(0)
 
-    def _look_for_end(self, partition: MirroredPartition) -> None:
-        """Ask where the source ends, until everything is here.
+    def close(self) -> None:
+        """See ``ReplicaFetcher``."""
+        super().close()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _look_for_ends_in(self, pause_ms: int) -> None:
+        if self._look is None and self._unended and not self._closed:
+            self._look = self._follower.env.timers.call_later(pause_ms, self._look_for_ends)
+
+    def _look_for_ends(self) -> None:
+        """Ask where the source ends, until everything is here: for all that are being promoted at once.
 
         A fetch would not say so of a partition at rest: its session names what is new alone.
         """
-        if partition.retired or self._partitions.get(partition.key) is not partition:
+        partitions = self._partitions
+        self._unended = {key: each for key, each in self._unended.items() if partitions.get(key) is each}
+        if not self._unended:
+            self._look = None
             return
+        asked = dict(self._unended)
 
-        def found(end_offset: int | None) -> None:
-            if end_offset is None or not partition.tell_if_ended(end_offset):
-                timers = self._follower.env.timers
-                timers.call_later(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS, self._look_for_end, partition)
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            ends = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+            for key, partition in asked.items():
+                end = ends.get((partition.topic, partition.index))
+                is_known = end is not None and not end.error_code and end.offset >= 0
+                if partition.retired or (is_known and partition.tell_if_ended(end.offset)):
+                    self._unended.pop(key, None)
+            self._look = None
+            self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
 
-        self._ask_offset(partition, LATEST, found)
+        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
 
     def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
         source = f"link {self._link}, broker {self._leader}"
         if self._follower.folded_log.is_first(source, reason, level):
             logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")
+
+
+def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
+    """Where the source's consumers come to an end, in each of these partitions."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic, []).append(
+            ListOffsetsPartition(partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=LATEST)
+        )
+    named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

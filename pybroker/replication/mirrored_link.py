@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.links.source_port import ANY_NODE, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
+from pybroker.config.link_settings import NO_BOUND
 from pybroker.config.schema import ConfigError
 from pybroker.replication.mirror_fetcher import MirrorFetcher
 from pybroker.replication.mirrored_partition import NO_NODE, MirroredPartition
-from pybroker.replication.replication_quota import ReplicationQuota
+from pybroker.replication.replication_quota import ALL_PARTITIONS, ReplicationQuota
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ LEADERS_PAUSE_MIN_MS: Final = 20
 LEADERS_PAUSE_MAX_MS: Final = 2_000
 LEADERS_TIMEOUT_MS: Final = 10_000
 
+# A link's bytes are counted over so many seconds, as Kafka counts those of replicas.
+QUOTA_SAMPLES: Final = 11
+QUOTA_SAMPLE_MS: Final = 1_000
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,7 +50,7 @@ class MirroredLink:
         self._connect = connect
         self._config: LinkConfig | None = links_of(broker.config).get(link)
         self._source: Source | None = None
-        self._quota = ReplicationQuota(broker.env.clock, lambda: 0, 1, 1_000)  # nothing is held to it
+        self._quota = ReplicationQuota(broker.env.clock, self._rate_max, QUOTA_SAMPLES, QUOTA_SAMPLE_MS)
         self._fetchers: dict[int, MirrorFetcher] = {}
         self._partitions: dict[PartitionKey, MirroredPartition] = {}
         self._unplaced: dict[PartitionKey, MirroredPartition] = {}
@@ -68,6 +73,18 @@ class MirroredLink:
             self._disconnect()
             self._place_anew(list(self._partitions.values()))
 
+        for partition in self._partitions.values():
+            self._hold_to_quota(partition)
+
+    def _rate_max(self) -> int:
+        """Bytes per second that may come; NO_BOUND for as many as there are."""
+        bound: int = NO_BOUND if self._config is None else self._config.get("throttled.rate")
+        return bound
+
+    def _hold_to_quota(self, partition: MirroredPartition) -> None:
+        is_bound = self._rate_max() != NO_BOUND
+        self._quota.throttle(partition.topic, ALL_PARTITIONS if is_bound else ())
+
     def _disconnect(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -86,6 +103,7 @@ class MirroredLink:
     def add(self, partition: MirroredPartition) -> None:
         """Fetch the partition, once it is known who leads it."""
         self._partitions[partition.key] = partition
+        self._hold_to_quota(partition)
         self._place_anew([partition])
 
     def remove(self, partition: MirroredPartition) -> None:
@@ -163,6 +181,8 @@ class MirroredLink:
         self._pause_ms = LEADERS_PAUSE_MIN_MS
         fetcher = self._fetchers.get(node)
         if fetcher is None:
-            fetcher = MirrorFetcher(self._broker, source, self._link, node, self._quota, self._place_anew)
+            fetcher = MirrorFetcher(
+                self._broker, source, self._link, node, self._quota, self._place_anew, self._rate_max
+            )
             self._fetchers[node] = fetcher
         fetcher.add(partition)

@@ -22,17 +22,22 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.image.links import DIVERGED, ENDED, FAILED, PROMOTING
 from pybroker.replication.followed_partition import FollowedPartition, Question
+from pybroker.replication.replication_quota import SlidingRate
 from pybroker.storage.results import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
 from pybroker_protocol.records import CURRENT_MAGIC, HEADER_BYTES, MAGIC_AT
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.cluster.image.links import MirroredTopic
+    from pybroker.env import Clock
     from pybroker.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 NO_NODE = -1
+
+# Of what came the rate is told over so much time.
+RATE_SAMPLES, RATE_SAMPLE_MS = 10, 1_000
 
 
 class MirroredPartition(FollowedPartition):
@@ -42,11 +47,14 @@ class MirroredPartition(FollowedPartition):
     """
 
     __slots__ = (
+        "_clock",
         "_has_appended",
         "_tell",
         "is_promoting",
         "link",
         "partition",
+        "rate",
+        "source_end",
         "source_epoch",
         "source_leader",
         "start_offset",
@@ -58,6 +66,7 @@ class MirroredPartition(FollowedPartition):
         partition: Partition,
         state: PartitionImage,
         tell: Callable[[MirroredPartition, int, str], None],
+        clock: Clock,
     ) -> None:
         super().__init__(
             mirror.source_topic, mirror.source_topic_id, partition.index, state, partition.partition_log, lambda _: None
@@ -68,8 +77,11 @@ class MirroredPartition(FollowedPartition):
         self.source_leader = NO_NODE
         self.source_epoch = -1
         self.start_offset = 0  # the source's, as it was told last
+        self.source_end = -1  # what its consumers see ends there, as it was told last
+        self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = False
         self._tell = tell
+        self._clock = clock
 
     def __repr__(self) -> str:
         return str(self.partition)
@@ -93,6 +105,7 @@ class MirroredPartition(FollowedPartition):
         elif len(view) >= HEADER_BYTES:
             self._begin_inside_of_batch(view)
             self._has_appended = True
+            self._count(len(view))
             error_code = log.append_as_follower(view).error_code
             if error_code == LACKS_MARKER:
                 error_code = NONE
@@ -100,11 +113,31 @@ class MirroredPartition(FollowedPartition):
         elif log.refuses:
             error_code = KAFKA_STORAGE_ERROR
         if not log.refuses:
-            self.start_offset = log_start_offset
+            self.start_offset, self.source_end = log_start_offset, high_watermark
             self.lags = high_watermark > log.log_end_offset
             self.partition.on_appended()
             self._follow_start()
         return error_code
+
+    def _count(self, size: int) -> None:
+        if self.rate is None:
+            self.rate = SlidingRate(RATE_SAMPLES, RATE_SAMPLE_MS)
+        self.rate.record(size, self._clock.monotonic_ms())
+
+    def progress(self) -> dict[str, str | int]:
+        """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
+
+        What was not told yet is -1.
+        """
+        end, source_end = self.log.log_end_offset, self.source_end
+        return {
+            "topic": self.partition.topic,
+            "partition": self.index,
+            "end": end,
+            "sourceEnd": source_end,
+            "lag": -1 if source_end < 0 else max(source_end - end, 0),
+            "rate": 0 if self.rate is None else self.rate.per_second(self._clock.monotonic_ms()),
+        }
 
     def _follow_start(self) -> None:
         """Forget what the source has forgotten, as far as it is committed here."""

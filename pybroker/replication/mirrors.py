@@ -74,6 +74,11 @@ class Mirrors:
         for link in self._links.values():
             link.close()
 
+    def progress(self, link: str) -> list[dict[str, str | int]]:
+        """How far each partition is that this broker fetches for a link; see ``MirroredPartition.progress``."""
+        each_topic = (of_topic.values() for of_topic in self._mirrored.values())
+        return [each.progress() for of_topic in each_topic for each in of_topic if each.link == link]
+
     # --- the image ---------------------------------------------------------------------------------------------------
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
@@ -166,7 +171,7 @@ class Mirrors:
         partition = self._replicas.partition(topic.topic_id, index)
         if partition is None:
             return False
-        mirrored = MirroredPartition(mirror, partition, state, self._tell)
+        mirrored = MirroredPartition(mirror, partition, state, self._tell, self._replicas.env.clock)
         self._mirrored.setdefault(topic.name, {})[index] = mirrored
         link = self._links.get(mirror.link)
         if link is None:

@@ -136,7 +136,7 @@ class ReplicaFetcher:
                 replica_state=self._replica_state(),
                 max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
                 min_bytes=config.get_int("replica.fetch.min.bytes"),
-                max_bytes=min(config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX),
+                max_bytes=self._answer_bytes_max(),
                 isolation_level=0,
                 session_id=session.session_id,
                 session_epoch=session.epoch,
@@ -158,6 +158,9 @@ class ReplicaFetcher:
 
         timeout_ms = self._follower.config.get_int("replica.socket.timeout.ms")
         self._peers.ask(self._leader, request, version, answered, timeout_ms=timeout_ms, channel=channel)
+
+    def _answer_bytes_max(self) -> int:
+        return min(self._follower.config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX)
 
     def _replica_state(self) -> ReplicaState:
         return ReplicaState(replica_id=self._follower.broker_id, replica_epoch=self._follower.own_epoch())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
+from pybroker.config.resources import BROKER
+from pybroker.net.source_client import SourceClient
 from pybroker.testing import Broker, Cluster
+from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from tests.broker.wire_client import WireClient
 from tests.links.linked import (
     alter_link,
     image_of,
@@ -94,9 +100,8 @@ def test_a_topic_has_a_prefix_and_new_topics_and_partitions_come(source: Broker,
     source.create_topic("orders-of-today")
     source.create_topic("payments")
     wait_for_state(here, "west.orders-of-today", MIRRORING)
-    AdminClient({"bootstrap.servers": source.bootstrap}).create_partitions([NewPartitions("orders", 5)])[
-        "orders"
-    ].result()
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    admin.create_partitions([NewPartitions("orders", 5)])["orders"].result(PATIENCE_S)
     wait_until(lambda: len(image_of(here).topics_by_name["west.orders"].partitions) == 5, "more partitions")
     assert "west.payments" not in image_of(here).topics_by_name
 
@@ -109,35 +114,41 @@ def test_producers_are_refused_until_the_topic_is_promoted(
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
-    producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
-    errors: list[Any] = []
-    producer.produce("orders", b"no", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(PATIENCE_S)
-    assert [error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    assert code_of_a_write(here, settings) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     set_link(here.bootstrap, promote="orders")
     wait_for_state(here, "orders", PROMOTED)
-    producer.produce("orders", b"yes", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(PATIENCE_S)
-    assert errors[1:] == [None]
+    assert code_of_a_write(here, settings) is None
 
 
-def test_a_transactional_producer_is_refused_aborts_and_lives_on(source: Broker, here: Broker) -> None:
+def code_of_a_write(here: Broker, settings: dict[str, Any]) -> int | None:
+    """What a new producer of librdkafka is answered: an old one keeps a refusal until it asks for metadata anew."""
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
+    producer.produce("orders", b"a write", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    (error,) = errors
+    return None if error is None else int(error.code())
+
+
+def test_a_transaction_with_a_mirrored_topic_is_refused_until_it_is_promoted(source: Broker, here: Broker) -> None:
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
+    with pytest.raises(KafkaException) as refused:
+        write_in_a_transaction(here)
+    error = refused.value.args[0]
+    assert (error.code(), error.txn_requires_abort()) == (KafkaError.TOPIC_AUTHORIZATION_FAILED, True)
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    write_in_a_transaction(here)
+    assert read(here, "orders") == [b"a write"]
+
+
+def write_in_a_transaction(here: Broker) -> None:
     producer = Producer({"bootstrap.servers": here.bootstrap, "transactional.id": "t", "linger.ms": 0})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
-    producer.produce("orders", b"no")
-    with pytest.raises(KafkaException) as refused:
-        producer.commit_transaction(PATIENCE_S)
-    assert refused.value.args[0].txn_requires_abort()
-    producer.abort_transaction(PATIENCE_S)
-    set_link(here.bootstrap, promote="orders")
-    wait_for_state(here, "orders", PROMOTED)
-    producer.begin_transaction()
-    producer.produce("orders", b"yes")
+    producer.produce("orders", b"a write")
     producer.commit_transaction(PATIENCE_S)
-    assert read(here, "orders") == [b"yes"]
 
 
 def test_whatever_else_writes_to_a_mirrored_topic_is_refused(source: Broker, here: Broker) -> None:
@@ -169,6 +180,61 @@ def test_promotion_ends_open_transactions_and_takes_all_that_the_source_has(sour
     wait_until(lambda: len(read(here, "orders")) == len(committed) + 30, "the open transaction to be aborted")
     assert set(committed) <= set(read(here, "orders"))
     left_open.abort_transaction(PATIENCE_S)
+
+
+def test_many_partitions_that_are_promoted_ask_the_source_together(
+    source: Broker, here: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = SourceClient.ask
+
+    def counted(self: SourceClient, broker_id: int, request: Any, *rest: Any, **named: Any) -> None:
+        if isinstance(request, ListOffsetsRequest):
+            asked.append(sum(len(topic.partitions) for topic in request.topics))
+        ask(self, broker_id, request, *rest, **named)
+
+    monkeypatch.setattr(SourceClient, "ask", counted)
+    source.create_topic("orders-of-many", partitions=100)
+    produce(source, "orders-of-many", 200)
+    link(here, source)
+    wait_for_state(here, "orders-of-many", MIRRORING)
+    wait_until_mirrored(source, here, "orders-of-many", 100)
+    set_link(here.bootstrap, promote="orders-of-many")
+    mirror = wait_for_state(here, "orders-of-many", PROMOTED)
+    assert len(mirror.first_epochs) == 100
+    assert max(asked) == 100
+    produce(here, "orders-of-many", 200)
+
+
+def test_a_broker_tells_how_far_it_is_where_it_is_asked(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 30)
+    link(here, source, prefix="west.")
+    wait_for_state(here, "west.orders", MIRRORING)
+    wait_until(lambda: [each["lag"] for each in progress(here)] == [0] * PARTITIONS, "an end of the lag")
+    shown = progress(here)
+    assert {(each["topic"], each["partition"]) for each in shown} == {("west.orders", at) for at in range(PARTITIONS)}
+    assert sum(each["end"] for each in shown) == sum(each["sourceEnd"] for each in shown) == 30
+    assert sum(each["rate"] for each in shown) > 0
+    set_link(here.bootstrap, pause="*")
+    wait_for_state(here, "west.orders", PAUSED)
+    assert progress(here) == []
+
+
+def progress(here: Broker) -> list[dict[str, Any]]:
+    broker_id = here._running().services.broker_id
+    shown = of_brokers(here, str(broker_id), "pybroker.links.west.partitions")
+    return [each for text in shown.values() for each in json.loads(text)]
+
+
+def of_brokers(here: Broker, name: str, *keys: str) -> dict[str, Any]:
+    """What is described of one broker, or "" of all together."""
+    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=name, configuration_keys=list(keys) or None)
+    request = DescribeConfigsRequest(resources=[asked], include_synonyms=False, include_documentation=False)
+    host, _, port = here.bootstrap.rpartition(":")
+    with WireClient((host, int(port))) as client:
+        (result,) = client.ask(request, 4).results
+    assert not result.error_code, result
+    return {entry.name: entry.value for entry in result.configs}
 
 
 def test_failover_takes_what_is_here_while_the_source_is_away(source: Broker, here: Broker) -> None:
@@ -216,7 +282,9 @@ def test_a_topic_that_is_made_anew_at_the_source_stops_with_what_is_here(source:
 
 def test_a_log_that_begins_late_begins_here_at_the_same_offset(source: Broker, here: Broker) -> None:
     produce(source, "orders", 300, linger_ms=0, batch_num_messages=10)
-    AdminClient({"bootstrap.servers": source.bootstrap}).delete_records([TopicPartition("orders", 0, 20)])
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition("orders", 0, 20)]).values()
+    assert deleted.result(PATIENCE_S).low_watermark == 20
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
 
@@ -340,5 +408,12 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     admin = AdminClient({"bootstrap.servers": here.bootstrap})
     (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "orders")]).values()
     shown = {name: entry.value for name, entry in described.result(PATIENCE_S).items() if name.startswith("pybroker.m")}
-    assert shown == {"pybroker.mirror.link": "west", "pybroker.mirror.state": MIRRORING}
+    assert shown == {
+        "pybroker.mirror.link": "west",
+        "pybroker.mirror.topic": "orders",
+        "pybroker.mirror.state": MIRRORING,
+    }
+    shown = {name.rpartition("west.")[2]: text for name, text in of_brokers(here, "").items()}
+    assert shown["source.cluster.id"] == image_of(source).cluster_id
+    assert shown["refused"] == "orders-here: a topic orders-here is here already"
     assert image_of(here).links["west"].refused == (("orders-here", "a topic orders-here is here already"),)

@@ -203,3 +203,22 @@ def test_what_was_on_its_way_as_a_topic_is_promoted_comes_too_late(linked: Linke
     linked.become("failed-over")
     linked.settle()
     assert len(linked.stored(linked.here)) == 3
+
+
+def test_a_link_brings_no_more_bytes_per_second_than_it_may(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path, throttled_rate="1000")
+    try:
+        produce(linked, 100)
+        original = linked.stored(linked.source)
+        size = sum(len(batch) for batch in original.values())
+        before_ms = linked.world.clock.monotonic_ms()
+        while len(linked.stored(linked.here)) < len(original):
+            linked.world.advance(100)
+            elapsed_ms = linked.world.clock.monotonic_ms() - before_ms
+            assert elapsed_ms < 2 * size
+            arrived = sum(len(batch) for batch in linked.stored(linked.here).values())
+            assert arrived <= 2_200 + elapsed_ms
+        assert elapsed_ms > size - 2_200
+        assert linked.stored(linked.here) == original
+    finally:
+        linked.close()
