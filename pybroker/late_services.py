@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # The end of the name under which a broker shows how far it is with a link.
 OF_PROGRESS: Final = ".partitions"
+_OF_GROUPS: Final = ".groups"
 
 
 class LateServices:
@@ -145,7 +146,7 @@ class LateLinks:
         self._connect = connect
         self._report = report
         self._close_later = close_later
-        self._has_keeper = self._has_mirrors = False
+        self._has_keeper = self._has_mirrors = self._has_groups = False
 
     def follow(self) -> None:
         """Look at the image that there is, and at those that come."""
@@ -162,10 +163,13 @@ class LateLinks:
         if not self._has_mirrors and image.mirrors:
             self._has_mirrors = True
             self._mirror()
-        is_set = any(name.startswith(LINKS_PREFIX) for name in (*config.static, *config.cluster_default))
-        if not self._has_keeper and (is_set or image.links):
+        names = [name for name in (*config.static, *config.cluster_default) if name.startswith(LINKS_PREFIX)]
+        if not self._has_keeper and (names or image.links):
             self._has_keeper = True
             self._keep()
+        if not self._has_groups and any(name.endswith(_OF_GROUPS) for name in names):
+            self._has_groups = True
+            self._carry()
 
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have nobody write to it."""
@@ -187,6 +191,37 @@ class LateLinks:
         services = self._services
         keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)
         self._close_later.append(keeper.close)
+
+    def _carry(self) -> None:
+        """Take over what groups commit at sources."""
+        from pybroker.coordinators.carried_offsets import CarriedOffsets
+        from pybroker.coordinators.partitioning import partitioner
+
+        services = self._services
+        metadata = services.metadata
+        partition_of = partitioner(GROUPS, services.config, metadata)
+
+        def coordinates(group_id: str) -> bool:
+            if GROUPS.topic not in metadata.image.topics_by_name:
+                services.auto_topic_creation.ensure(GROUPS.topic, lambda _: None)
+                return False
+            return metadata.leader(GROUPS.topic, partition_of(group_id)) == services.broker_id
+
+        def high_watermark(topic: str, index: int) -> int | None:
+            replicas = services.replicas
+            partition = replicas.partition(topic, index) or replicas.followed(topic, index)
+            return None if partition is None else partition.log.high_watermark
+
+        carried = CarriedOffsets(
+            services.env,
+            services.config,
+            metadata,
+            self._connect,
+            lambda: services.groups,
+            coordinates,
+            high_watermark,
+        )
+        self._close_later.append(carried.close)
 
 
 def _progress(mirrors: Mirrors, names: Collection[str]) -> dict[str, str]:

@@ -85,6 +85,14 @@ class LinkConfig:
             return False
         return not topic.startswith("__") or topic in self.get("topics")
 
+    @cached_property
+    def _groups(self) -> re.Pattern[str]:
+        return _pattern(self.get("groups"))
+
+    def carries(self, group_id: str) -> bool:
+        """Whether the committed offsets of a group are taken over."""
+        return self._groups.fullmatch(group_id) is not None
+
     def wish(self, topic: str) -> str:
         """What is wanted of a topic of the source: "failover", "promote" or "pause", or "" that it is mirrored."""
         return next((wish for wish, pattern in self._wishes if pattern.fullmatch(topic) is not None), "")
@@ -98,7 +106,7 @@ class LinkConfig:
 def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     """Matches any of the names; without one it matches nothing."""
     parts = (".*".join(map(re.escape, re.split(r"\*+", name))) for name in names)
-    return re.compile("|".join(f"(?:{part})" for part in parts) or r"(?!)")
+    return re.compile("|".join(f"(?:{part})" for part in parts) or r"(?!)", re.DOTALL)
 
 
 def links_of(config: BrokerConfig) -> dict[str, LinkConfig]:

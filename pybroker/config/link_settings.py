@@ -12,7 +12,7 @@ Counterpart in Kafka: the settings of MirrorMaker's ``MirrorClientConfig``, and 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.own_settings import LINKS_PREFIX
@@ -33,6 +33,7 @@ from pybroker.config.schema import (
     OneOf,
     Range,
     Setting,
+    Validator,
 )
 
 # The name of a link, and of its setting.
@@ -49,27 +50,26 @@ _PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NO_BOUND: Final = -1  # ``throttled.rate``: as much as there is
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
+# name, type, default, valid, importance
 # fmt: off
-LINK_SETTINGS: Final[dict[str, Setting]] = {
-    row[0]: Setting(*row, CLUSTER, USED)
-    for row in (
-        ("bootstrap.servers",   LIST,     (),          _ADDRESSES, HIGH),
-        ("topics",              LIST,     (),          TOPICS,     HIGH),
-        ("topics.exclude",      LIST,     (),          TOPICS,     MEDIUM),
-        ("prefix",              STRING,   "",          _PREFIX,    MEDIUM),
-        ("pause",               LIST,     (),          TOPICS,     MEDIUM),
-        ("promote",             LIST,     (),          TOPICS,     MEDIUM),
-        ("failover",            LIST,     (),          TOPICS,     MEDIUM),
-        ("groups",              LIST,     (),          GROUPS,     MEDIUM),
-        ("throttled.rate",      LONG,     NO_BOUND,    Range(-1),  MEDIUM),
-        ("replication.factor",  INT,      -1,          Range(-1),  LOW),
-        ("refresh.interval.ms", INT,      5_000,       Range(100), LOW),
-        ("security.protocol",   STRING,   "PLAINTEXT", _PROTOCOLS, MEDIUM),
-        ("sasl.mechanism",      STRING,   "PLAIN",     OneOf(*MECHANISMS), MEDIUM),
-        ("sasl.jaas.config",    PASSWORD, None,        NonEmpty(), MEDIUM),
-    )
-}
+_ROWS: Final[tuple[tuple[str, int, Any, Validator, str], ...]] = (
+    ("bootstrap.servers",   LIST,     (),          _ADDRESSES, HIGH),
+    ("topics",              LIST,     (),          TOPICS,     HIGH),
+    ("topics.exclude",      LIST,     (),          TOPICS,     MEDIUM),
+    ("prefix",              STRING,   "",          _PREFIX,    MEDIUM),
+    ("pause",               LIST,     (),          TOPICS,     MEDIUM),
+    ("promote",             LIST,     (),          TOPICS,     MEDIUM),
+    ("failover",            LIST,     (),          TOPICS,     MEDIUM),
+    ("groups",              LIST,     (),          GROUPS,     MEDIUM),
+    ("throttled.rate",      LONG,     NO_BOUND,    Range(-1),  MEDIUM),
+    ("replication.factor",  INT,      -1,          Range(-1),  LOW),
+    ("refresh.interval.ms", INT,      5_000,       Range(100), LOW),
+    ("security.protocol",   STRING,   "PLAINTEXT", _PROTOCOLS, MEDIUM),
+    ("sasl.mechanism",      STRING,   "PLAIN",     OneOf(*MECHANISMS), MEDIUM),
+    ("sasl.jaas.config",    PASSWORD, None,        NonEmpty(), MEDIUM),
+)
 # fmt: on
+LINK_SETTINGS: Final = {row[0]: Setting(*row, CLUSTER, USED) for row in _ROWS}
 
 # Of TLS a link has what a client has.
 _OF_TLS: Final = (

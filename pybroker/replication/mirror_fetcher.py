@@ -160,8 +160,8 @@ class MirrorFetcher(ReplicaFetcher):
             ends = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
             for key, partition in asked.items():
                 end = ends.get((partition.topic, partition.index))
-                is_known = end is not None and not end.error_code and end.offset >= 0
-                if partition.retired or (is_known and partition.tell_if_ended(end.offset)):
+                offset = -1 if end is None or end.error_code else end.offset
+                if partition.retired or (offset >= 0 and partition.tell_if_ended(offset)):
                     self._unended.pop(key, None)
             self._look = None
             self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
