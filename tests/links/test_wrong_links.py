@@ -126,7 +126,7 @@ def test_source_that_is_away_is_told_and_mirrored_once_it_comes_back(links: Comm
     assert said.startswith("pybroker: link west is there, and mirrors nothing: its source does not answer: ")
     assert len(said.splitlines()) == 1
     assert create(links, "east", source.bootstrap, "-t", "payments") == (0, "")
-    with Broker({"listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as late:
+    with Broker(listen=f"127.0.0.1:{port}") as late:
         late.create_topic("orders")
         wait_until(lambda: states(links) == {"orders": "mirroring"}, "the source to be mirrored")
         assert described(links)["problem"] is None
@@ -249,7 +249,7 @@ def test_source_that_comes_back_changes_nothing_of_a_promoted_topic(
     create(links, "west", source.bootstrap, "-t", "orders")
     produce(source, "orders", 30)
     wait_until_mirrored(source, here, "orders", 1)
-    source.stop()
+    source.kill()
     links.ok("links", "failover", "west", "orders")
     produce(here, "orders", 30)
     before = stored(here, "orders", 0)
