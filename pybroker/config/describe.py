@@ -20,7 +20,7 @@ from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import LogConfig
 from pybroker.config.names import broker_setting, is_sensitive, synonym_names
-from pybroker.config.own_settings import LINKS_PREFIX, MIRROR_ORIGIN
+from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.resources import (
     BROKER,
     CLIENT_METRICS,
@@ -110,7 +110,6 @@ def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntr
         f"{_MIRROR}topic": mirror.source_topic,
         f"{_MIRROR}state": mirror.state,
         f"{_MIRROR}reason": mirror.reason,
-        MIRROR_ORIGIN: "" if mirror.is_writable else mirror.origin,
     }
     return [_shown(name, text, TOPIC_CONFIG) for name, text in shown.items() if text and (not keys or name in keys)]
 

@@ -31,8 +31,6 @@ from pybroker.config.schema import (
 
 # What the names of a cluster link's settings begin with; the link's own name follows (``link_settings``).
 LINKS_PREFIX: Final = "pybroker.links."
-# By this name brokers show of a mirrored topic in which cluster it is written.
-MIRROR_ORIGIN: Final = "pybroker.mirror.origin"
 
 _METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
 METADATA_URL: Final = Matching(r"sqlite:///.+|zookeeper://[^/]+(?:/.*)?", _METADATA_FORMS, f"must be {_METADATA_FORMS}")

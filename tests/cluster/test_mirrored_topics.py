@@ -47,7 +47,6 @@ from pybroker.cluster.image.links import (
     own_producer_ids,
 )
 from pybroker.config.link_config import LinkConfig
-from pybroker.config.own_settings import MIRROR_ORIGIN
 from pybroker.config.resources import TOPIC
 from tests.cluster.test_topic_decisions import broker, rules
 from tests.steps import end_of
@@ -211,7 +210,7 @@ def test_a_topic_is_made_with_its_record_its_partitions_and_its_settings() -> No
     topic = source_topic("orders", 3, 5, configs={"retention.ms": "1", "min.insync.replicas": "2"})
     builder = builder_of(topic, config=link(prefix="west.", replication_factor="2"), brokers=2)
     image = builder.view()
-    assert image.mirrors == {"west.orders": MirroredTopic("west", "orders", SOURCE_ID, origin="that-cluster")}
+    assert image.mirrors == {"west.orders": MirroredTopic("west", "orders", SOURCE_ID)}
     assert len(image.topics_by_name["west.orders"].partitions) == 2
     assert {len(each.replicas) for each in image.topics_by_name["west.orders"].partitions} == {2}
     assert image.overrides(TOPIC, "west.orders") == {"retention.ms": "1"}
@@ -420,51 +419,3 @@ def test_failover_takes_what_is_here_whatever_the_source_is_like() -> None:
     builder = in_state(STOPPED, reason="the source is gone")
     moved(builder, "orders", FAIL_OVER)
     assert mirror(builder).state == FAILED_OVER
-
-
-# --- circles of links, and topics that cannot be seen ----------------------------------------------------------------
-
-
-def refused(builder: ImageBuilder) -> dict[str, str]:
-    return dict(builder.view().links["west"].refused)
-
-
-def test_a_topic_is_not_mirrored_into_the_cluster_in_which_it_is_written() -> None:
-    builder = builder_of()
-    back = source_topic("east.orders", configs={MIRROR_ORIGIN: CLUSTER, "retention.ms": "1"})
-    follow(builder, back, source_topic("payments"))
-    assert [*builder.view().mirrors] == ["payments"]
-    assert refused(builder) == {"east.orders": "it is mirrored from this cluster"}
-    # Its settings are not asked for in each look.
-    follow(builder, back._replace(configs=None), source_topic("payments", configs=None))
-    assert refused(builder) == {"east.orders": "it is mirrored from this cluster"}
-    follow(builder, back._replace(configs={}), source_topic("payments"))
-    assert (mirror(builder, "east.orders").origin, refused(builder)) == (OTHER, {})
-
-
-def test_the_origin_of_a_mirror_of_a_mirror_is_where_it_is_written() -> None:
-    builder = builder_of(source_topic(configs={MIRROR_ORIGIN: "third-cluster"}))
-    assert mirror(builder).origin == "third-cluster"
-    follow(builder, source_topic(configs=None))
-    assert mirror(builder).origin == "third-cluster"
-    follow(builder, source_topic())  # it was promoted there
-    assert mirror(builder).origin == OTHER
-
-
-def test_a_topic_that_is_named_and_not_seen_is_refused_with_the_reason() -> None:
-    builder = builder_of()
-    names = link(topics="orders,payments,pay*,hidden", topics_exclude="hidden")
-    follow(builder, source_topic(), config=names)
-    assert refused(builder) == {"payments": "the source has no such topic, or the link may not see it"}
-    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(16)), config=names)
-    assert refused(builder) == {}
-    follow(builder, source_topic(), config=names)
-    assert (mirror(builder, "payments").state, refused(builder)) == (STOPPED, {})
-
-
-def test_a_topic_whose_settings_are_not_shown_is_refused_with_what_the_source_says_of_them() -> None:
-    builder = builder_of()
-    hidden = source_topic(configs=None)._replace(problem="the link may not see its settings at the source")
-    follow(builder, hidden, source_topic("payments"))
-    assert refused(builder) == {"orders": "the link may not see its settings at the source"}
-    assert mirror(builder, "payments").state == MIRRORING

@@ -179,7 +179,7 @@ LINKS = st.dictionaries(
 )
 MIRRORS = st.dictionaries(
     st.text("abc._-", min_size=1, max_size=5),
-    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS, TEXT),
+    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS),
     max_size=3,
 )
 

@@ -12,10 +12,8 @@ from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, STOPPED
 from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
-from pybroker.config.own_settings import MIRROR_ORIGIN
 from pybroker.config.resources import BROKER, TOPIC, TOPIC_CONFIG, ConfigChange
 from pybroker.config.schema import ConfigError
-from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -41,7 +39,6 @@ class ScriptedSource:
     def __init__(self, topics: dict[str, int]) -> None:
         self.topics = topics
         self.settings: dict[str, dict[str, str]] = {}
-        self.hidden: dict[str, int] = {}  # error codes in place of settings
         self.is_away = False
         self.asked: list[Request] = []
         self.closed = False
@@ -78,10 +75,6 @@ class ScriptedSource:
 
     def _described(self, resource: Any) -> DescribeConfigsResult:
         settings = self.settings.get(resource.resource_name, {})
-        if (error_code := self.hidden.get(resource.resource_name)) is not None:
-            return DescribeConfigsResult(
-                error_code=error_code, resource_type=TOPIC, resource_name=resource.resource_name, configs=[]
-            )
         return DescribeConfigsResult(
             resource_type=TOPIC,
             resource_name=resource.resource_name,
@@ -160,34 +153,6 @@ def test_topics_of_the_source_come_with_their_settings_and_go_on_coming(kept: Ke
     kept.source.topics["refunds"] = 3
     kept.settle()
     assert kept.states == {"orders": MIRRORING, "refunds": MIRRORING}
-
-
-@pytest.mark.parametrize(
-    ("error_code", "told"),
-    [
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the link may not see its settings at the source"),
-        (ErrorCode.INVALID_REQUEST, "its settings at the source are not shown: INVALID_REQUEST"),
-    ],
-)
-def test_a_topic_whose_settings_are_not_shown_is_told_until_they_are(kept: Kept, error_code: int, told: str) -> None:
-    kept.source.hidden["orders"] = error_code
-    kept.link(topics_exclude="pay*")
-    for _ in range(3):
-        assert dict(kept.cluster.cache.image.links["west"].refused) == {"orders": told}
-        kept.settle()
-    kept.source.hidden.clear()
-    kept.settle()
-    assert kept.states == {"orders": MIRRORING}
-    assert not kept.cluster.cache.image.links["west"].refused
-
-
-def test_a_topic_that_is_written_here_is_not_mirrored_back_in_any_look(kept: Kept) -> None:
-    kept.source.settings["orders"] = {MIRROR_ORIGIN: kept.cluster.cache.image.cluster_id}
-    kept.link(topics_exclude="pay*")
-    for _ in range(3):
-        assert dict(kept.cluster.cache.image.links["west"].refused) == {"orders": "it is mirrored from this cluster"}
-        kept.settle()
-    assert kept.states == {}
 
 
 def test_a_look_that_finds_nothing_new_commits_nothing_and_asks_for_no_settings(kept: Kept) -> None:

@@ -12,7 +12,6 @@ Invariants
 - A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
   written here: a leader that has not heard of that yet is not the leader any more.
 - What stops one topic stops no other.
-- A topic is not mirrored into the cluster in which it is written, however many links lie between.
 - From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
 
 Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager``.
@@ -48,7 +47,6 @@ from pybroker.cluster.image.links import (
     own_producer_ids,
 )
 from pybroker.config.link_config import LinkConfig
-from pybroker.config.own_settings import MIRROR_ORIGIN
 from pybroker.config.resources import TOPIC
 from pybroker_protocol.uuids import ZERO_UUID
 
@@ -72,10 +70,6 @@ FOLLOWED_SETTINGS: Final = (
     "retention.bytes",
     "retention.ms",
 )
-
-# Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
-_SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
-_NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons.
 REFUSED_MAX: Final = 100
@@ -155,14 +149,12 @@ def follow_source(
         note_problem(builder, link, problem)
         return
     refused: dict[str, str] = {}
-    before = dict(known.refused)
     for topic in source.topics.values():
         if config.mirrors(topic.name):
-            reason = yield from _follow_topic(builder, config, source.cluster_id, topic, rules)
+            reason = yield from _follow_topic(builder, config, topic, rules)
             if reason is not None:
-                refused[topic.name] = before.get(topic.name, reason) if reason == _SETTINGS_UNKNOWN else reason
+                refused[topic.name] = reason
         yield
-    refused.update(dict.fromkeys(_named_and_not_seen(builder, config, source), _NOT_SEEN))
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source.topics)
@@ -170,13 +162,6 @@ def follow_source(
     after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
     if after != builder.view().links.get(link):
         builder.put_link(link, after)
-
-
-def _named_and_not_seen(builder: ImageBuilder, config: LinkConfig, source: SourceCluster) -> list[str]:
-    """Topics that the link names, which are not mirrored, and which the source does not show."""
-    mirrors, prefix = builder.view().mirrors, config.get("prefix")
-    missing = (name for name in config.get("topics") if "*" not in name and name not in source.topics)
-    return [name for name in missing if config.mirrors(name) and prefix + name not in mirrors]
 
 
 def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) -> str:
@@ -188,7 +173,7 @@ def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) 
 
 
 def _follow_topic(
-    builder: ImageBuilder, config: LinkConfig, cluster_id: str, topic: SourceTopic, rules: TopicRules
+    builder: ImageBuilder, config: LinkConfig, topic: SourceTopic, rules: TopicRules
 ) -> Generator[None, None, str | None]:
     """Have one topic here as it is at the source; why that cannot be, where there is no state of its own to say so."""
     name = config.get("prefix") + topic.name
@@ -197,7 +182,7 @@ def _follow_topic(
     if mirror is None:
         if name in image.topics_by_name:
             return f"a topic {name} is here already"
-        return (yield from _begin(builder, config, name, cluster_id, topic, rules))
+        return (yield from _begin(builder, config, name, topic, rules))
     if mirror.link != config.link:
         return f"{name} is mirrored by the link {mirror.link}"
     if mirror.state not in FETCHED:
@@ -207,32 +192,23 @@ def _follow_topic(
     here = image.topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
         return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
-    if topic.configs is not None and mirror.origin != (origin := _origin(cluster_id, topic.configs)):
-        builder.put_mirror(name, mirror._replace(origin=origin))
     yield from _keep_up(builder, name, topic, rules)
     return None
 
 
-def _origin(cluster_id: str, configs: Mapping[str, str]) -> str:
-    return configs.get(MIRROR_ORIGIN) or cluster_id
-
-
 def _begin(
-    builder: ImageBuilder, config: LinkConfig, name: str, cluster_id: str, topic: SourceTopic, rules: TopicRules
+    builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic, rules: TopicRules
 ) -> Generator[None, None, str | None]:
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
-        return topic.problem or _SETTINGS_UNKNOWN
-    origin = _origin(cluster_id, topic.configs)
-    if origin == builder.view().cluster_id:
-        return "it is mirrored from this cluster"
+        return "its settings at the source are not known yet"
     settings = tuple(followed_settings(topic.configs).items())
     factor = config.get("replication.factor")
     wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
     (creation,) = yield from create_topics(builder, [wanted], rules)
     if creation.error_code:
         return creation.error_message or f"error {creation.error_code}"
-    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id, origin=origin))
+    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id))
     image = builder.view()
     builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
     _raise_epochs(builder, builder.view().topics_by_name[name], topic)
@@ -299,7 +275,7 @@ def _look_for_lost(
     if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
         moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
     elif mirror.source_topic not in topics:
-        moved(builder, name, STOP, _NOT_SEEN)
+        moved(builder, name, STOP, "the source has no such topic, or the link may not see it")
 
 
 # --- what leaders find -----------------------------------------------------------------------------------------------

@@ -85,8 +85,7 @@ class MirroredTopic(NamedTuple):
 
     ``reason`` says why it has STOPPED.  ``ended`` has the partitions whose leaders have found nothing more at the
     source since the topic is PROMOTING.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
-    began in each partition: everything of former epochs is the source's.  ``origin`` is the id of the cluster in which
-    it is written: the source's, or that of which the source mirrors it.
+    began in each partition: everything of former epochs is the source's.
     """
 
     link: str
@@ -96,7 +95,6 @@ class MirroredTopic(NamedTuple):
     reason: str = ""
     ended: tuple[int, ...] = ()
     first_epochs: tuple[int, ...] = ()
-    origin: str = ""
 
     @property
     def is_writable(self) -> bool:
@@ -121,15 +119,13 @@ class LinkState(NamedTuple):
 class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 
-    ``configs`` are the settings that a mirrored topic takes over, and its ``MIRROR_ORIGIN``; None where they are not
-    known, with the ``problem`` that the source has told of them.
+    ``configs`` are the settings that a mirrored topic takes over; None where they are not known.
     """
 
     name: str
     topic_id: bytes
     leader_epochs: tuple[int, ...]
     configs: Mapping[str, str] | None = None
-    problem: str = ""
 
 
 class SourceCluster(NamedTuple):

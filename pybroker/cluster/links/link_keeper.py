@@ -26,10 +26,8 @@ from pybroker.cluster.decisions.mirrored_topics import (
 from pybroker.cluster.image.links import SourceCluster, SourceTopic
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
-from pybroker.config.own_settings import MIRROR_ORIGIN
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
 from pybroker.config.schema import ConfigError
-from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -114,6 +112,10 @@ class LinkKeeper:
     def _submit(self, decide: Callable[[ImageBuilder], Generator[None, None, None] | None]) -> None:
         self._controller.submit(decide, lambda code, message: None, lambda _: None)
 
+    def known_topics(self, link: str) -> frozenset[str]:
+        """The source's topics that a link mirrors already."""
+        return frozenset(mirror.source_topic for mirror in self._metadata.image.mirrors.values() if mirror.link == link)
+
 
 def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:
     forget_links(builder, links)
@@ -143,7 +145,6 @@ class _WatchedSource:
         self._source: Source | None = None
         self._looks = 0
         self._seen: set[str] = set()  # topics whose settings have been asked for
-        self._problems: dict[str, str] = {}  # why the source has not shown those of a topic, in this look
         self._timer: Cancellable | None = env.timers.call_soon(self._look)
         self._is_looking = False
         self._closed = False
@@ -221,7 +222,7 @@ class _WatchedSource:
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=TOPIC, resource_name=name, configuration_keys=[*FOLLOWED_SETTINGS, MIRROR_ORIGIN]
+                    resource_type=TOPIC, resource_name=name, configuration_keys=list(FOLLOWED_SETTINGS)
                 )
                 for name in names
             ],
@@ -231,11 +232,8 @@ class _WatchedSource:
 
         def answered(response: Any) -> None:
             for result in response.results:
-                name = result.resource_name
                 if not result.error_code:
-                    known[name] = _settings(result.configs)
-                else:
-                    self._problems[name] = _problem_of_settings(result.error_code)
+                    known[result.resource_name] = _settings(result.configs)
             self._ask_for_settings(source, known, later)
 
         self._ask(request, DESCRIBE_CONFIGS_VERSION, answered)
@@ -243,11 +241,7 @@ class _WatchedSource:
     def _end(self, source: SourceCluster, known: dict[str, dict[str, str]]) -> None:
         self._seen.update(known)
         self._is_looking = False
-        problems, self._problems = self._problems, {}
-        topics = {
-            name: topic._replace(configs=known.get(name), problem=problems.get(name, ""))
-            for name, topic in source.topics.items()
-        }
+        topics = {name: topic._replace(configs=known.get(name)) for name, topic in source.topics.items()}
         self._follow(self.config, source._replace(topics=topics))
         self._look_in(self.config.get("refresh.interval.ms"))
 
@@ -260,12 +254,6 @@ class _WatchedSource:
 def _leader_epochs(partitions: list[Any]) -> tuple[int, ...]:
     by_index = {partition.partition_index: partition.leader_epoch for partition in partitions}
     return tuple(by_index.get(index, -1) for index in range(max(by_index) + 1))
-
-
-def _problem_of_settings(error_code: int) -> str:
-    if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return "the link may not see its settings at the source"
-    return f"its settings at the source are not shown: {error_name(error_code)}"
 
 
 def _settings(configs: list[Any]) -> dict[str, str]:

@@ -40,13 +40,7 @@ def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
         "sourceId": uuid_text(mirror.source_topic_id),
         "state": mirror.state,
     }
-    optional = {
-        "reason": mirror.reason,
-        "ended": mirror.ended,
-        "firstEpochs": mirror.first_epochs,
-        "origin": mirror.origin,
-    }
-    for name, value in optional.items():
+    for name, value in (("reason", mirror.reason), ("ended", mirror.ended), ("firstEpochs", mirror.first_epochs)):
         if value:
             fields[name] = value
     return fields
@@ -80,5 +74,4 @@ def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
         fields.get("reason", ""),
         tuple(fields.get("ended", ())),
         tuple(fields.get("firstEpochs", ())),
-        fields.get("origin", ""),
     )
