@@ -28,6 +28,7 @@ from pybroker.cluster.image.links import (
     FAILED_OVER,
     FETCHED,
     INPUTS,
+    MIRROR_STATE,
     MIRRORING,
     PAUSED,
     PROMOTE,
@@ -313,6 +314,28 @@ def test_a_topic_that_cannot_be_made_is_told_with_its_reason() -> None:
     ((name, reason),) = builder.view().links["west"].refused
     assert name == "orders"
     assert "replication factor of 3" in reason
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("topics", ["*", "orders"])
+def test_a_topic_that_is_mirrored_at_the_source_is_mirrored_by_its_name_alone(state: str, topics: str) -> None:
+    builder = builder_of()
+    follow(builder, source_topic(configs={MIRROR_STATE: state, "retention.ms": "7"}), config=link(topics=topics))
+    is_made = topics == "orders" or state in WRITABLE
+    assert ("orders" in builder.view().mirrors) is is_made
+    assert bool(builder.view().links["west"].refused) is not is_made
+    assert builder.view().overrides(TOPIC, "orders") == ({"retention.ms": "7"} if is_made else {})
+
+
+def test_what_the_source_refuses_is_told_and_stops_what_was_mirrored() -> None:
+    builder = builder_of(source_topic(), source_topic("payments"))
+    refused = {"orders": "the link may not see it", "refunds": "its settings cannot be had"}
+    seen = SourceCluster(OTHER, {"payments": source_topic("payments")}, refused)
+    end_of(follow_source(builder, link(), seen, rules()))
+    assert dict(builder.view().links["west"].refused) == refused
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason == "the link may not see it"
+    assert mirror(builder, "payments").state == MIRRORING
 
 
 def test_refused_topics_are_told_of_up_to_a_number() -> None:

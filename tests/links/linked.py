@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Producer
 from harness.waiting import PATIENCE_S, wait_until
@@ -26,6 +26,13 @@ from tests.broker.wire_client import WireClient
 
 _HEAD = struct.Struct(">qi")
 _OVERHEAD = 12
+
+
+class HasBootstrap(Protocol):
+    """Any cluster that a client may reach."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 def set_link(bootstrap: str, link: str = "west", **settings: str | None) -> None:
@@ -139,7 +146,7 @@ def assert_same(source: Broker | Cluster, here: Broker | Cluster, topic: str, pa
 _numbers = count()
 
 
-def produce(side: Broker | Cluster, topic: str, how_many: int, **settings: Any) -> None:
+def produce(side: HasBootstrap, topic: str, how_many: int, **settings: Any) -> None:
     """Produce records to all partitions, acknowledged by all replicas."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     producer = Producer({"bootstrap.servers": side.bootstrap, "linger.ms": 5, **given})
@@ -155,7 +162,7 @@ def produce(side: Broker | Cluster, topic: str, how_many: int, **settings: Any) 
 
 
 def produce_transactions(
-    side: Broker | Cluster, topic: str, *outcomes: bool | None, name: str = "transactional"
+    side: HasBootstrap, topic: str, *outcomes: bool | None, name: str = "transactional"
 ) -> Producer:
     """One transaction after another: committed, aborted, or (None, the last) left open."""
     producer = Producer({"bootstrap.servers": side.bootstrap, "transactional.id": name, "linger.ms": 0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -53,12 +54,12 @@ def read(side: Broker | Cluster, group: str, count: int, topic: str = "orders", 
     """Read so many records as a member of the group, commit, and leave it."""
     reading = consumer(side, group, **settings)
     reading.subscribe([topic])
-    values = []
+    values: list[bytes] = []
     while len(values) < count:
         message = reading.poll(PATIENCE_S)
         assert message is not None, f"{len(values)} records alone"
         assert message.error() is None, message.error()
-        values.append(message.value())
+        values.append(message.value() or b"")
     reading.commit(asynchronous=False)
     reading.close()
     return values
@@ -143,7 +144,11 @@ def test_brokers_take_over_the_groups_that_they_coordinate(source: Broker) -> No
     with Cluster(2) as here:
         link(here, source, replication_factor="2")
         for number, name in enumerate(names):
-            wait_until(lambda name=name, number=number: committed(here, name) == {0: number, 1: 2 * number}, name)
+            wait_until(partial(is_committed, here, name, {0: number, 1: 2 * number}), name)
+
+
+def is_committed(side: Cluster, group: str, offsets: dict[int, int]) -> bool:
+    return committed(side, group) == offsets
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,11 @@ def assert_mirrored(kafka: ApacheKafka, here: Broker | Cluster, topic: str) -> N
     """Once everything is here."""
     for index in range(PARTITIONS):
         directory = kafka.data_directory / f"{topic}-{index}"
-        wait_until(lambda at=directory, index=index: stored(here, topic, index) == stored_in(at), f"{topic}-{index}")
+        wait_until(partial(is_mirrored, here, topic, index, directory), f"{topic}-{index}")
+
+
+def is_mirrored(here: Broker | Cluster, topic: str, index: int, directory: Path) -> bool:
+    return stored(here, topic, index) == stored_in(directory)
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

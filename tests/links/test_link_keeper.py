@@ -14,6 +14,7 @@ from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, Peer
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import BROKER, TOPIC, TOPIC_CONFIG, ConfigChange
 from pybroker.config.schema import ConfigError
+from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -39,6 +40,8 @@ class ScriptedSource:
     def __init__(self, topics: dict[str, int]) -> None:
         self.topics = topics
         self.settings: dict[str, dict[str, str]] = {}
+        self.errors: dict[str, int] = {}
+        self.setting_errors: dict[str, int] = {}
         self.is_away = False
         self.asked: list[Request] = []
         self.closed = False
@@ -52,7 +55,7 @@ class ScriptedSource:
         elif isinstance(request, MetadataRequest):
             done(self._metadata(request), None)
         elif isinstance(request, DescribeConfigsRequest):
-            done(DescribeConfigsResponse(results=[self._described(each) for each in request.resources]), None)
+            done(self._settings(request), None)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         names = None if request.topics is None else {topic.name for topic in request.topics}
@@ -61,10 +64,18 @@ class ScriptedSource:
             brokers=[MetadataResponseBroker(node_id=1, host="source", port=9092, rack=None)],
             topics=[
                 MetadataResponseTopic(
+                    error_code=self.errors.get(name, 0),
                     name=name,
                     topic_id=name.encode().ljust(16, b"."),
                     partitions=[
-                        MetadataResponsePartition(partition_index=index, leader_id=1, leader_epoch=4)
+                        MetadataResponsePartition(
+                            error_code=0,
+                            partition_index=index,
+                            leader_id=1,
+                            leader_epoch=4,
+                            replica_nodes=[1],
+                            isr_nodes=[1],
+                        )
                         for index in range(count)
                     ],
                 )
@@ -73,13 +84,25 @@ class ScriptedSource:
             ],
         )
 
+    def _settings(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        results = [self._described(each) for each in request.resources]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
     def _described(self, resource: Any) -> DescribeConfigsResult:
         settings = self.settings.get(resource.resource_name, {})
         return DescribeConfigsResult(
+            error_code=self.setting_errors.get(resource.resource_name, 0),
             resource_type=TOPIC,
             resource_name=resource.resource_name,
             configs=[
-                DescribeConfigsResourceResult(name=name, value=text, config_source=TOPIC_CONFIG)
+                DescribeConfigsResourceResult(
+                    name=name,
+                    value=text,
+                    read_only=False,
+                    config_source=TOPIC_CONFIG,
+                    is_sensitive=False,
+                    synonyms=[],
+                )
                 for name, text in settings.items()
             ],
         )
@@ -117,8 +140,9 @@ class Kept:
         updates = {f"pybroker.links.{link}.{name.replace('_', '.')}": text for name, text in settings.items()}
         self.cluster.ask(self.cluster.controller.alter_configs, [ConfigChange(BROKER, "", updates)])
 
-    def link(self, **settings: str | None) -> None:
-        self.set(bootstrap_servers="source:9092", topics="*", refresh_interval_ms=str(INTERVAL_MS), **settings)
+    def link(self, **settings: str) -> None:
+        given = {"topics": "*", **settings}
+        self.set(bootstrap_servers="source:9092", refresh_interval_ms=str(INTERVAL_MS), **given)
         self.settle()
 
     def settle(self, ms: int = INTERVAL_MS) -> None:
@@ -129,6 +153,10 @@ class Kept:
     @property
     def states(self) -> dict[str, str]:
         return {name: mirror.state for name, mirror in self.cluster.cache.image.mirrors.items()}
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return dict(self.cluster.cache.image.links["west"].refused)
 
     @property
     def problem(self) -> str:
@@ -179,6 +207,25 @@ def test_only_topics_that_are_named_are_asked_for_where_no_pattern_is(kept: Kept
     asked = [request for request in kept.source.asked if isinstance(request, MetadataRequest)]
     assert {topic.name for topic in asked[-1].topics or ()} == {"orders"}
     assert kept.states == {"orders": MIRRORING, "payments": STOPPED}
+
+
+def test_a_topic_that_the_source_does_not_show_stops_with_the_reason_and_others_go_on(kept: Kept) -> None:
+    kept.link(topics="orders,payments")
+    kept.source.errors["orders"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    kept.settle()
+    assert kept.states == {"orders": STOPPED, "payments": MIRRORING}
+    assert kept.refused == {"orders": "the link may not see it at the source"}
+
+
+def test_a_topic_whose_settings_cannot_be_had_is_refused_until_they_can(kept: Kept) -> None:
+    kept.source.setting_errors["orders"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    kept.link()
+    assert kept.states == {"payments": MIRRORING}
+    assert "TOPIC_AUTHORIZATION_FAILED" in kept.refused["orders"]
+    kept.source.setting_errors.clear()
+    kept.settle()
+    assert kept.states == {"orders": MIRRORING, "payments": MIRRORING}
+    assert not kept.refused
 
 
 def test_wishes_are_done_though_the_source_is_away(kept: Kept) -> None:

@@ -11,11 +11,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED
+from pybroker.cluster.image.links import (
+    FAILED_OVER,
+    MIRRORING,
+    PAUSED,
+    PROMOTED,
+    STOPPED,
+    own_producer_ids,
+)
 from pybroker.config.resources import BROKER
 from pybroker.net.source_client import SourceClient
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.broker.wire_client import WireClient
 from tests.links.linked import (
@@ -73,10 +81,10 @@ def read(side: Broker | Cluster, topic: str, isolation: str = "read_committed") 
         assert message is not None, "nothing comes any more"
         error = message.error()
         if error is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
         else:
             assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(message.partition())
+            ended.add(int(message.partition() or 0))
     consumer.close()
     return sorted(values)
 
@@ -237,6 +245,28 @@ def of_brokers(here: Broker, name: str, *keys: str) -> dict[str, Any]:
     return {entry.name: entry.value for entry in result.configs}
 
 
+def test_a_transactional_id_of_before_the_first_mirrored_topic_gets_a_producer_id_of_this_clusters_own(
+    source: Broker, here: Broker
+) -> None:
+    produce_transactions(here, "__nothing", name="app")
+    before = producer_id_of(here, "app")
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    after = producer_id_of(here, "app")
+    assert before < own_producer_ids(image_of(here).cluster_id) <= after
+    assert producer_id_of(here, "app") == after
+
+
+def producer_id_of(here: Broker, transactional_id: str) -> int:
+    """What a producer is told that begins under this id."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    host, _, port = here.bootstrap.rpartition(":")
+    with WireClient((host, int(port))) as client:
+        response = client.ask(request, 4)
+    assert not response.error_code
+    return int(response.producer_id)
+
+
 def test_failover_takes_what_is_here_while_the_source_is_away(source: Broker, here: Broker) -> None:
     produce(source, "orders", 50)
     link(here, source)
@@ -308,7 +338,7 @@ def test_a_link_to_this_cluster_itself_is_told_and_mirrors_nothing(here: Broker)
 
 def test_a_broker_that_starts_with_a_link_in_its_settings_mirrors(source: Broker) -> None:
     produce(source, "orders", 10)
-    settings = {
+    settings: dict[str, str | int | float] = {
         "pybroker.links.west.bootstrap.servers": source.bootstrap,
         "pybroker.links.west.topics": "orders",
         "pybroker.links.west.refresh.interval.ms": 100,
@@ -347,7 +377,7 @@ def test_leaders_that_change_on_either_side_change_nothing_of_what_is_mirrored()
 
 def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
     with Cluster(2) as source, Broker() as here:
-        settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": 1}
+        settings: dict[str, str | int | float] = {"unclean.leader.election.enable": "true", "min.insync.replicas": 1}
         source.create_topic("orders", replication_factor=2, configs=settings)
         link(here, source)
         wait_for_state(here, "orders", MIRRORING)

@@ -51,7 +51,7 @@ def versions(**changed: tuple[int, int]) -> memoryview:
     served = {key: (0, version) for key, version in NEEDED_VERSIONS.items()}
     served |= {int(name.removeprefix("key_")): bounds for name, bounds in changed.items()}
     keys = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in served.items()]
-    return reply(ApiVersionsResponse(api_keys=keys), 0, 0)
+    return reply(ApiVersionsResponse(error_code=0, api_keys=keys), 0, 0)
 
 
 def login(user: SourceUser) -> SourceLogin:
@@ -78,16 +78,16 @@ def test_a_source_that_does_not_speak_what_is_asked_is_named_with_the_reason(key
 def test_plain_sends_name_and_password_once() -> None:
     made = login(SourceUser(config(plain.MECHANISM, line(username="alice", password=PASSWORD))))
     made.on_reply(versions())
-    frame = made.on_reply(reply(SaslHandshakeResponse(mechanisms=["PLAIN"]), 1, 1))
+    frame = made.on_reply(reply(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1, 1))
     assert frame.endswith(b"\0alice\0" + PASSWORD.encode())
-    assert made.on_reply(reply(SaslAuthenticateResponse(auth_bytes=b""), 1, 2)) == b""
+    assert made.on_reply(reply(SaslAuthenticateResponse(error_code=0, auth_bytes=b""), 1, 2)) == b""
     assert made.is_over
 
 
 def test_a_refused_login_says_what_the_source_says_and_no_password() -> None:
     made = login(SourceUser(config(plain.MECHANISM, line(username="alice", password=PASSWORD))))
     made.on_reply(versions())
-    made.on_reply(reply(SaslHandshakeResponse(mechanisms=["PLAIN"]), 1, 1))
+    made.on_reply(reply(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1, 1))
     refusal = SaslAuthenticateResponse(error_code=58, error_message="Invalid username or password", auth_bytes=b"")
     with pytest.raises(LoginRefused, match="Invalid username or password") as refused:
         made.on_reply(reply(refusal, 1, 2))

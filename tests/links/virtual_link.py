@@ -57,11 +57,17 @@ class VirtualSource:
             brokers=[],
             topics=[
                 MetadataResponseTopic(
+                    error_code=0,
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
                         MetadataResponsePartition(
-                            partition_index=index, leader_id=state.leader, leader_epoch=state.leader_epoch
+                            error_code=0,
+                            partition_index=index,
+                            leader_id=state.leader,
+                            leader_epoch=state.leader_epoch,
+                            replica_nodes=list(state.replicas),
+                            isr_nodes=list(state.isr),
                         )
                         for index, state in enumerate(topic.partitions)
                     ],
@@ -91,7 +97,7 @@ class LinkedClusters:
     ) -> None:
         self.world = VirtualWorld()
         self.source = Cluster(path / "source", self.world, replicas=source)
-        link = {f"pybroker_links_west_{name}": text for name, text in settings.items()}
+        link: dict[str, Any] = {f"pybroker_links_west_{name}": text for name, text in settings.items()}
         link["pybroker_links_west_bootstrap_servers"] = "source:9092"
         self.here = Cluster(path / "here", self.world, replicas=here, **link)
         self.is_away = False

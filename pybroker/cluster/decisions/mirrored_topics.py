@@ -12,6 +12,8 @@ Invariants
 - A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
   written here: a leader that has not heard of that yet is not the leader any more.
 - What stops one topic stops no other.
+- A topic that is mirrored at the source is mirrored where it is named alone, so that two links with patterns, from
+  cluster to cluster and back, make no topics of topics of topics.
 - From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
 
 Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager``.
@@ -32,13 +34,16 @@ from pybroker.cluster.image.links import (
     ENDED,
     FAIL_OVER,
     FETCHED,
+    MIRROR_STATE,
     PAUSE,
     PROMOTE,
+    PROMOTED,
     PROMOTING,
     RESUME,
     STOP,
     STOPPED,
     TRANSITIONS,
+    WRITABLE,
     LinkState,
     MirroredTopic,
     MirrorReport,
@@ -148,16 +153,16 @@ def follow_source(
     if problem:
         note_problem(builder, link, problem)
         return
-    refused: dict[str, str] = {}
+    refused = dict(source.refused)
     for topic in source.topics.values():
         if config.mirrors(topic.name):
             reason = yield from _follow_topic(builder, config, topic, rules)
             if reason is not None:
-                refused[topic.name] = reason
+                refused.setdefault(topic.name, reason)
         yield
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == link and not mirror.is_writable:
-            _look_for_lost(builder, config, name, mirror, source.topics)
+            _look_for_lost(builder, config, name, mirror, source)
     take_wishes(builder, config)
     after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
     if after != builder.view().links.get(link):
@@ -202,6 +207,9 @@ def _begin(
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
         return "its settings at the source are not known yet"
+    is_mirrored_there = topic.configs.get(MIRROR_STATE, PROMOTED) not in WRITABLE
+    if is_mirrored_there and topic.name not in config.get("topics"):
+        return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
     settings = tuple(followed_settings(topic.configs).items())
     factor = config.get("replication.factor")
     wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
@@ -268,14 +276,15 @@ def _look_for_lost(
     config: LinkConfig,
     name: str,
     mirror: MirroredTopic,
-    topics: Mapping[str, SourceTopic],
+    source: SourceCluster,
 ) -> None:
     if mirror.state == STOPPED:
         return
     if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
         moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
-    elif mirror.source_topic not in topics:
-        moved(builder, name, STOP, "the source has no such topic, or the link may not see it")
+    elif mirror.source_topic not in source.topics:
+        reason = source.refused.get(mirror.source_topic, "the source has no such topic, or the link may not see it")
+        moved(builder, name, STOP, reason)
 
 
 # --- what leaders find -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ Counterpart in Kafka: ``ClusterMirror`` of KIP-1279.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -116,10 +117,15 @@ class LinkState(NamedTuple):
 # --- what is learned -------------------------------------------------------------------------------------------------
 
 
+# What a topic is described by that is mirrored itself: its state.
+MIRROR_STATE: Final = "pybroker.mirror.state"
+
+
 class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 
-    ``configs`` are the settings that a mirrored topic takes over; None where they are not known.
+    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` where it is mirrored there; None
+    where they are not known.
     """
 
     name: str
@@ -129,10 +135,14 @@ class SourceTopic(NamedTuple):
 
 
 class SourceCluster(NamedTuple):
-    """What the source says of itself: its topics as far as the link is to mirror them, and may see them."""
+    """What the source says of itself: its topics as far as the link is to mirror them, and may see them.
+
+    ``refused`` has what the source does not say of topics that the link is to mirror, with the reason.
+    """
 
     cluster_id: str
     topics: Mapping[str, SourceTopic]
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 # What the leader of a mirrored partition finds.

@@ -13,7 +13,7 @@ Counterpart in Kafka: the mirror coordinator of KIP-1279.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.decisions.mirrored_topics import (
@@ -23,11 +23,12 @@ from pybroker.cluster.decisions.mirrored_topics import (
     note_problem,
     take_wishes,
 )
-from pybroker.cluster.image.links import SourceCluster, SourceTopic
+from pybroker.cluster.image.links import MIRROR_STATE, SourceCluster, SourceTopic
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
 from pybroker.config.schema import ConfigError
+from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -46,6 +47,12 @@ LOOK_TIMEOUT_MS: Final = 10_000
 LOOKS_PER_SETTINGS: Final = 12
 # Topics whose settings are asked for with one request.
 TOPICS_PER_REQUEST: Final = 200
+
+# Why a topic is not mirrored that the source does not show.
+UNSEEN: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the source has no such topic, or the link may not see it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the link may not see it at the source",
+}
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +213,12 @@ class _WatchedSource:
             for topic in response.topics
             if topic.name and not topic.error_code and topic.partitions and self.config.mirrors(topic.name)
         }
-        source = SourceCluster(response.cluster_id or "", topics)
+        refused = {
+            topic.name: UNSEEN.get(topic.error_code) or f"the source says of it {error_name(topic.error_code)}"
+            for topic in response.topics
+            if topic.name and topic.error_code and self.config.mirrors(topic.name)
+        }
+        source = SourceCluster(response.cluster_id or "", topics, refused)
         if self._looks % LOOKS_PER_SETTINGS == 0:
             self._seen.clear()
         self._looks += 1
@@ -222,7 +234,7 @@ class _WatchedSource:
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=TOPIC, resource_name=name, configuration_keys=list(FOLLOWED_SETTINGS)
+                    resource_type=TOPIC, resource_name=name, configuration_keys=[*FOLLOWED_SETTINGS, MIRROR_STATE]
                 )
                 for name in names
             ],
@@ -230,11 +242,16 @@ class _WatchedSource:
             include_documentation=False,
         )
 
+        refused = dict(source.refused)
+
         def answered(response: Any) -> None:
             for result in response.results:
-                if not result.error_code:
+                if result.error_code:
+                    what = error_name(result.error_code)
+                    refused[result.resource_name] = f"its settings at the source cannot be had: {what}"
+                else:
                     known[result.resource_name] = _settings(result.configs)
-            self._ask_for_settings(source, known, later)
+            self._ask_for_settings(source._replace(refused=refused), known, later)
 
         self._ask(request, DESCRIBE_CONFIGS_VERSION, answered)
 
