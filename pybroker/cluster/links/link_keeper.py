@@ -119,10 +119,6 @@ class LinkKeeper:
     def _submit(self, decide: Callable[[ImageBuilder], Generator[None, None, None] | None]) -> None:
         self._controller.submit(decide, lambda code, message: None, lambda _: None)
 
-    def known_topics(self, link: str) -> frozenset[str]:
-        """The source's topics that a link mirrors already."""
-        return frozenset(mirror.source_topic for mirror in self._metadata.image.mirrors.values() if mirror.link == link)
-
 
 def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:
     forget_links(builder, links)
