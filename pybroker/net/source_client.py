@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from pybroker.cluster.image.cluster_image import Endpoint
 from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerError, PeerFailure
-from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import Framing
-from pybroker.net.peer_link import LinkSurroundings, PeerLink
+from pybroker.net.peer_link import LinkContext, PeerLink
 from pybroker.net.peer_requests import PeerEncoder
 from pybroker.net.source_login import SourceLogin, SourceUser
+from pybroker.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     import ssl
@@ -60,15 +60,15 @@ class SourceClient:
         self._links: dict[tuple[Endpoint, str], PeerLink] = {}
         self._encoder = PeerEncoder(client_id)
         self._is_closed = False
-        self._folded_log = FoldedLog(log, env.timers)
+        self._limited_log = RateLimitedLog(log, env.timers)
         tls = _tls(config)
-        self._shared = LinkSurroundings(
+        self._shared = LinkContext(
             env,
             asyncio.get_running_loop(),
             Framing(_LOGIN_REPLY_BYTES_MAX),
             Framing(),
             BufferPool(),
-            self._folded_log,
+            self._limited_log,
             {},
             partial(SourceLogin, env, client_id, SourceUser(config)),
             lambda: tls,
@@ -126,7 +126,7 @@ class SourceClient:
         links, self._links = self._links, {}
         for link in links.values():
             link.close(PeerFailure.CLOSED, "")
-        self._folded_log.close()
+        self._limited_log.close()
 
     @property
     def is_over(self) -> bool:

@@ -170,7 +170,7 @@ class MirrorFetcher(ReplicaFetcher):
 
     def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
         source = f"link {self._link}, broker {self._leader}"
-        if self._follower.folded_log.is_first(source, reason, level):
+        if self._follower.rate_limited_log.is_first(source, reason, level):
             logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")
 
 
