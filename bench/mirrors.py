@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from harness.child_process import ChildProcess
-from kafka_connect.jars import CONNECT_JARS, java_command
+from harness.connect_jars import CONNECT_JARS, java_command
 
 from bench import contestants
 from bench.contestants import KAFKA, PYBROKER, Contestant

@@ -38,10 +38,11 @@ from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.handlers.services import Services
-from pybroker.lazy_services import LazyServices
+from pybroker.lazy_services import LazyLinks, LazyServices
 from pybroker.net.channel_builders import ChannelBuilders, ImageUsers
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
+from pybroker.net.sources import Sources
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
@@ -108,6 +109,7 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
+        self._sources = Sources(self.services)
         self._open_channel_builders: ChannelBuilders | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
@@ -179,6 +181,7 @@ class BrokerServer:
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
         LazyServices(services, self._peers, self._close_what_was_built).wire()
+        LazyLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()

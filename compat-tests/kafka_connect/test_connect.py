@@ -19,10 +19,10 @@ from urllib.request import urlopen
 
 import pytest
 from harness.apache_kafka import ROOT
+from harness.connect_jars import CONNECT_JARS, CONNECT_VERSION, PLUGINS
 from harness.waiting import PATIENCE_S, wait_until
 
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
-from kafka_connect.jars import CONNECT_JARS, CONNECT_VERSION, PLUGINS
 from kafka_connect.processes import PageProcess
 from kafka_connect.reader import Reader
 from kafka_connect.topics import leader_of, records_of

@@ -19,7 +19,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
 )
 from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     CAUGHT_UP,
     DIVERGED,
     ENDED,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from confluent_kafka import Producer
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import MirroredTopic
+from pybroker.cluster.image.link_states import MirroredTopic
 from pybroker.config.resources import BROKER, DELETE, SET
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.incremental_alter_configs import (

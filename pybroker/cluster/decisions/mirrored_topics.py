@@ -1,7 +1,7 @@
 """Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
 
 Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
-their leaders find (``take_reports``).  Does not own the table of states (``image/links``), nor when anybody asks
+their leaders find (``take_reports``).  Does not own the table of states (``image/link_states``), nor when anybody asks
 (``link_keeper``).
 
 Invariants
@@ -28,7 +28,7 @@ from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     CAUGHT_UP,
     DIVERGED,
     ENDED,

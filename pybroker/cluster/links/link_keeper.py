@@ -23,7 +23,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
     note_problem,
     take_wishes,
 )
-from pybroker.cluster.image.links import MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.image.link_states import MIRROR_STATE, SourceCluster, SourceTopic
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
