@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.image.cluster_image import (
-    ClusterImage,
-    Endpoint,
-    ImageDelta,
-    first_delta,
-)
+from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint, ImageDelta, first_delta
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.cluster.membership.standalone import Standalone

@@ -86,6 +86,22 @@ class LinkConfig:
         return not topic.startswith("__") or topic in self.get("topics")
 
     @cached_property
+    def _adopted(self) -> re.Pattern[str]:
+        return _pattern(self.get("adopt"))
+
+    def adopts(self, topic: str) -> bool:
+        """Whether a topic that is here already is mirrored from now on, unless it is to take writes."""
+        return self._adopted.fullmatch(topic) is not None and self.wish(topic) not in ("failover", "promote")
+
+    @cached_property
+    def _discarded(self) -> re.Pattern[str]:
+        return _pattern(self.get("discard"))
+
+    def discards(self, topic: str) -> bool:
+        """Whether what the source lacks of an adopted topic is cut off here."""
+        return self._discarded.fullmatch(topic) is not None
+
+    @cached_property
     def _groups(self) -> re.Pattern[str]:
         return _pattern(self.get("groups"))
 

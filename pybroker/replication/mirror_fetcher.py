@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pybroker import cluster_limits
-from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSION
+from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSION, OFFSET_FOR_LEADER_EPOCH_VERSION
 from pybroker.cluster.membership.peers import CONTROL
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
@@ -24,6 +24,11 @@ from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 if TYPE_CHECKING:
     from pybroker.cluster.links.source_port import Source
@@ -127,11 +132,41 @@ class MirrorFetcher(ReplicaFetcher):
     # --- the end of a promotion --------------------------------------------------------------------------------------
 
     def add(self, partition: FollowedPartition) -> None:
-        """See ``ReplicaFetcher``; one that is being promoted is looked at for its end, too."""
+        """See ``ReplicaFetcher``; one that is being promoted is looked at for its end, too.
+
+        Of one that is adopted nothing is fetched: it is looked at for where both histories part.
+        """
+        if isinstance(partition, MirroredPartition) and partition.is_adopted:
+            self._partitions[partition.key] = partition
+            self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+            return
         super().add(partition)
         if isinstance(partition, MirroredPartition) and partition.is_promoting:
             self._unended[partition.key] = partition
             self._look_for_ends_in(0)
+
+    def _look_for_parting(self, partition: MirroredPartition, epoch: int) -> None:
+        """Ask for the end of ``epoch`` at the source, and of earlier ones, until both logs have one."""
+        if partition.retired or self._partitions.get(partition.key) is not partition:
+            return
+        asked = OffsetForLeaderPartition(
+            partition=partition.index, current_leader_epoch=partition.source_epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[asked])]
+        )
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            found = next((each for topic in topics for each in topic.partitions), None)
+            if found is None or found.error_code:
+                self._on_lost([partition])  # who leads it is asked anew
+            elif not partition.retired:
+                earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
+                if earlier is not None:
+                    self._look_for_parting(partition, earlier)
+
+        self._ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
 
     def close(self) -> None:
         """See ``ReplicaFetcher``."""

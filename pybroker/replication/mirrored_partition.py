@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.image.link_states import DIVERGED, ENDED, FAILED, PROMOTING
+from pybroker.cluster.image.link_states import ADOPTED, DIVERGED, ENDED, FAILED, PARTED, PROMOTING
 from pybroker.replication.followed_partition import FollowedPartition, Question
 from pybroker.replication.replication_quota import SlidingRate
 from pybroker.storage.results import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
@@ -50,7 +50,6 @@ class MirroredPartition(FollowedPartition):
         "_clock",
         "_has_appended",
         "_tell",
-        "is_promoting",
         "link",
         "partition",
         "rate",
@@ -58,6 +57,7 @@ class MirroredPartition(FollowedPartition):
         "source_epoch",
         "source_leader",
         "start_offset",
+        "state",
     )
 
     def __init__(
@@ -73,7 +73,7 @@ class MirroredPartition(FollowedPartition):
         )
         self.link = mirror.link
         self.partition = partition
-        self.is_promoting = mirror.state == PROMOTING
+        self.state = mirror.state
         self.source_leader = NO_NODE
         self.source_epoch = -1
         self.start_offset = 0  # the source's, as it was told last
@@ -85,6 +85,16 @@ class MirroredPartition(FollowedPartition):
 
     def __repr__(self) -> str:
         return str(self.partition)
+
+    @property
+    def is_promoting(self) -> bool:
+        """Whether its end at the source is looked for."""
+        return self.state == PROMOTING
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether only that is looked for where both histories part."""
+        return self.state == ADOPTED
 
     @property
     def may_be_fetched(self) -> bool:
@@ -155,6 +165,25 @@ class MirroredPartition(FollowedPartition):
             return False
         self._tell(self, ENDED, "")
         return True
+
+    def look_for_parting(self, asked: int, epoch: int, end_offset: int) -> int | None:
+        """The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``; -1 where it has none.
+
+        Returns the epoch to ask for next; None once it is known where both histories part, which the controller hears.
+        """
+        log = self.log
+        parting = log.log_start_offset
+        if epoch >= 0:
+            own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+            if 0 <= own_epoch < epoch:
+                return own_epoch
+            parting = end_offset if own_epoch < 0 else min(own_end, end_offset)
+        elif earlier := [own for own, _ in log.leader_epochs.entries if own < asked]:
+            return earlier[-1]
+        parting = min(max(parting, log.log_start_offset), log.log_end_offset)
+        count = log.log_end_offset - parting
+        self._tell(self, PARTED, f"from offset {parting} the source lacks {count} records" if count else "")
+        return None
 
     def fail(self, reason: str) -> None:
         """It cannot go on."""

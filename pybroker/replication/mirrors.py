@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.image.link_states import FETCHED, PROMOTING, MirrorReport
+from pybroker.cluster.image.link_states import ASKED_FOR, MirrorReport
 from pybroker.config.link_config import links_of
 from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_link import MirroredLink
@@ -156,7 +156,7 @@ class Mirrors:
         if wanted is None:
             return
         topic, mirror, led = wanted
-        if mirror.state in FETCHED:
+        if mirror.state in ASKED_FOR:
             for index, state in led.items():
                 if index not in self._mirrored.get(name, {}) and not self._begin(topic, mirror, index, state):
                     self._settle_later(name)
@@ -220,8 +220,7 @@ def _is_so(
     state = led.get(mirrored.index)
     return (
         state is not None
-        and mirror.state in FETCHED
-        and mirrored.is_promoting == (mirror.state == PROMOTING)
+        and mirrored.state == mirror.state
         and state.leader_epoch == mirrored.leader_epoch
         and topic.topic_id == mirrored.partition.topic_id
         and not mirrored.partition.gone

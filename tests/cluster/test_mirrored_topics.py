@@ -20,6 +20,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
 from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
 from pybroker.cluster.image.link_states import (
+    ADOPTED,
     CAUGHT_UP,
     DIVERGED,
     ENDED,
@@ -30,6 +31,7 @@ from pybroker.cluster.image.link_states import (
     INPUTS,
     MIRROR_STATE,
     MIRRORING,
+    PARTED,
     PAUSED,
     PROMOTE,
     PROMOTED,
@@ -106,6 +108,14 @@ def report(builder: ImageBuilder, partition: int, kind: int, reason: str = "", n
     take_reports(builder, 1, [MirrorReport(topic.topic_id, partition, epoch, kind, reason)])
 
 
+def adopted(**settings: str) -> ImageBuilder:
+    """A cluster with a topic of its own, of two partitions, that a link has adopted."""
+    builder = builder_of(source_topic())
+    builder.remove_mirror("orders")
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", **settings))
+    return builder
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +149,7 @@ def test_nothing_leads_out_of_the_states_in_which_a_topic_takes_writes() -> None
 
 
 def test_every_state_is_reached_from_the_first_one() -> None:
-    reached = {MIRRORING}
+    reached = {MIRRORING, ADOPTED}  # made, or here already
     for _ in STATES:
         reached |= {after for (state, _), after in TRANSITIONS.items() if state in reached}
     assert reached == set(STATES)
@@ -200,7 +210,7 @@ def test_wishes_of_one_link_do_not_concern_another() -> None:
 def test_without_its_link_a_topic_stops_unless_it_takes_writes(state: str) -> None:
     builder = in_state(state)
     forget_links(builder, ["east"])
-    assert mirror(builder).state == (state if state in WRITABLE else STOPPED)
+    assert mirror(builder).state == (state if state in {*WRITABLE, ADOPTED} else STOPPED)
     assert not builder.view().links
 
 
@@ -469,3 +479,64 @@ def test_a_refused_topic_keeps_its_reason_while_its_settings_are_not_asked_for()
     assert refused(builder) == told
     follow(builder, mirrored_there._replace(configs={}))
     assert refused(builder) == {}
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_here_is_adopted_under_epochs_above_both_histories() -> None:
+    builder = builder_of(source_topic("orders", 1, 1))
+    builder.remove_mirror("orders")
+    before = epochs(builder)
+    follow(builder, source_topic("orders", 0, EPOCHS_AHEAD), config=link(adopt="orders"))
+    assert mirror(builder).state == ADOPTED
+    assert epochs(builder) == [before[0] + 1, 2 * EPOCHS_AHEAD]
+
+
+def test_a_topic_with_more_partitions_than_at_the_source_is_not_adopted() -> None:
+    builder = builder_of(source_topic("orders", 1, 1))
+    builder.remove_mirror("orders")
+    follow(builder, source_topic("orders", 9), config=link(adopt="orders"))
+    assert not builder.view().mirrors
+    assert dict(builder.view().links["west"].refused) == {
+        "orders": "a topic orders is here already, with more partitions"
+    }
+
+
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+@pytest.mark.parametrize("wish", ["promote", "failover", ""])
+def test_a_topic_that_takes_writes_is_adopted_unless_it_is_to_take_them(state: str, wish: str) -> None:
+    builder = in_state(state)
+    wishes = {wish: "orders"} if wish else {}
+    follow(builder, source_topic("orders", 9, 9), config=link("east", adopt="orders", **wishes))
+    assert mirror(builder).state == (state if wish else ADOPTED)
+    assert mirror(builder).link == ("west" if wish else "east")
+
+
+def test_an_adopted_topic_is_mirrored_once_the_source_has_all_that_is_here() -> None:
+    builder = adopted()
+    report(builder, 0, PARTED)
+    assert mirror(builder).state == ADOPTED
+    report(builder, 1, PARTED)
+    assert mirror(builder).state == MIRRORING
+    assert mirror(builder).ended == ()
+
+
+def test_what_the_source_lacks_is_told_and_nothing_else_than_the_operator_has_it_cut() -> None:
+    builder = adopted()
+    report(builder, 0, PARTED)
+    report(builder, 1, PARTED, "from offset 3 the source lacks 2 records")
+    for _ in range(2):
+        assert mirror(builder).reason == "partition 1: from offset 3 the source lacks 2 records"
+        for config in (link(adopt="orders"), link(adopt="orders", pause="orders"), link(promote="orders")):
+            follow(builder, source_topic("orders", 9, 9), config=config)
+        assert mirror(builder).state == ADOPTED
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", discard="orders"))
+    assert (mirror(builder).state, mirror(builder).reason) == (MIRRORING, "")
+
+
+def test_an_adopted_topic_that_is_failed_over_takes_writes_again() -> None:
+    builder = adopted()
+    before = epochs(builder)
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", failover="orders"))
+    assert mirror(builder).first_epochs == tuple(epoch + 1 for epoch in before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import (
+    ADOPTED,
     FAILED_OVER,
     MIRRORING,
     PAUSED,
@@ -447,3 +449,54 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     assert shown["source.cluster.id"] == image_of(source).cluster_id
     assert shown["refused"] == "orders-here: a topic orders-here is here already"
     assert image_of(here).links["west"].refused == (("orders-here", "a topic orders-here is here already"),)
+
+
+def test_the_way_back_says_what_is_lost_before_it_is_cut(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 60)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    set_link(here.bootstrap, pause="orders")
+    wait_for_state(here, "orders", PAUSED)
+    produce(source, "orders", 30)  # these are lost with the former source
+    set_link(here.bootstrap, failover="orders")
+    wait_for_state(here, "orders", FAILED_OVER)
+    produce(here, "orders", 45)
+    before = all_stored(source)
+    link(source, here, adopt="orders")
+    adopted = wait_for_state(source, "orders", ADOPTED)
+    assert code_of_a_write(source, {}) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    wait_until(lambda: lost_of(source) == 30, "what the way back would cut")
+    assert all_stored(source) == before
+    set_link(source.bootstrap, discard="orders")
+    wait_for_state(source, "orders", MIRRORING)
+    wait_until(lambda: all_stored(source) == all_stored(here), "the same logs")
+    assert len(read(source, "orders")) == 105
+    assert adopted.first_epochs == ()
+    set_link(source.bootstrap, promote="orders")
+    wait_for_state(source, "orders", PROMOTED)
+    produce(source, "orders", 10)
+
+
+def all_stored(side: Broker) -> list[dict[int, bytes]]:
+    return [stored(side, "orders", index) for index in range(PARTITIONS)]
+
+
+def lost_of(side: Broker) -> int:
+    """How many records a topic's reason says are lost."""
+    mirror = mirror_of(side, "orders")
+    assert mirror is not None
+    return sum(int(count) for count in re.findall(r"lacks (\d+) records", mirror.reason))
+
+
+def test_the_way_back_begins_at_once_where_nothing_is_lost(source: Broker, here: Broker) -> None:
+    produce(source, "orders", 60)
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    produce(here, "orders", 45)
+    link(source, here, adopt="orders")
+    wait_for_state(source, "orders", MIRRORING)
+    wait_until_mirrored(here, source, "orders", PARTITIONS)
+    assert len(read(source, "orders")) == 105

@@ -29,12 +29,17 @@ from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.image.link_states import (
+    ADOPTED,
+    ALIKE,
+    ASKED_FOR,
     CAUGHT_UP,
+    DISCARD,
     DIVERGED,
     ENDED,
     FAIL_OVER,
     FETCHED,
     MIRROR_STATE,
+    PARTED,
     PAUSE,
     PROMOTE,
     PROMOTED,
@@ -83,6 +88,11 @@ _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 # As many refused topics of a link are kept with their reasons.
 REFUSED_MAX: Final = 100
 
+_WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
+
+# So many partitions are named with what the source lacks of them.
+PARTED_MAX: Final = 20
+
 _WISHES: Final = {"": RESUME, "pause": PAUSE, "promote": PROMOTE, "failover": FAIL_OVER}
 
 
@@ -95,9 +105,9 @@ def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | 
     state = TRANSITIONS.get((mirror.state, by))
     if state is None:
         return f"it is {mirror.state}"
-    if state == mirror.state and (state != STOPPED or mirror.reason == reason or by != STOP):
+    if state == mirror.state and (state not in _WITH_REASON or mirror.reason == reason or by != STOP):
         return None
-    after = mirror._replace(state=state, reason=reason if state == STOPPED else "", ended=())
+    after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=())
     if after.is_writable:
         after = after._replace(first_epochs=_begin_to_write(builder, name))
     builder.put_mirror(name, after)
@@ -144,6 +154,8 @@ def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
     """Do what the settings of a link want of its topics, whatever the source says."""
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == config.link:
+            if mirror.state == ADOPTED and config.discards(mirror.source_topic):
+                moved(builder, name, DISCARD)
             moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
 
 
@@ -199,6 +211,8 @@ def _follow_topic(
     name = config.get("prefix") + topic.name
     image = builder.view()
     mirror = image.mirrors.get(name)
+    if name in image.topics_by_name and (mirror is None or mirror.is_writable) and config.adopts(topic.name):
+        return _adopt(builder, config, name, topic)
     if mirror is None:
         if name in image.topics_by_name:
             return f"a topic {name} is here already"
@@ -235,6 +249,23 @@ def _begin(
     image = builder.view()
     builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
     _raise_epochs(builder, builder.view().topics_by_name[name], topic)
+    return None
+
+
+def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic) -> str | None:
+    """Have a topic mirrored that is here already: nobody writes to it from now on; why that cannot be."""
+    here = builder.view().topics_by_name[name]
+    if len(topic.leader_epochs) < len(here.partitions):
+        return f"a topic {name} is here already, with more partitions"
+    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED))
+    image = builder.view()
+    builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
+    # Each partition begins an epoch: what is appended here of a transaction that was open is cut by it, too.
+    partitions = tuple(
+        _in_epoch(partition, max(partition.leader_epoch + 1, epoch + EPOCHS_AHEAD))
+        for partition, epoch in zip(here.partitions, topic.leader_epochs, strict=False)
+    )
+    builder.put_topic(here._replace(partitions=partitions))
     return None
 
 
@@ -293,7 +324,7 @@ def _look_for_lost(
     mirror: MirroredTopic,
     source: SourceCluster,
 ) -> None:
-    if mirror.state == STOPPED:
+    if mirror.state in _WITH_REASON:
         return
     if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
         moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
@@ -315,7 +346,7 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         partition = topic.partitions[report.partition]
         if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):
             continue
-        if mirror.state in FETCHED:
+        if mirror.state in ASKED_FOR:
             _take_report(builder, topic, mirror, report)
 
 
@@ -325,6 +356,9 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
         partitions = list(topic.partitions)
         partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
         builder.put_topic(topic._replace(partitions=tuple(partitions)))
+    elif report.kind == PARTED:
+        if mirror.state == ADOPTED:
+            _take_parting(builder, topic, mirror, index, report.reason)
     elif report.kind != ENDED:
         moved(builder, topic.name, STOP, f"partition {index}: {report.reason}")
     elif mirror.state == PROMOTING and index not in mirror.ended:
@@ -332,3 +366,20 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
         builder.put_mirror(topic.name, after)
         if len(after.ended) == len(topic.partitions):
             moved(builder, topic.name, CAUGHT_UP)
+
+
+def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, index: int, lost: str) -> None:
+    """A leader has found what the source lacks of its partition, "" for nothing."""
+    known = dict(each.split(": ", 1) for each in mirror.reason.split("; ") if ": " in each)
+    known.pop(f"partition {index}", None)
+    ended = {*mirror.ended, index}
+    if lost:
+        ended.discard(index)
+        if len(known) < PARTED_MAX:
+            known[f"partition {index}"] = lost
+    reason = "; ".join(f"{partition}: {what}" for partition, what in known.items())
+    after = mirror._replace(reason=reason, ended=tuple(sorted(ended)))
+    if after != mirror:
+        builder.put_mirror(topic.name, after)
+    if len(ended) == len(topic.partitions):
+        moved(builder, topic.name, ALIKE)

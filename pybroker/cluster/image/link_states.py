@@ -27,12 +27,15 @@ PROMOTING: Final = "promoting"  # records come until everything is here; then it
 STOPPED: Final = "stopped"  # none can come, for the reason that stands beside
 PROMOTED: Final = "promoted"  # it has all that its source had, and takes writes
 FAILED_OVER: Final = "failed-over"  # it takes writes, with what was here
-STATES: Final = (MIRRORING, PAUSED, PROMOTING, STOPPED, PROMOTED, FAILED_OVER)
+ADOPTED: Final = "adopted"  # it was here before the link: nothing is cut before it is known where both histories part
+STATES: Final = (MIRRORING, PAUSED, PROMOTING, STOPPED, PROMOTED, FAILED_OVER, ADOPTED)
 
 # In these a topic takes writes, and its source is of no concern to it any more.
 WRITABLE: Final = frozenset((PROMOTED, FAILED_OVER))
 # In these its leaders fetch.
 FETCHED: Final = frozenset((MIRRORING, PROMOTING))
+# In these its leaders ask the source anything.
+ASKED_FOR: Final = FETCHED | {ADOPTED}
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +45,9 @@ PROMOTE: Final = "promote"
 FAIL_OVER: Final = "failover"
 CAUGHT_UP: Final = "caught up"  # the leader of each partition has found nothing more at the source
 STOP: Final = "stop"  # a leader, or the controller, has found that it cannot go on
-INPUTS: Final = (RESUME, PAUSE, PROMOTE, FAIL_OVER, CAUGHT_UP, STOP)
+ALIKE: Final = "alike"  # the source has all that is here
+DISCARD: Final = "discard"  # the settings agree that what the source lacks is cut
+INPUTS: Final = (RESUME, PAUSE, PROMOTE, FAIL_OVER, CAUGHT_UP, STOP, ALIKE, DISCARD)
 
 # From a state, by an input, to a state.  What is missing cannot be, and changes nothing.
 TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
@@ -67,6 +72,11 @@ TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
     (STOPPED, PAUSE): PAUSED,
     (STOPPED, FAIL_OVER): FAILED_OVER,
     (STOPPED, STOP): STOPPED,
+    # What is here beyond the source's history is cut by nothing else than the operator's word.
+    **{(ADOPTED, wish): ADOPTED for wish in (RESUME, PAUSE, PROMOTE, STOP)},
+    (ADOPTED, FAIL_OVER): FAILED_OVER,
+    (ADOPTED, ALIKE): MIRRORING,
+    (ADOPTED, DISCARD): MIRRORING,
     # What takes writes has a history of its own: no wish of a link changes it any more.
     **{(state, wish): state for state in sorted(WRITABLE) for wish in (RESUME, PAUSE, PROMOTE, FAIL_OVER)},
 }
@@ -84,8 +94,9 @@ def own_producer_ids(cluster_id: str) -> int:
 class MirroredTopic(NamedTuple):
     """How a topic of this cluster, which has the name under which this is kept, stands to its source.
 
-    ``reason`` says why it has STOPPED.  ``ended`` has the partitions whose leaders have found nothing more at the
-    source since the topic is PROMOTING.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
+    ``reason`` says why it has STOPPED, or what the source lacks of one that is ADOPTED.  ``ended`` has the partitions
+    whose leaders have found nothing more at the source since the topic is PROMOTING, or nothing that the source lacks
+    since it is ADOPTED.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
     began in each partition: everything of former epochs is the source's.
     """
 
@@ -149,6 +160,7 @@ class SourceCluster(NamedTuple):
 ENDED: Final = 0  # there is nothing more at the source
 DIVERGED: Final = 1  # the source has other records at our offsets: they are cut under another leader epoch
 FAILED: Final = 2  # it cannot go on
+PARTED: Final = 3  # where an adopted partition's history parts from the source's
 
 
 class MirrorReport(NamedTuple):
