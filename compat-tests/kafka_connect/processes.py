@@ -56,6 +56,12 @@ class PageProcess:
             self._process.kill()
             self._process = None
 
+    def end(self, timeout_s: float) -> None:
+        """SIGTERM, SIGKILL after ``timeout_s``."""
+        assert self._process is not None, f"{self.line} does not run"
+        self._process.terminate(timeout_s)
+        self._process = None
+
     def _has_said_so(self) -> bool:
         assert self._process is not None, f"{self.line} does not run"
         if self._process.exit_code is not None:

@@ -39,10 +39,11 @@ class _Block(NamedTuple):
 class Reader:
     """Reads ``page`` in ``directory``, with free ports in place of those that stand behind 127.0.0.1 there.
 
-    ``instead`` has what is to stand for other texts of the page, ports among them.
+    ``instead`` has what is to stand for other texts of the page, ports among them.  Commands that are typed are looked
+    for in the folder ``commands`` first; processes are started by the ordinary ones, so that a kill is theirs.
     """
 
-    def __init__(self, page: Path, directory: Path, instead: Mapping[str, str]) -> None:
+    def __init__(self, page: Path, directory: Path, instead: Mapping[str, str], commands: Path = _BIN) -> None:
         text = page.read_text()
         ports = {port: str(free_port()) for port in dict.fromkeys(_PORT.findall(text)) if port not in instead}
         for theirs, own in {**ports, **instead}.items():
@@ -51,6 +52,7 @@ class Reader:
         self.directory = directory
         self.environment = {"PATH": f"{_BIN}:{os.environ['PATH']}"}
         self.processes: list[PageProcess] = []
+        self._commands = commands
         self._sections = dict(_SECTION.findall(text))
         self._lasting: list[str] = []
 
@@ -98,7 +100,7 @@ class Reader:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", script],
             cwd=self.directory,
-            env={**os.environ, **self.environment},
+            env={**os.environ, **self.environment, "PATH": f"{self._commands}:{self.environment['PATH']}"},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

@@ -18,8 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from harness.apache_kafka import ROOT
-from harness.connect_jars import CONNECT_JARS, CONNECT_VERSION, PLUGINS
+from harness.connect_jars import CONNECT_PAGE, JARS_OF_PAGES
 from harness.waiting import PATIENCE_S, wait_until
 
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
@@ -30,7 +29,6 @@ from pybroker.security.client_access import ClientAccess
 
 pytestmark = [pytest.mark.jvm(needs="connect"), pytest.mark.timeout(400)]
 
-PAGE = ROOT / "docs" / "connect.md"
 SQL_PORT, BROKER_PORTS, WORKER_PORTS = "5432", ("9093", "9094", "9095"), ("8083", "8084")
 LINES = (1_000, 5_000, 10_000, 15_000, 20_000)
 REQUEST_S = 5.0
@@ -88,15 +86,9 @@ class Connect:
 
 
 @pytest.fixture(scope="module")
-def connect(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[Connect]:
-    instead = {
-        f"/opt/kafka/libs/connect-file-{CONNECT_VERSION}.jar": str(
-            CONNECT_JARS / f"connect-file-{CONNECT_VERSION}.jar"
-        ),
-        "/opt/connect-plugins": str(PLUGINS),
-        SQL_PORT: str(postgres.port),
-    }
-    reader = Reader(PAGE, tmp_path_factory.mktemp("connect"), instead)
+def connect(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, commands: Path) -> Iterator[Connect]:
+    instead = {**JARS_OF_PAGES, SQL_PORT: str(postgres.port)}
+    reader = Reader(CONNECT_PAGE, tmp_path_factory.mktemp("connect"), instead, commands)
     reader.environment |= {
         "PGHOST": "127.0.0.1",
         "PGPORT": str(postgres.port),
@@ -118,8 +110,8 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(autouse=True)
-def everything_runs_again(connect: Connect) -> Iterator[None]:
-    yield
+def everything_runs(connect: Connect) -> None:
+    """What an earlier test has killed is started again."""
     killed = [process for process in connect.reader.processes if not process.is_running]
     for process in killed:
         process.start()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -29,6 +30,9 @@ KAFKA_PORT, BROKER_PORT = "9092", "9093"
 KAFKA_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "group.initial.rebalance.delay.ms": "0",
+    # A broker that a busy machine leaves without a turn is not to be fenced.
+    "broker.session.timeout.ms": "120000",
 }
 HEAP_MB = 256
 PAGE_RECORDS, RECORDS = 1_000, 5_000
@@ -42,8 +46,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def reader(tmp_path_factory: pytest.TempPathFactory, kafka: ApacheKafka) -> Iterator[Reader]:
-    made = Reader(PAGE, tmp_path_factory.mktemp("mirror"), {KAFKA_PORT: str(kafka.port)})
+def reader(tmp_path_factory: pytest.TempPathFactory, kafka: ApacheKafka, commands: Path) -> Iterator[Reader]:
+    made = Reader(PAGE, tmp_path_factory.mktemp("mirror"), {KAFKA_PORT: str(kafka.port)}, commands)
     try:
         yield made
     finally:
