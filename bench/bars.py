@@ -394,6 +394,14 @@ def _spark() -> list[Bar]:
         Bar("a stopped job of Spark processes again", restart, "restart, pybroker", Kind.AT_MOST, 3),
         Bar("the tour of a year, from start to end", "spark_tour", "tour", Kind.AT_MOST, 240),
         Bar("Spark's job over the flights", "spark", "job", Kind.RATIO_AT_MOST, SPARK_LIMIT),
+        Bar("`pybroker sql`: the first row of 1 GB", "spark_sql", "first row of 1 GB, SQL", Kind.AT_MOST, 1),
+        Bar(
+            "`pybroker sql`: 5 million events grouped, of Spark's time",
+            "spark_sql",
+            "count and group, of Spark's time",
+            Kind.AT_MOST,
+            0.333,
+        ),
     ]
 
 

@@ -175,7 +175,7 @@ class BrokerServer:
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        LazyServices(services, self._peers, self._close_what_was_built).wire()
+        LazyServices(services, self._peers, self._close_what_was_built).wire(channel)
         LazyLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
@@ -399,7 +399,6 @@ class BrokerServer:
 
     def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
-        from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         request_bytes_max = self.config.get_int("socket.request.max.bytes")
@@ -417,7 +416,6 @@ class BrokerServer:
         )
         self._peers = peers
         self.services.peers = peers
-        self.services.forwarder = Forwarder(self.services)
         self.services.cluster_secret = secret
         return peers
 

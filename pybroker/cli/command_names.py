@@ -15,6 +15,7 @@ COMMANDS: Final = (
     "partitions",
     "produce",
     "consume",
+    "sql",
     "groups",
     "transactions",
     "brokers",

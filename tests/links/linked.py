@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import MirroredTopic
@@ -141,6 +142,22 @@ def assert_same(source: Broker | Cluster, here: Broker | Cluster, topic: str, pa
     for index in range(partitions):
         mirrored, original = stored(here, topic, index), stored(source, topic, index)
         assert mirrored == {offset: original.get(offset) for offset in mirrored}, f"{topic}-{index} differs"
+
+
+def committed(side: HasBootstrap, group: str, topic: str = "orders") -> dict[int, int]:
+    """The offsets of a group, by partitions."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    found = future.result(PATIENCE_S).topic_partitions
+    return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+
+
+def commit(side: HasBootstrap, group: str, offsets: dict[int, int]) -> None:
+    """Commit in ``orders`` as a tool does, while the group has no members."""
+    partitions = [TopicPartition("orders", index, offset) for index, offset in offsets.items()]
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
+    assert not any(each.error for each in future.result(PATIENCE_S).topic_partitions)
 
 
 _numbers = count()

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.coordinators.carried_offsets import is_news
 from pybroker.testing import Broker, Cluster
-from tests.links.linked import produce, set_link, wait_for_state, wait_until_mirrored
+from tests.links.linked import commit, committed, produce, set_link, wait_for_state, wait_until_mirrored
 
 PARTITIONS = 2
 
@@ -63,22 +62,6 @@ def read(side: Broker | Cluster, group: str, count: int, topic: str = "orders", 
     reading.commit(asynchronous=False)
     reading.close()
     return values
-
-
-def committed(side: Broker | Cluster, group: str, topic: str = "orders") -> dict[int, int]:
-    """The offsets of a group, by partitions."""
-    admin = AdminClient({"bootstrap.servers": side.bootstrap})
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = future.result(PATIENCE_S).topic_partitions
-    return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
-
-
-def commit(side: Broker, group: str, offsets: dict[int, int]) -> None:
-    """Commit as a tool does, while the group has no members."""
-    partitions = [TopicPartition("orders", index, offset) for index, offset in offsets.items()]
-    admin = AdminClient({"bootstrap.servers": side.bootstrap})
-    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
-    assert not any(each.error for each in future.result(PATIENCE_S).topic_partitions)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -12,7 +12,17 @@ from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.testing import Broker, Cluster
-from tests.links.linked import image_of, produce, produce_transactions, set_link, stored, stored_in, wait_for_state
+from tests.links.linked import (
+    commit,
+    committed,
+    image_of,
+    produce,
+    produce_transactions,
+    set_link,
+    stored,
+    stored_in,
+    wait_for_state,
+)
 
 pytestmark = pytest.mark.jvm
 
@@ -43,6 +53,7 @@ def test_what_apache_kafka_has_is_mirrored_through_restarts_of_it_and_promoted(t
             bootstrap_servers=kafka.bootstrap,
             topics="orders",
             refresh_interval_ms="200",
+            groups="billing",
             replication_factor=str(brokers),
         )
         wait_for_state(here, "orders", MIRRORING)
@@ -50,6 +61,8 @@ def test_what_apache_kafka_has_is_mirrored_through_restarts_of_it_and_promoted(t
         produce_transactions(kafka, "orders", True, False, True)
         assert_mirrored(kafka, here, "orders")
         epochs = {each.leader_epoch for each in image_of(here).topics_by_name["orders"].partitions}
+        commit(kafka, "billing", {0: 7, 1: 9})
+        wait_until(lambda: committed(here, "billing") == {0: 7, 1: 9}, "the group's offsets")
         kafka.kill()
         kafka.start()
         produce(kafka, "orders", 100)
