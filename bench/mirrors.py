@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from harness.apache_kafka import SERVER_JVM_OPTIONS
 from harness.child_process import ChildProcess
 from harness.connect_jars import CONNECT_JARS, java_command
 
@@ -30,7 +31,7 @@ from pybroker_protocol.messages.incremental_alter_configs import AlterableConfig
 LINK = "bench"
 BATCH_BYTES = 1_000_000
 READY = re.compile(r"Kafka MirrorMaker started")
-JVM_OPTIONS = ("-Xms256m", "-Xmx2g", *contestants.SERVER_JVM_OPTIONS)
+JVM_OPTIONS = ("-Xms256m", "-Xmx2g", *SERVER_JVM_OPTIONS)
 READY_S = COMES_S = 300.0
 _PAUSE_S = 0.02
 _BROKER = 4

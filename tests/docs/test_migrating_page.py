@@ -28,8 +28,12 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker | Apa
     """The cluster that is left."""
     if request.param == "apache" and (reason := missing_requirement()) is not None:
         pytest.skip(reason)
-    with Broker() if request.param == "pybroker" else ApacheKafka(tmp_path / "kafka") as broker:
-        yield broker
+    if request.param == "pybroker":
+        with Broker() as broker:
+            yield broker
+    else:
+        with ApacheKafka(tmp_path / "kafka") as kafka:
+            yield kafka
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page asks jq")

@@ -82,7 +82,8 @@ def show_link(output: Output, view: LinkView) -> None:
         named = (topic["topic"], topic["source_topic"] if topic["source_topic"] != topic["topic"] else None)
         rows.append((*named, topic["state"], topic["lag"], show_rate(topic["bytes_per_second"]), topic["reason"]))
     rows += [
-        (link.settings.get("prefix", "") + topic, None, REFUSED, None, None, why) for topic, why in link.refused.items()
+        ((link.settings.get("prefix") or "") + topic, None, REFUSED, None, None, why)
+        for topic, why in link.refused.items()
     ]
     columns = ("TOPIC", "SOURCE-TOPIC", "STATE", "LAG", "RATE", "REASON")
     output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")))
