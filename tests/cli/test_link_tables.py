@@ -122,6 +122,13 @@ def test_refused_topics_are_told_apart_whatever_their_reasons_hold(monkeypatch: 
     assert links_told(monkeypatch, of_all, [])["west"].refused == {"a": "why not", "b-c": "it has; no room"}
 
 
+@pytest.mark.parametrize(("name", "known"), [("pybroker.fsync.before.ack", True), ("log.dirs", False)])
+def test_brokers_that_are_not_pybrokers_have_no_links(monkeypatch: pytest.MonkeyPatch, name: str, known: bool) -> None:
+    monkeypatch.setattr(link_requests, "_of_any_broker", lambda client: [entry(name, "x")])
+    client: Any = None
+    assert link_requests.knows_links(client) is known
+
+
 @pytest.mark.parametrize("name", ["", "we.st", "we st", "ü", "x" * 101, "west\n"])
 def test_a_name_that_is_no_links_is_wrong_use(name: str) -> None:
     with pytest.raises(typer.BadParameter):
