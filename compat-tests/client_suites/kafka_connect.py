@@ -78,7 +78,8 @@ class KafkaConnect(Suite):
         command = ["java", *_JVM_OPTIONS, *(f"-D{name}={value}" for name, value in options.items())]
         command += ["-cp", ":".join((*classes, self._jars)), "org.junit.platform.console.ConsoleLauncher", "execute"]
         limit = f"junit.jupiter.execution.timeout.testable.method.default={_TEST_TIMEOUT_S}s"
-        command += ["--config", limit, "--disable-banner", "--details=testfeed", "--reports-dir", str(directory)]
+        told = ("--disable-banner", "--disable-ansi-colors", "--details=testfeed", "--reports-dir", str(directory))
+        command += ["--config", limit, *told]
         with log.open("wb") as output:
             process_tree.run(
                 [*command, *selection(selected)],

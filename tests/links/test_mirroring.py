@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     ADOPTED,
     FAILED_OVER,
     MIRRORING,
