@@ -178,7 +178,7 @@ class LazyLinks:
 
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have nobody write to it."""
-        from pybroker.cluster.image.links import own_producer_ids
+        from pybroker.cluster.image.link_states import own_producer_ids
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.child_process import ChildProcess
+from harness.connect_jars import MAIN_CLASSES, java_command
 from harness.waiting import wait_until
-
-from kafka_connect.jars import MAIN_CLASSES, java_command
 
 READY = {
     "pybroker": re.compile(r"^pybroker ready on ", re.MULTILINE),

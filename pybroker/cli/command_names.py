@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "doctor",
     "tenants",
     "cluster",
+    "links",
     "dump-log",
     "completion",
 )

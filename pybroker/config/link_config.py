@@ -1,7 +1,7 @@
 """What a cluster link is set to, as its source's clients and the controller want to know it.
 
 Owns: ``LinkConfig``, the typed settings of one link with the sets of topics that they name, and which links there are.
-Owns no table (``link_settings``), no state of a link (``image/links``), and no connection (``net/source_client``).
+Owns no table (``link_settings``), no state of a link (``link_states``), and no connection (``net/source_client``).
 """
 
 from __future__ import annotations

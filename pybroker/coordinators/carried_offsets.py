@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.cluster.image.links import FETCHED, PROMOTED
+from pybroker.cluster.image.link_states import FETCHED, PROMOTED
 from pybroker.cluster.links.source_port import (
     ANY_NODE,
     LIST_GROUPS_VERSION,

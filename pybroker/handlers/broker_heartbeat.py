@@ -43,7 +43,7 @@ def handle(ctx: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartb
 
 def _take_reports(ctx: RequestContext, request: BrokerHeartbeatRequest, done: Callable[[Heartbeat], None]) -> None:
     from pybroker.cluster.controller.link_operations import report_mirrors
-    from pybroker.cluster.image.links import MirrorReport
+    from pybroker.cluster.image.link_states import MirrorReport
 
     reports = [
         MirrorReport(each.topic_id, each.partition_index, each.leader_epoch, each.kind, each.reason)

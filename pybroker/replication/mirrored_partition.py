@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pybroker.cluster.image.links import ADOPTED, DIVERGED, ENDED, FAILED, PARTED, PROMOTING
+from pybroker.cluster.image.link_states import ADOPTED, DIVERGED, ENDED, FAILED, PARTED, PROMOTING
 from pybroker.replication.followed_partition import FollowedPartition, Question
 from pybroker.replication.replication_quota import SlidingRate
 from pybroker.storage.results import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
@@ -28,7 +28,7 @@ from pybroker_protocol.records import CURRENT_MAGIC, HEADER_BYTES, MAGIC_AT
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import PartitionImage
-    from pybroker.cluster.image.links import MirroredTopic
+    from pybroker.cluster.image.link_states import MirroredTopic
     from pybroker.env import Clock
     from pybroker.replication.partition import Partition
 

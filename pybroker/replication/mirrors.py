@@ -2,7 +2,7 @@
 
 Owns: a ``MirroredPartition`` for each that the image wants fetched here, one ``MirroredLink`` for each link with the
 fetchers of its source's brokers, the reports to the controller, and the end of the source's open transactions where a
-topic takes writes.  Does not own a fetch (``mirror_fetcher``), nor the states (``cluster/image/links``).
+topic takes writes.  Does not own a fetch (``mirror_fetcher``), nor the states (``cluster/image/link_states``).
 
 Invariants: what is not to be fetched any more, or not so, is let go before anybody else hears of the image; what takes
 longer (opening logs) is done a share in each turn of the loop.  A report is told until the controller has answered, or
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.image.links import ASKED_FOR, MirrorReport
+from pybroker.cluster.image.link_states import ASKED_FOR, MirrorReport
 from pybroker.config.link_config import links_of
 from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_link import MirroredLink
@@ -27,7 +27,7 @@ from pybroker.replication.source_transactions import end_source_transactions
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
-    from pybroker.cluster.image.links import MirroredTopic
+    from pybroker.cluster.image.link_states import MirroredTopic
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.cluster.links.source_port import Connect
     from pybroker.env import Cancellable

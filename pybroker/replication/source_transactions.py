@@ -18,7 +18,7 @@ from pybroker_protocol.record_codec import end_transaction_batch
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import TopicImage
-    from pybroker.cluster.image.links import MirroredTopic
+    from pybroker.cluster.image.link_states import MirroredTopic
     from pybroker.replication.partition import Partition
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.storage.results import AppendResult

@@ -66,7 +66,7 @@ NOT_WITHOUT_OTHERS = (
     *("pybroker.replication.isr_changes", "pybroker.replication.followers", "pybroker.quotas"),
 )
 NOT_WITHOUT_LINKS = (
-    *("pybroker.cluster.image.links", "pybroker.cluster.links", "pybroker.cluster.store.store_links"),
+    *("pybroker.cluster.image.link_states", "pybroker.cluster.links", "pybroker.cluster.store.store_links"),
     *("pybroker.cluster.decisions.mirrored_topics", "pybroker.cluster.controller.link_operations"),
     *("pybroker.config.link_config", "pybroker.config.link_settings"),
     *("pybroker.coordinators.carried_offsets", "pybroker.handlers.read_only_topics"),

@@ -19,7 +19,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
 )
 from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     ADOPTED,
     CAUGHT_UP,
     DIVERGED,
@@ -452,6 +452,33 @@ def test_failover_takes_what_is_here_whatever_the_source_is_like() -> None:
     builder = in_state(STOPPED, reason="the source is gone")
     moved(builder, "orders", FAIL_OVER)
     assert mirror(builder).state == FAILED_OVER
+
+
+def refused(builder: ImageBuilder) -> dict[str, str]:
+    return dict(builder.view().links["west"].refused)
+
+
+def test_a_topic_that_is_named_and_not_seen_is_refused_with_the_reason() -> None:
+    builder = builder_of()
+    names = link(topics="orders,payments,pay*,hidden", topics_exclude="hidden")
+    follow(builder, source_topic(), config=names)
+    assert refused(builder) == {"payments": "the source has no such topic, or the link may not see it"}
+    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(16)), config=names)
+    assert refused(builder) == {}
+    follow(builder, source_topic(), config=names)
+    assert (mirror(builder, "payments").state, refused(builder)) == (STOPPED, {})
+
+
+def test_a_refused_topic_keeps_its_reason_while_its_settings_are_not_asked_for() -> None:
+    builder = builder_of()
+    mirrored_there = source_topic(configs={MIRROR_STATE: MIRRORING})
+    follow(builder, mirrored_there)
+    told = refused(builder)
+    assert "mirrored at the source" in told["orders"]
+    follow(builder, mirrored_there._replace(configs=None))
+    assert refused(builder) == told
+    follow(builder, mirrored_there._replace(configs={}))
+    assert refused(builder) == {}
 
 
 # --- the way back ----------------------------------------------------------------------------------------------------

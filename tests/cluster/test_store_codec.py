@@ -17,7 +17,7 @@ from pybroker.cluster.image.cluster_image import (
     TopicImage,
     first_delta,
 )
-from pybroker.cluster.image.links import STATES, LinkState, MirroredTopic
+from pybroker.cluster.image.link_states import STATES, LinkState, MirroredTopic
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker.security.acl_bindings import Acl

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from pybroker.cluster.image.links import MIRRORING, PROMOTED, PROMOTING
+from pybroker.cluster.image.link_states import MIRRORING, PROMOTED, PROMOTING
 from pybroker_protocol.records import PARTITION_LEADER_EPOCH_AT
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import Broker, Cluster

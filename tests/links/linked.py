@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import MirroredTopic
+from pybroker.cluster.image.link_states import MirroredTopic
 from pybroker.config.resources import BROKER, DELETE, SET
 from pybroker.testing import Broker, Cluster
 from pybroker_protocol.messages.incremental_alter_configs import (

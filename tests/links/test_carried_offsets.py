@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import MIRRORING, PROMOTED
+from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.coordinators.carried_offsets import is_news
 from pybroker.testing import Broker, Cluster
 from tests.links.linked import commit, committed, produce, set_link, wait_for_state, wait_until_mirrored

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.apache_kafka import ApacheKafka
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import MIRRORING, PROMOTED
+from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
 from pybroker.testing import Broker, Cluster
 from tests.links.linked import (
     commit,

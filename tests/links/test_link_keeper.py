@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, STOPPED
+from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PAUSED, STOPPED
 from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     ADOPTED,
     FAILED_OVER,
     MIRRORING,
@@ -30,6 +31,7 @@ from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.broker.wire_client import WireClient
 from tests.links.linked import (
     alter_link,
+    brokers_of,
     image_of,
     leader_of,
     mirror_of,
@@ -37,6 +39,7 @@ from tests.links.linked import (
     produce_transactions,
     set_link,
     stored,
+    stored_in,
     wait_for_state,
     wait_until_mirrored,
 )
@@ -500,3 +503,27 @@ def test_the_way_back_begins_at_once_where_nothing_is_lost(source: Broker, here:
     wait_for_state(source, "orders", MIRRORING)
     wait_until_mirrored(here, source, "orders", PARTITIONS)
     assert len(read(source, "orders")) == 105
+
+
+def test_the_way_back_of_a_replicated_topic_cuts_its_followers_too() -> None:
+    with Cluster(3) as first, Broker() as second:
+        first.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
+        produce(first, "orders", 60)
+        link(second, first)
+        wait_for_state(second, "orders", MIRRORING)
+        wait_until_mirrored(first, second, "orders", PARTITIONS)
+        set_link(second.bootstrap, failover="orders")
+        wait_for_state(second, "orders", FAILED_OVER)
+        produce(first, "orders", 30)
+        produce(second, "orders", 45)
+        link(first, second, adopt="orders", discard="orders")
+        wait_for_state(first, "orders", MIRRORING)
+        original = all_stored(second)
+        wait_until(lambda: all(replica == original for replica in replicas(first)), "the same logs")
+        assert read(first, "orders") == read(second, "orders")
+
+
+def replicas(cluster: Cluster) -> list[list[dict[int, bytes]]]:
+    """What each broker has stored of each partition."""
+    directories = [Path(path) for broker in brokers_of(cluster) for path in broker._running().config.log_dirs]
+    return [[stored_in(path / f"orders-{index}") for index in range(PARTITIONS)] for path in directories]

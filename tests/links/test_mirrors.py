@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image.links import DIVERGED, ENDED, PROMOTED, PROMOTING
+from pybroker.cluster.image.link_states import DIVERGED, ENDED, PROMOTED, PROMOTING
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.test_divergence import only
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.links import STATES, WRITABLE, MirroredTopic
+from pybroker.cluster.image.link_states import STATES, WRITABLE, MirroredTopic
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.handlers.acl_filters import keeps_acls
 from pybroker.handlers.context import RequestContext

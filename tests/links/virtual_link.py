@@ -17,7 +17,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, take_reports
 from pybroker.cluster.image.cluster_image import ImageBuilder
-from pybroker.cluster.image.links import MirroredTopic, MirrorReport
+from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.replication.mirrors import Mirrors

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.cluster.decisions.mirrored_topics import take_reports
 from pybroker.cluster.decisions.operations import Heartbeat
-from pybroker.cluster.image.links import MirrorReport
+from pybroker.cluster.image.link_states import MirrorReport
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller

@@ -1,7 +1,7 @@
 """Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
 
 Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
-their leaders find (``take_reports``).  Does not own the table of states (``image/links``), nor when anybody asks
+their leaders find (``take_reports``).  Does not own the table of states (``image/link_states``), nor when anybody asks
 (``link_keeper``).
 
 Invariants
@@ -28,7 +28,7 @@ from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
-from pybroker.cluster.image.links import (
+from pybroker.cluster.image.link_states import (
     ADOPTED,
     ALIKE,
     ASKED_FOR,
@@ -80,6 +80,10 @@ FOLLOWED_SETTINGS: Final = (
     "retention.bytes",
     "retention.ms",
 )
+
+# Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
+_SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
+_NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons.
 REFUSED_MAX: Final = 100
@@ -165,13 +169,17 @@ def follow_source(
     if problem:
         note_problem(builder, link, problem)
         return
-    refused = dict(source.refused)
+    refused, before = dict(source.refused), dict(known.refused)
     for topic in source.topics.values():
         if config.mirrors(topic.name):
             reason = yield from _follow_topic(builder, config, topic, rules)
+            if reason == _SETTINGS_UNKNOWN:
+                reason = before.get(topic.name, reason)
             if reason is not None:
                 refused.setdefault(topic.name, reason)
         yield
+    for name in _named_and_not_seen(builder, config, source):
+        refused.setdefault(name, _NOT_SEEN)
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
@@ -179,6 +187,13 @@ def follow_source(
     after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
     if after != builder.view().links.get(link):
         builder.put_link(link, after)
+
+
+def _named_and_not_seen(builder: ImageBuilder, config: LinkConfig, source: SourceCluster) -> list[str]:
+    """Topics that the link names, which are not mirrored, and which the source does not show."""
+    mirrors, prefix = builder.view().mirrors, config.get("prefix")
+    missing = (name for name in config.get("topics") if "*" not in name and name not in source.topics)
+    return [name for name in missing if config.mirrors(name) and prefix + name not in mirrors]
 
 
 def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) -> str:
@@ -220,7 +235,7 @@ def _begin(
 ) -> Generator[None, None, str | None]:
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
-        return "its settings at the source are not known yet"
+        return _SETTINGS_UNKNOWN
     is_mirrored_there = topic.configs.get(MIRROR_STATE, PROMOTED) not in WRITABLE
     if is_mirrored_there and topic.name not in config.get("topics"):
         return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
@@ -314,7 +329,7 @@ def _look_for_lost(
     if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
         moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
     elif mirror.source_topic not in source.topics:
-        reason = source.refused.get(mirror.source_topic, "the source has no such topic, or the link may not see it")
+        reason = source.refused.get(mirror.source_topic, _NOT_SEEN)
         moved(builder, name, STOP, reason)
 
 

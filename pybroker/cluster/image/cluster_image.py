@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from pybroker.cluster.image.quota_entities import QuotaEntity, QuotaValues
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image.links import LinkState, MirroredTopic
+    from pybroker.cluster.image.link_states import LinkState, MirroredTopic
     from pybroker.security.acl_bindings import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential

@@ -23,7 +23,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
     note_problem,
     take_wishes,
 )
-from pybroker.cluster.image.links import MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.image.link_states import MIRROR_STATE, SourceCluster, SourceTopic
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
@@ -118,10 +118,6 @@ class LinkKeeper:
 
     def _submit(self, decide: Callable[[ImageBuilder], Generator[None, None, None] | None]) -> None:
         self._controller.submit(decide, lambda code, message: None, lambda _: None)
-
-    def known_topics(self, link: str) -> frozenset[str]:
-        """The source's topics that a link mirrors already."""
-        return frozenset(mirror.source_topic for mirror in self._metadata.image.mirrors.values() if mirror.link == link)
 
 
 def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.image.cluster_image import BrokerRegistration
-    from pybroker.cluster.image.links import MirrorReport
+    from pybroker.cluster.image.link_states import MirrorReport
     from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env

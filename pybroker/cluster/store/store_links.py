@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.image.links import LinkState, MirroredTopic
+from pybroker.cluster.image.link_states import LinkState, MirroredTopic
 from pybroker.cluster.store.store_names import LINKS, MIRRORS, quoted, unquoted
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 

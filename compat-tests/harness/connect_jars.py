@@ -43,9 +43,9 @@ def missing_requirement() -> str | None:
     return None
 
 
-def java_command(script: str, arguments: Sequence[str]) -> list[str]:
+def java_command(script: str, arguments: Sequence[str], jvm_options: Sequence[str] = _JVM_OPTIONS) -> list[str]:
     """What a script of Kafka's with these arguments comes to."""
     jars = (str(jar) for jar in sorted(CONNECT_JARS.glob("*.jar")) if jar.name != _PLUGIN_IN_LIBS)
     log4j = f"-Dlog4j2.configurationFile={LOG4J_CONFIGURATION}"
     archive = class_archive_options(CLASS_ARCHIVE)
-    return ["java", *_JVM_OPTIONS, *archive, log4j, "-cp", ":".join(jars), MAIN_CLASSES[script], *arguments]
+    return ["java", *jvm_options, *archive, log4j, "-cp", ":".join(jars), MAIN_CLASSES[script], *arguments]
