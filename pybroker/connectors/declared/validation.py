@@ -55,9 +55,12 @@ def refusal(config: Mapping[str, str], connector_type: str) -> str | None:
 
 def findings(declaration: Declaration) -> list[str]:
     """What is wrong with a declaration, each with its line."""
-    return [
-        f"{declaration.at(name)}: {error}" for name, errors in errors_of(declaration.config).items() for error in errors
+    found = [
+        (declaration.lines.get(name, declaration.line), f"{declaration.at(name)}: {error}")
+        for name, errors in errors_of(declaration.config).items()
+        for error in errors
     ]
+    return [text for _, text in sorted(found, key=lambda each: each[0])]
 
 
 def document(kind: Kind, config: Mapping[str, str]) -> dict[str, Any]:
