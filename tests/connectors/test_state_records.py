@@ -45,9 +45,7 @@ def test_what_connect_has_written_is_read(known: Known) -> None:
     known.take_config(b"task-a-0", b'{"properties":{"x":"1"}}')
     known.take_config(b"commit-a", b'{"tasks":1}')
     known.take_config(b"session-key", b'{"key":"secret"}')
-    known.take_status(
-        b"status-task-a-0", b'{"state":"FAILED","trace":"x","worker_id":"w","generation":1}'
-    )
+    known.take_status(b"status-task-a-0", b'{"state":"FAILED","trace":"x","worker_id":"w","generation":1}')
     known.take_offset(b'["a",{"filename":"f"}]', b'{"position":5}')
     assert known.configs == {"a": {"name": "a", "tasks.max": "1"}}
     assert known.targets == {"a": Target.PAUSED}

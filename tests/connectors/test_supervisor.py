@@ -15,8 +15,8 @@ from pybroker.connectors.state.state_records import (
     run_record,
     target_record,
 )
+from pybroker.connectors.supervision.connector_supervisor import Supervisor
 from pybroker.connectors.supervision.restarts import PAUSE_MAX_S, RAN_WELL_S, Restarts
-from pybroker.connectors.supervision.supervisor import Supervisor
 
 CONFIG = {"name": "a", "connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
 

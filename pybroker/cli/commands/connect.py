@@ -75,10 +75,10 @@ def serve(
 ) -> None:
     """Run connectors until Ctrl-C; of several supervisors of one name one works, and the others wait."""
     with _needs():
+        from pybroker.connectors.connect_service import POSTGRES_DRIVER, Service, absolute
         from pybroker.connectors.rest.rest_client import logins_of
         from pybroker.connectors.rest.rest_server import ListenRefused, check_listen
         from pybroker.connectors.state.worker_settings import worker_settings
-        from pybroker.connectors.supervision.service import POSTGRES_DRIVER, Service, absolute
     host, port = _address(listen)
     _log_to_stderr()
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pybroker.connectors.declared.transforms import transforms_of
+from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
 from pybroker.connectors.kinds.record_forms import records_of, transformed, with_own_columns
-from pybroker.connectors.kinds.running import QueryRun, Run, Work
 
 
 def start(work: Work) -> Run:

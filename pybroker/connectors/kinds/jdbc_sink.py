@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
 from pybroker.connectors.declared.transforms import quoted as spark_quoted
+from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
-from pybroker.connectors.kinds.running import Run, Work
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY

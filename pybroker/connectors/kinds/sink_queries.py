@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS, TOPICS, TOPICS_REGEX
 from pybroker.connectors.declared.transforms import transforms_of
+from pybroker.connectors.kinds.connector_runs import QueryRun, RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import decoder, flat, transformed
-from pybroker.connectors.kinds.running import QueryRun, RecordRefused, Run, Work
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
-from pybroker.connectors.supervision.operations import BAD_REQUEST, Operations, RequestRefused
+from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, Operations, RequestRefused
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 _UNAVAILABLE, _UNAUTHORIZED, _FORBIDDEN, _UNSUPPORTED, _FAILED = 503, 401, 403, 415, 500

@@ -35,7 +35,7 @@ from pybroker.connectors.supervision.connector_offsets import (
     offset_pairs,
     sink_offsets,
 )
-from pybroker.connectors.supervision.supervisor import Supervisor, topics_of
+from pybroker.connectors.supervision.connector_supervisor import Supervisor, topics_of
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NAME_LENGTH_MAX: Final = 200

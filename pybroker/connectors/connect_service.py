@@ -20,14 +20,14 @@ from aiohttp import web
 
 from pybroker import __version__
 from pybroker.connectors.declared.plugin_kinds import kind_named, unknown_kind
-from pybroker.connectors.kinds.running import Run, Work, start
+from pybroker.connectors.kinds.connector_runs import Run, Work, start
 from pybroker.connectors.rest.rest_server import check_listen, make_app
 from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import SettingsRefused, WorkerSettings
+from pybroker.connectors.supervision.connect_operations import Operations, group_of
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
+from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line
 from pybroker.connectors.supervision.membership import SESSION_MS, Membership
-from pybroker.connectors.supervision.operations import Operations, group_of
-from pybroker.connectors.supervision.supervisor import Supervisor, first_line
 
 POSTGRES_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
 _STOP_TIMEOUT_MS: Final = "60000"
@@ -126,11 +126,12 @@ class Service:
         state = StateTopics(self.settings)
         try:
             state.take_over()
-            if self._spark is None:
-                self._spark = self._session()
             supervisor = Supervisor(state, self._start, self._address)
             groups = GroupOffsets(self.settings.client)
             self._operations = Operations(state, supervisor, groups, self._address, __version__)
+            # Requests are answered while it starts.
+            if self._spark is None:
+                self._spark = self._session()
             supervisor.work(self._ends)
         finally:
             self._operations = None

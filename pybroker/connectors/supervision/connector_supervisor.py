@@ -1,7 +1,7 @@
 """Runs the connectors that are declared: starts, stops and restarts them until what runs is what is meant.
 
 Owns the thread that does so, and each connector's status.  What is meant stands in the topics (`StateTopics`); requests
-change that and wake this thread (`operations`).  A kind's code is started by ``start``, which is the port to Spark.
+change that and wake this thread (`connect_operations`).  ``start`` is the port to Spark.
 
 Invariants: a connector runs once; its status in the topic is what it did last; a supervisor that does not work runs
 nothing.
