@@ -10,17 +10,14 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from confluent_kafka import TopicPartition
 
-from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen, make_app
-from pybroker.connectors.state.state_records import Known, Record
-from pybroker.connectors.supervision.connect_operations import Operations
-from pybroker.connectors.supervision.connector_supervisor import Supervisor
+from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen
+from tests.connectors.rest_world import World
 
 SOURCE = {"connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
 SINK = {
@@ -29,72 +26,6 @@ SINK = {
     "connection.url": "jdbc:postgresql://h/d",
     "connection.password": "${file:/p:k}",
 }
-
-
-class Topics:
-    """The topics in memory."""
-
-    def __init__(self) -> None:
-        self.known = Known()
-
-    def write_configs(self, records: list[Record]) -> None:
-        for record in records:
-            self.known.take_config(*record)
-
-    def write_statuses(self, records: list[Record]) -> None:
-        for record in records:
-            self.known.take_status(*record)
-
-    def write_offsets(self, records: list[Record]) -> None:
-        for record in records:
-            self.known.take_offset(*record)
-
-
-class Groups:
-    """Offsets of groups in memory."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[str, dict[tuple[str, int], int]] = {}
-
-    def documents(self, group: str, topics: list[str]) -> list[dict[str, Any]]:
-        return [
-            {"partition": {"kafka_partition": number, "kafka_topic": topic}, "offset": {"kafka_offset": at}}
-            for (topic, number), at in self.offsets.get(group, {}).items()
-            if topic in topics
-        ]
-
-    def alter(self, group: str, wanted: list[TopicPartition]) -> None:
-        self.offsets.setdefault(group, {}).update({(at.topic, at.partition): at.offset for at in wanted})
-
-    def reset(self, group: str) -> None:
-        self.offsets.pop(group, None)
-
-
-class Run:
-    """A connector that runs."""
-
-    failure: str | None = None
-
-    def stop(self) -> None:
-        """It has nothing to stop."""
-
-
-class World:
-    """The interface, and what is behind it."""
-
-    def __init__(self, logins: Mapping[str, str] | None = None) -> None:
-        self.topics: Any = Topics()
-        self.groups: Any = Groups()
-        self.runs: list[Run] = []
-        self.supervisor = Supervisor(self.topics, self._start, "127.0.0.1:8083")
-        self.works = True
-        operations = Operations(self.topics, self.supervisor, self.groups, "127.0.0.1:8083", "0.1.0")
-        root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": "k"}
-        self.app = make_app(lambda: operations if self.works else None, logins or {}, root)
-
-    def _start(self, *_: Any) -> Run:
-        self.runs.append(Run())
-        return self.runs[-1]
 
 
 Ask = Callable[..., tuple[int, Any]]
