@@ -106,7 +106,12 @@ def validate(*, files: Files, as_json: Json = False) -> None:
     """Say what is wrong with declarations, with the line; asks no supervisor."""
     with _needs():
         from pybroker.connectors.declared.validation import findings
-    found = [finding for each in _declared(files) for finding in findings(each)]
+    found: list[str] = []
+    for file in files:
+        try:
+            found += [finding for each in _declared([file]) for finding in findings(each)]
+        except CommandFailed as error:
+            found.append(str(error))
     if as_json:
         Output(as_json=True).json(found)
     elif found:
