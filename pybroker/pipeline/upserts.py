@@ -141,6 +141,17 @@ def staging_names(table: str, query: str) -> str:
     return f"staging_{blake2b(f'{table} {query}'.encode(), digest_size=_NAME_PART // 2).hexdigest()}_"
 
 
+def dropping(beginning: str) -> str:
+    """The statement that drops the staging tables whose names, of letters and digits, begin so; in one go."""
+    return f"""
+        DO $$ DECLARE found text; BEGIN
+            FOR found IN SELECT tablename FROM pg_tables
+                WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
+            LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
+        END $$
+        """
+
+
 def upsert_into(
     table: Table,
     url: str,
@@ -222,17 +233,7 @@ class _Upserts:
     def _drop_left_behind(self, spark: SparkSession, query: str) -> str:
         """How the names of this query's staging tables for this table begin; drops those that there are."""
         beginning = staging_names(self._table.name, query)
-        # The block finds them and drops them in one go; names are made of letters and digits.
-        self._database.execute(
-            spark,
-            f"""
-            DO $$ DECLARE found text; BEGIN
-                FOR found IN SELECT tablename FROM pg_tables
-                    WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
-                LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
-            END $$
-            """,
-        )
+        self._database.execute(spark, dropping(beginning))
         return beginning
 
 

@@ -150,6 +150,7 @@ def values(world: World, topic: str) -> list[Any]:
 
 def test_rows_of_files_are_in_a_table_once_though_the_supervisor_is_killed_half_way(world: World) -> None:
     folder = world.directory / "in"
+    world.broker.create_topic("orders", partitions=2)
     for part in range(5):
         arrive(folder, f"{part}.csv", [f"{part * 500 + row},n,{row}" for row in range(500)])
     world.put(
@@ -157,7 +158,6 @@ def test_rows_of_files_are_in_a_table_once_though_the_supervisor_is_killed_half_
         **{"connector.class": "FileSource", "path": str(folder), "format": "csv", "schema": SCHEMA},
         **{"topic": "orders", "key.fields": "id", "max.files.per.batch": "1", "poll.interval.ms": "100"},
     )
-    world.broker.create_topic("orders", partitions=2)
     # Without a key in the table a row that was written twice would be there twice.
     world.put("rows", **world.sink("orders", "orders", **{"max.records.per.batch": "300"}))
 

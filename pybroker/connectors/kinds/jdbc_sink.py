@@ -25,6 +25,7 @@ from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
+from pybroker.pipeline.upserts import dropping, staging_names
 
 _EPOCHS = "pybroker_connect_epochs"
 _OFFSET, _DELETED = "staged_offset", "staged_is_deleted"
@@ -65,6 +66,8 @@ class _JdbcSink:
         self._keys: list[str] = work.value("pk.fields")
         self._is_upsert = work.value("insert.mode").lower() == "upsert"
         self._has_marks = False
+        # Tables of which what an earlier run left behind is dropped.
+        self._cleared: set[str] = set()
 
     def write(self, rows: DataFrame, epoch: int) -> None:
         """A micro-batch, into a table for each of its topics."""
@@ -108,6 +111,7 @@ class _JdbcSink:
                 self._write_once(staged, table, types, query, epoch)
                 return
             except (Py4JJavaError, PySparkException):
+                self._cleared.discard(table)
                 failures += self._database.refusal(rows.sparkSession) is None
                 if failures == _FAILURES_MAX:
                     raise
@@ -117,17 +121,23 @@ class _JdbcSink:
         if not self._has_marks:
             self._database.execute(spark, marks_table())
             self._has_marks = True
+        beginning = staging_names(table, self._work.name)
+        if table not in self._cleared:
+            self._database.execute(spark, dropping(beginning))
+            self._cleared.add(table)
         there = dict(self._database.rows(spark, columns_query(table), 2))
         changes = self._table_changes(table, types, {str(name): str(kind) for name, kind in there.items()})
         wanted = {name: str(there.get(name) or kind) for name, kind in types.items()}
-        staging = f"staging_{uuid4().hex}"
-        try:
-            staged.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
-            takes = takeover(staging, table, wanted, self._keys if self._is_upsert else [])
-            self._database.execute(spark, *changes, *marked(takes, self._work.name, table, query, epoch))
-        finally:
-            if self._database.refusal(spark) is None:
-                self._database.execute(spark, f'DROP TABLE IF EXISTS "{staging}"')
+        staging = f"{beginning}{uuid4().hex[:16]}"
+        staged.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
+        takes = marked(
+            takeover(staging, table, wanted, self._keys if self._is_upsert else []),
+            self._work.name,
+            table,
+            query,
+            epoch,
+        )
+        self._database.execute(spark, *changes, *takes, f"DROP TABLE {quoted(staging)}")
 
     def _table_changes(self, table: str, types: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
         if not there:
