@@ -87,7 +87,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     "connectors": {
         "rest": {"declared", "state", "supervision"},
         "supervision": {"declared", "state"},
-        "kinds": {"declared"},
+        "kinds": {"declared", "state"},
         "state": {"declared"},
         "declared": set(),
     },

@@ -22,7 +22,7 @@ from pybroker import __version__
 from pybroker.connectors.declared.plugin_kinds import kind_named, unknown_kind
 from pybroker.connectors.kinds.connector_runs import Run, Work, start
 from pybroker.connectors.rest.rest_server import check_listen, make_app
-from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
+from pybroker.connectors.state.state_topics import Replaced, SourcePlace, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import SettingsRefused, WorkerSettings
 from pybroker.connectors.supervision.connect_operations import Operations, group_of
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
@@ -54,6 +54,7 @@ class Service:
     # Set when work that is under way has to end.
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
     _is_over: threading.Event = field(default_factory=threading.Event, init=False)
+    _state: StateTopics | None = field(default=None, init=False)
     _spark: Any = field(default=None, init=False)
     _address: str = field(default="", init=False)
 
@@ -126,6 +127,7 @@ class Service:
         state = StateTopics(self.settings)
         try:
             state.take_over()
+            self._state = state
             supervisor = Supervisor(state, self._start, self._address)
             groups = GroupOffsets(self.settings.client)
             self._operations = Operations(state, supervisor, groups, self._address, __version__)
@@ -141,6 +143,7 @@ class Service:
         kind = kind_named(config.get("connector.class", ""))
         if kind is None:
             raise SettingsRefused(unknown_kind(config.get("connector.class", "")))
+        assert self._state is not None, "connectors are started by a supervisor that works"
         group = group_of(name)
         groups = GroupOffsets(self.settings.client)
         otherwise = config.get("consumer.override.auto.offset.reset", "earliest").lower()
@@ -153,6 +156,7 @@ class Service:
             directory=f"{self.directory.rstrip('/')}/{quote(name, safe='')}/{number}",
             group=group,
             starting_offsets=lambda topics: groups.starting_offsets(group, topics, otherwise),
+            place=SourcePlace(self._state, self.settings, name),
         )
         return start(work)
 

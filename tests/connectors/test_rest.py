@@ -66,17 +66,18 @@ def error(code: int, message: str) -> tuple[int, dict[str, Any]]:
     return code, {"error_code": code, "message": message}
 
 
-def test_a_connector_is_created_once(ask: Ask) -> None:
+def test_a_connector_is_created_once(world: World, ask: Ask) -> None:
     created = {
         "name": "a",
         "config": {"name": "a", **SOURCE},
-        "tasks": [{"connector": "a", "task": 0}],
+        "tasks": [],
         "type": "source",
     }
     assert ask("POST", "/connectors", {"name": "a", "config": SOURCE}) == (201, created)
     assert ask("POST", "/connectors", {"name": "a", "config": SOURCE}) == error(409, "Connector a already exists")
     assert ask("GET", "/connectors") == (200, ["a"])
-    assert ask("GET", "/connectors/a") == (200, created)
+    world.supervisor.step()
+    assert ask("GET", "/connectors/a") == (200, {**created, "tasks": [{"connector": "a", "task": 0}]})
     assert ask("GET", "/connectors/a/config") == (200, {"name": "a", **SOURCE})
     assert ask("GET", "/connectors/a/tasks") == (
         200,
@@ -182,6 +183,10 @@ def test_expand_gives_the_documents_of_all(ask: Ask) -> None:
         ("PUT", "/connectors/b/pause", "Unknown connector b"),
         ("PUT", "/connectors/b/resume", "Unknown connector b"),
         ("PUT", "/connectors/b/stop", "Unknown connector b"),
+        ("GET", "/connectors/b/tasks/0/status", "No status found for connector b"),
+        ("POST", "/connectors/b/restart", "Unknown connector: b"),
+        ("POST", "/connectors/b/tasks/0/restart", "Unknown connector: b"),
+        ("GET", "/connector-plugins/Nope/config", "Unknown plugin Nope."),
         ("GET", "/nothing", "HTTP 404 Not Found"),
     ],
 )
@@ -203,7 +208,7 @@ def test_a_configuration_that_is_wrong_is_refused_with_all_its_errors(ask: Ask) 
     ("body", "told"),
     [
         ({"config": {}}, "a connector needs a name"),
-        ({"name": "a", "config": {**SOURCE, "name": "b"}}, "Connector name configuration does not match"),
+        ({"name": "a", "config": {**SOURCE, "name": "b"}}, "Connector name configuration (b) doesn't match"),
         ({"name": "a/b", "config": SOURCE}, "no slash"),
         ({"name": "", "config": SOURCE}, "1 to 200 characters"),
         ({"name": "a", "config": []}, "an object of texts"),

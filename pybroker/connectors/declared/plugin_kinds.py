@@ -40,6 +40,10 @@ def _check_url(text: str) -> str | None:
     return "a password must not stand in it: connection.password names it" if "password=" in text.lower() else None
 
 
+def _check_http(text: str) -> str | None:
+    return None if text.startswith(("http://", "https://")) else "it must begin with http:// or https://"
+
+
 _CONNECTION = (
     Key(
         "connection.url",
@@ -86,6 +90,31 @@ KINDS: Final = (
         ),
     ),
     Kind(
+        "HttpSource",
+        "source",
+        "http_source",
+        "JSON of a server that is asked again and again.",
+        (
+            Key("url", KeyType.STRING, "What is asked.", is_required=True, importance="HIGH", check=_check_http),
+            Key("http.authorization", KeyType.PASSWORD, "The header Authorization."),
+            Key("records.path", KeyType.STRING, "Where the list is in the reply, as data.items.", ""),
+            Key("offset.field", KeyType.STRING, "A field that grows: values with a greater one are new.", ""),
+            Key("offset.parameter", KeyType.STRING, "The query's parameter that tells the server the last offset.", ""),
+        ),
+        has_offsets=True,
+    ),
+    Kind(
+        "UdpSource",
+        "source",
+        "udp_source",
+        "Datagrams of syslog or StatsD.",
+        (
+            Key("host", KeyType.STRING, "The address at which datagrams are heard.", "127.0.0.1"),
+            Key("port", KeyType.INT, "The port.", is_required=True, importance="HIGH", least=0),
+            Key("format", KeyType.STRING, "What they are.", "syslog", one_of=("syslog", "statsd")),
+        ),
+    ),
+    Kind(
         "JdbcSink",
         "sink",
         "jdbc_sink",
@@ -116,6 +145,10 @@ KINDS: Final = (
 )
 
 
+# Kinds that need no Spark.
+_PLAIN = ("HttpSource", "UdpSource")
+
+
 def kind_named(text: str) -> Kind | None:
     """The kind of a ``connector.class``, also with a package before it or ``Connector`` behind it."""
     wanted = text.strip().removesuffix("Connector")
@@ -141,6 +174,11 @@ def together(kind: Kind, config: Mapping[str, str]) -> dict[str, list[str]]:
                 if told == "exclusive"
                 else "Must configure one of topics or topics.regex"
             ]
+    if kind.name in _PLAIN:
+        refused = ("transforms", "key.converter", "value.converter")
+        for name in (*refused, "key.fields") if kind.name == "UdpSource" else refused:
+            if config.get(name, "").strip():
+                found[name] = [f"{kind.name} writes JSON as it comes: a job or a sink behind it has {name}"]
     if kind.name == "JdbcSink":
         found |= _jdbc_sink(config)
     if kind.name == "FileSource" and config.get("format", "json").lower() != "text" and not config.get("schema"):

@@ -24,13 +24,34 @@ class RecordRefused(RuntimeError):
     """A record cannot be read, changed or written, and the connector tolerates none such."""
 
 
+class Place(Protocol):
+    """Where a source's offsets are kept, in the topic of offsets."""
+
+    topic: str
+    transactional_id: str
+
+    def read(self) -> Mapping[str, Mapping[str, Any]]:
+        """The offset of each partition, which is JSON text, as the topic has them now."""
+        ...
+
+    def records(
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records that say so."""
+        ...
+
+    def remember(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """They have been committed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A connector to be run: its resolved configuration, the session, and where it keeps its place.
 
     ``cluster`` has the options of the brokers, each with ``kafka.`` in front; ``directory`` is the checkpoint's, which
     is new after a reset of offsets; ``starting_offsets`` is where a new checkpoint begins.  ``ends`` is set when the
-    connector is to stop.
+    connector is to stop.  ``place`` is that of sources that are asked again and again.
     """
 
     name: str
@@ -41,6 +62,7 @@ class Work:
     directory: str
     group: str
     starting_offsets: Callable[[Sequence[str]], str]
+    place: Place
     ends: threading.Event = field(default_factory=threading.Event)
 
     def __repr__(self) -> str:

@@ -179,14 +179,14 @@ class _Resources:
             raise RequestRefused(BAD_REQUEST, "a connector needs a name")
         target = _initial(body.get("initial_state"))
         info = await asyncio.to_thread(self._operations().create, name.strip(), config, target)
-        return _json(info, 201, {"Location": f"/connectors/{quote(name.strip(), safe='')}"})
+        return _json(info, 201, _location(request, name.strip()))
 
     async def put_config(self, request: web.Request) -> web.Response:
         name, config = request.match_info["name"], _texts(await _body(request))
         is_new, info = await asyncio.to_thread(self._operations().put, name, config)
         if not is_new:
             return _json(info)
-        return _json(info, 201, {"Location": f"/connectors/{quote(name, safe='')}"})
+        return _json(info, 201, _location(request, name))
 
     async def patch_config(self, request: web.Request) -> web.Response:
         changes = await _body(request)
@@ -211,7 +211,7 @@ class _Resources:
 
     async def reset_topics(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._operations().reset_topics, request.match_info["name"])
-        return web.Response(status=200)
+        return web.Response(status=202)
 
     async def alter_offsets(self, request: web.Request) -> web.Response:
         body = await _body(request)
@@ -293,6 +293,10 @@ def _initial(text: Any) -> Target:
     if not isinstance(text, str) or text.upper() not in targets:
         raise RequestRefused(BAD_REQUEST, f"initial_state must be one of {', '.join(targets)}")
     return targets[text.upper()]
+
+
+def _location(request: web.Request, name: str) -> dict[str, str]:
+    return {"Location": f"{request.url.origin()}/connectors/{quote(name, safe='')}"}
 
 
 def _flag(request: web.Request, name: str) -> bool:

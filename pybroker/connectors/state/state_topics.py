@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from pybroker.connectors.state.state_records import Known, Record
+from pybroker.connectors.state.state_records import Known, Record, offset_record
 from pybroker.connectors.state.worker_settings import WorkerSettings
 from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
@@ -91,6 +91,21 @@ class StateTopics:
                     take(key, value)
             self.known = known
 
+    def read_offsets(self, name: str) -> dict[str, dict[str, Any]]:
+        """The offsets of a source as the topic has them now, which the source writes itself; raises KafkaException."""
+        found = Known()
+        for key, value in self._records(self._settings.offset_topic):
+            found.take_offset(key, value)
+        with self._lock:
+            self.known.offsets[name] = found.offsets.get(name, {})
+            return dict(self.known.offsets[name])
+
+    def remember_offsets(self, records: Sequence[Record]) -> None:
+        """A source has committed these."""
+        with self._lock:
+            for key, value in records:
+                self.known.take_offset(key, value)
+
     def close(self) -> None:
         """Write nothing more."""
         with self._lock:
@@ -153,6 +168,27 @@ class StateTopics:
             consumer.close()
 
 
+class SourcePlace:
+    """Where one source's offsets are kept.  Its transactional id is as Connect's sources have it (KIP-618)."""
+
+    def __init__(self, state: StateTopics, settings: WorkerSettings, name: str) -> None:
+        self._state, self._name = state, name
+        self.topic = settings.offset_topic
+        self.transactional_id = f"{settings.group}-{name}-0"
+
+    def read(self) -> Mapping[str, Mapping[str, Any]]:
+        """The offset of each partition, which is JSON text."""
+        return self._state.read_offsets(self._name)
+
+    def records(self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[Record]:
+        """The records that say so."""
+        return [offset_record(self._name, *each) for each in offsets]
+
+    def remember(self, records: Sequence[Record]) -> None:
+        """They have been committed."""
+        self._state.remember_offsets(records)
+
+
 def _read_whole(consumer: Any, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
     metadata = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
     left = {TopicPartition(topic, each).partition for each in metadata.partitions}
@@ -168,8 +204,3 @@ def _read_whole(consumer: Any, topic: str) -> Iterator[tuple[bytes | None, bytes
                 raise KafkaException(error)
             else:
                 _log.debug("reading %s: %s", topic, error)
-
-
-def written_topics(known: Mapping[str, set[str]], name: str, topics: Iterable[str]) -> list[str]:
-    """The topics of a connector that are not remembered yet."""
-    return sorted(set(topics) - known.get(name, set()))

@@ -67,10 +67,9 @@ class Operations:
         return sorted(self.state.known.configs)
 
     def info(self, name: str) -> dict[str, Any]:
-        """A connector's configuration and tasks; a stopped one has no tasks."""
+        """A connector's configuration and tasks; one that is stopped, or was not started yet, has none."""
         config = self.config(name)
-        is_stopped = self.state.known.targets.get(name) is Target.STOPPED
-        tasks = [] if is_stopped else [{"connector": name, "task": 0}]
+        tasks = [{"connector": name, "task": 0}] if self._has_task(name) else []
         return {"name": name, "config": config, "tasks": tasks, "type": _type(config)}
 
     def config(self, name: str) -> dict[str, str]:
@@ -97,7 +96,7 @@ class Operations:
     def tasks(self, name: str) -> list[dict[str, Any]]:
         """The configuration of each task."""
         config = self.config(name)
-        if self.state.known.targets.get(name) is Target.STOPPED:
+        if not self._has_task(name):
             return []
         return [{"id": {"connector": name, "task": 0}, "config": config}]
 
@@ -109,8 +108,7 @@ class Operations:
         return tasks[0]
 
     def topics(self, name: str) -> dict[str, Any]:
-        """The topics that a connector has used (KIP-558)."""
-        self._config(name)
+        """The topics that a connector has used (KIP-558); none of one that there is not."""
         return {name: {"topics": sorted(self.state.known.topics.get(name, set()))}}
 
     def plugins(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
@@ -123,9 +121,10 @@ class Operations:
 
     def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """A configuration judged."""
-        kind = self._plugin(plugin)
-        given = config.get("connector.class")
-        if given is None or kind_named(given) is not kind:
+        kind, given = kind_named(plugin), config.get("connector.class")
+        if given is None:
+            raise RequestRefused(BAD_REQUEST, "Connector config contains no connector type")
+        if kind is None or kind_named(given) is not kind:
             raise RequestRefused(BAD_REQUEST, f"Included connector type {given} does not match request type {plugin}")
         return document(kind, config)
 
@@ -194,7 +193,8 @@ class Operations:
 
     def restart_task(self, name: str, task: int) -> None:
         """Restart the task, which is all of a connector that runs."""
-        self._config(name)
+        if name not in self.state.known.configs:
+            raise RequestRefused(NOT_FOUND, f"Unknown connector: {name}")
         if task != 0:
             raise RequestRefused(NOT_FOUND, f"Unknown task: {name}-{task}")
         self.supervisor.restart(name)
@@ -218,9 +218,9 @@ class Operations:
     def alter_offsets(self, name: str, body: Any) -> dict[str, str]:
         """Set where a stopped connector goes on."""
         with self._lock:
-            kind = self._stopped(name)
             try:
                 pairs = offset_pairs(body)
+                kind = self._stopped(name)
                 if kind.type == "sink":
                     self.groups.alter(group_of(name), sink_offsets(pairs))
                 elif not kind.has_offsets:
@@ -263,6 +263,10 @@ class Operations:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
+    def _has_task(self, name: str) -> bool:
+        status = self.state.known.statuses.get(name)
+        return status is not None and status.state not in (State.UNASSIGNED, State.STOPPED)
+
     def _config(self, name: str) -> dict[str, str]:
         config = self.state.known.configs.get(name)
         if config is None:
@@ -274,8 +278,11 @@ class Operations:
             raise RequestRefused(
                 BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
             )
-        if config.get("name", name) != name:
-            raise RequestRefused(BAD_REQUEST, "Connector name configuration does not match connector name in the URL")
+        if (own := config.get("name", name)) != name:
+            raise RequestRefused(
+                BAD_REQUEST,
+                f"Connector name configuration ({own}) doesn't match connector name in the URL ({name})",
+            )
         full = {"name": name, **config}
         given = full.get("connector.class", "")
         if kind_named(given) is None and given:
@@ -291,7 +298,7 @@ class Operations:
     def _plugin(self, name: str) -> Kind:
         kind = kind_named(name)
         if kind is None:
-            raise RequestRefused(NOT_FOUND, unknown_kind(name))
+            raise RequestRefused(NOT_FOUND, f"Unknown plugin {name}.")
         return kind
 
 
