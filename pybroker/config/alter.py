@@ -133,7 +133,7 @@ def change_broker(
     Those of another broker are taken where that has judged them: what may stand beside its own settings it alone knows.
     """
     per_broker = bool(alteration.resource_name)
-    if per_broker and alteration.is_judged and is_integer(alteration.resource_name):
+    if per_broker and alteration.is_forwarded and is_integer(alteration.resource_name):
         broker_id = int(alteration.resource_name)
     elif per_broker:
         require_broker(alteration.resource_name, broker_id)
@@ -151,7 +151,7 @@ def change_broker(
     merged = _merged(alteration, current, updates)
     try:
         _validate_dynamic(merged, per_broker)
-        if not (per_broker and alteration.is_judged):
+        if not (per_broker and alteration.is_forwarded):
             layers = (config.cluster_default, merged) if per_broker else (merged, config.per_broker)
             after = config.with_dynamic(*layers)
             check_change(config, after)

@@ -25,7 +25,7 @@ class HalfOpenConnection(Protocol):
         ...
 
 
-class HalfOpen:
+class HalfOpenConnections:
     __slots__ = ("_bytes", "_env", "_held", "_since_ms", "_timer")
 
     def __init__(self, env: Env) -> None:

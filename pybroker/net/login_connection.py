@@ -22,10 +22,10 @@ from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import API_VERSIONS_KEY
+from pybroker.net.fast_paths import FastPaths
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing
-from pybroker.net.fronts import Fronts
-from pybroker.net.hang_ups import is_hello_of_tls
 from pybroker.net.outbox import Outbox
+from pybroker.net.peer_hangup import is_hello_of_tls
 from pybroker.net.reply_order import ReplyOrder, WaitingReply
 from pybroker.net.requests import Requests
 from pybroker.security.login import Login, LoginFailed, Step
@@ -108,7 +108,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             processor.services,
             processor.logins.handshake,
             processor.logins.long_requests,
-            Fronts(self._framing),
+            FastPaths(self._framing),
         )
         processor.add(self)
         processor.logins.half_open.add(self)
@@ -281,7 +281,7 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     def _warn(self, reason: str) -> None:
         line = "closing the connection of %s: %s"
-        self._processor.folded_log.warning(self.peer_host, reason, line, self, reason)
+        self._processor.rate_limited_log.warning(self.peer_host, reason, line, self, reason)
 
     def close(self) -> None:
         if not self._transport.is_closing():

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
 from pybroker.cluster.membership.peers import CONTROL, FORWARDING, PeerError, PeerFailure
-from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
-from pybroker.net.peer_link import LinkSurroundings, PeerLink
+from pybroker.net.peer_link import LinkContext, PeerLink
 from pybroker.net.peer_login import ClusterSecret, PeerLogin
 from pybroker.net.peer_requests import PeerEncoder
+from pybroker.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,14 +81,14 @@ class PeerClient:
         self._links: dict[int, dict[str, PeerLink]] = {}
         self._forwarded_bytes_max = min(request_bytes_max, FRAME_BYTES_MAX - cluster_limits.ENVELOPE_BYTES_MAX)
         self._is_closed = False
-        self._folded_log = FoldedLog(log, env.timers)
-        self._shared = LinkSurroundings(
+        self._limited_log = RateLimitedLog(log, env.timers)
+        self._shared = LinkContext(
             env,
             asyncio.get_running_loop(),
             Framing(PEER_LOGIN_REPLY_BYTES_MAX),
             Framing(),
             BufferPool(),
-            self._folded_log,
+            self._limited_log,
             {},
             None if secret is None else partial(PeerLogin, env, client_id, ClusterSecret(secret), over_sasl),
             tls,
@@ -144,7 +144,7 @@ class PeerClient:
         self._is_closed = True
         self._unsubscribe()
         self._close_links(list(self._links), PeerFailure.CLOSED)
-        self._folded_log.close()
+        self._limited_log.close()
 
     async def wait_closed(self) -> None:
         """After ``close``: until what was under way on the loop is over, too."""

@@ -312,12 +312,15 @@ class TlsServerConnection(TlsConnection):
         self._processor.logins.half_open.discard(self)
         self._processor.remove(self)
 
-    # --- until the handshake is over: see ``processor.LookedAfter`` --------------------------------------------------
+    # --- until the handshake is over: see ``processor.SweptConnection``
+    # --------------------------------------------------
 
     def refuse(self, reason: str) -> None:
         if not self.closed:
             line = "closing the connection of %s (listener %s): %s"
-            self._processor.folded_log.warning(self.peer_host, reason, line, self.peer_host, self.listener, reason)
+            self._processor.rate_limited_log.warning(
+                self.peer_host, reason, line, self.peer_host, self.listener, reason
+            )
             self.close()
 
     def give_up(self, reason: str) -> None:

@@ -191,7 +191,7 @@ class _Upserts:
     ) -> None:
         self._table = table
         self._latest_by = latest_by
-        self._nobodys_query = uuid4().hex
+        self._anonymous_query = uuid4().hex
         # How the names of staging tables begin, once those that were left behind are dropped.
         self._stagings: str | None = None
         self._database = Database(url, properties, patience_s, on_outage)
@@ -208,7 +208,7 @@ class _Upserts:
                 self._database.wait_until_it_answers(batch.sparkSession)
                 try:
                     if self._stagings is None:
-                        self._stagings = self._drop_left_behind(batch.sparkSession, query or self._nobodys_query)
+                        self._stagings = self._drop_left_behind(batch.sparkSession, query or self._anonymous_query)
                     self._write_once(rows, epoch, query, f"{self._stagings}{uuid4().hex[:_NAME_PART]}")
                     return
                 except (Py4JJavaError, PySparkException):

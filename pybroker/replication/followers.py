@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, PartitionImage
     from pybroker.env import Env
-    from pybroker.folded_log import FoldedLog
+    from pybroker.rate_limited_log import RateLimitedLog
     from pybroker.replication.replication_ports import IsrChanger, Watched
     from pybroker.storage.log.log import Log
 
@@ -117,7 +117,7 @@ class LeaderBroker(Protocol):
     def image(self) -> ClusterImage: ...
 
     @property
-    def folded_log(self) -> FoldedLog: ...
+    def rate_limited_log(self) -> RateLimitedLog: ...
 
 
 class Followers:
@@ -149,7 +149,9 @@ class Followers:
         self.gone = False  # nobody is led here any more
         self.watched: dict[int, Watched] = {}
         self._epoch_start_offset = self._looked_at_end = partition.log.log_end_offset
-        self._in_sync = InSyncReplicas(broker.env, partition, state, lambda: broker.isr_changer, broker.folded_log)
+        self._in_sync = InSyncReplicas(
+            broker.env, partition, state, lambda: broker.isr_changer, broker.rate_limited_log
+        )
         self._looked_at_isr = self._in_sync.committed
         self._by_id: dict[int, Follower] = {}
         self._assign(state)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import InSyncState
     from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.env import Cancellable, Env
-    from pybroker.folded_log import FoldedLog
+    from pybroker.rate_limited_log import RateLimitedLog
     from pybroker.replication.replication_ports import IsrChanger
 
 # Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
@@ -80,7 +80,7 @@ class InSyncReplicas:
         "_change",
         "_changer",
         "_env",
-        "_folded_log",
+        "_limited_log",
         "_partition",
         "_retry",
         "committed",
@@ -94,10 +94,10 @@ class InSyncReplicas:
         partition: AlteredLeader,
         state: PartitionImage,
         changer: Callable[[], IsrChanger | None],
-        folded_log: FoldedLog,
+        rate_limited_log: RateLimitedLog,
     ) -> None:
         self._env = env
-        self._folded_log = folded_log
+        self._limited_log = rate_limited_log
         self._partition = partition
         self._changer = changer
         self._change: _Change | None = None
@@ -174,5 +174,5 @@ class InSyncReplicas:
         if error_code:
             partition = self._partition
             reason = error_name(error_code)
-            if self._folded_log.is_first("in-sync replicas that stay", reason, logging.INFO):
+            if self._limited_log.is_first("in-sync replicas that stay", reason, logging.INFO):
                 logger.info("the ISR of %s-%d stays: %s", partition.topic, partition.index, reason)

@@ -282,7 +282,7 @@ class ReplicaFetcher:
 
     def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
         """Log what each answer of the leader can be, again and again: one line, then counts."""
-        if self._follower.folded_log.is_first(f"broker {self._leader}, which is followed", reason, level):
+        if self._follower.rate_limited_log.is_first(f"broker {self._leader}, which is followed", reason, level):
             logger.log(level, "broker %d: %s%s", self._leader, reason, "" if partition is None else f" ({partition})")
 
     # --- trying again ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
-    from pybroker.folded_log import FoldedLog
+    from pybroker.rate_limited_log import RateLimitedLog
 
 
 class ReplicatingBroker(Protocol):
@@ -39,7 +39,7 @@ class ReplicatingBroker(Protocol):
     def config(self) -> BrokerConfig: ...
 
     @property
-    def folded_log(self) -> FoldedLog: ...
+    def rate_limited_log(self) -> RateLimitedLog: ...
 
 
 class TransactionPartitions(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from pybroker.sql.failures import SqlError, nearest
+from pybroker.sql.sql_errors import SqlError, nearest
 
 # Of every record, whatever its value says.  ``SELECT *`` leaves them out.
 PSEUDO_COLUMNS: Final = {

@@ -10,8 +10,8 @@ from typing import Final
 
 from pybroker.sql import inference
 from pybroker.sql.catalog import Column, Format, Relation, topic_named
-from pybroker.sql.cluster import Cluster
-from pybroker.sql.failures import SqlError, nearest
+from pybroker.sql.cluster_port import Cluster
+from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.statements import Create, DeclaredColumn
 
 # By the names that ksqlDB has for the same.

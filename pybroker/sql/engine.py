@@ -13,13 +13,13 @@ from contextlib import suppress
 from datetime import datetime
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from pybroker.sql.failures import Interrupted, SqlError
+from pybroker.sql.sql_errors import Interrupted, SqlError
 
 ROWS_PER_BATCH: Final = 2_048
 _BATCHES_AHEAD: Final = 4
@@ -68,8 +68,10 @@ class Engine:
         """What an expression without columns comes to as this type; None where it comes to nothing of the kind."""
         text = expression.sql(dialect="duckdb")
         with suppress(duckdb.Error):
-            ((found,),) = self._connection.execute(f"SELECT TRY_CAST(({text}) AS {kind})").fetchall()
-            if isinstance(found, (int, datetime)) and not isinstance(found, bool):
+            cast_to = f"TRY_CAST(({text}) AS {kind})"
+            # A fraction would be rounded, and > 2.7 is not > 3.
+            ((found, is_same),) = self._connection.execute(f"SELECT {cast_to}, {cast_to} = ({text})").fetchall()
+            if is_same and isinstance(found, (int, datetime)) and not isinstance(found, bool):
                 return found
         return None
 
@@ -145,8 +147,9 @@ class Running:
 
     def _run(self) -> None:
         try:
-            relation = self._connection.sql(self._sql)
-            if relation is None:  # COPY has no rows
+            # COPY has no rows, which DuckDB's hints of types leave out.
+            relation = cast("duckdb.DuckDBPyRelation | None", self._connection.sql(self._sql))
+            if relation is None:
                 self._put(pa.schema([]))
                 self._put(None)
                 return

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.cluster import Cluster
-from pybroker.sql.records import VALUE, Position, raw_batches
+from pybroker.sql.cluster_port import Cluster
+from pybroker.sql.record_columns import VALUE, Position, raw_batches
 from pybroker.sql.short_queries import connection_values
 
 SAMPLES_MAX: Final = 500

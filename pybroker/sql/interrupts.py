@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pybroker.sql.failures import Interrupted
 from pybroker.sql.session import End, Session
+from pybroker.sql.sql_errors import Interrupted
 
 
 class Interrupts:

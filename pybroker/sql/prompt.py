@@ -19,9 +19,9 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
 from pybroker.sql.catalog import PSEUDO_COLUMNS
-from pybroker.sql.failures import Interrupted
 from pybroker.sql.interrupts import Interrupts
 from pybroker.sql.session import End, Session
+from pybroker.sql.sql_errors import Interrupted
 from pybroker.sql.statements import is_complete
 
 PROMPT: Final = "sql> "

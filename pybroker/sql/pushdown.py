@@ -115,7 +115,8 @@ def _narrowed(
     numbers = [each for each in known if isinstance(each, int)]
     low, high = _range(operator, numbers)
     if name == "_offset":
-        return _within(found, low, high, "first_offset", "end_offset")
+        first, end = _within((found.first_offset, found.end_offset), (low, high))
+        return replace(found, first_offset=first, end_offset=end)
     if operator in (exp.EQ, exp.In):
         chosen = frozenset(numbers)
         return replace(found, partitions=chosen if found.partitions is None else found.partitions & chosen)
@@ -134,7 +135,8 @@ def _narrowed_in_time(
     # What moves on until the query runs bounds nothing from above.
     moves = any(_moves(each) for each in values)
     end = None if high is None or moves else -(-high // 1_000)
-    return _within(found, first, end, "first_ms", "end_ms")
+    first, end = _within((found.first_ms, found.end_ms), (first, end))
+    return replace(found, first_ms=first, end_ms=end)
 
 
 def _moves(value: exp.Expr) -> bool:
@@ -154,9 +156,11 @@ def _range(operator: type[exp.Expr], numbers: list[int]) -> tuple[int | None, in
     return None, high + 1 if operator is exp.LTE else high
 
 
-def _within(found: Restriction, low: int | None, high: int | None, first_name: str, end_name: str) -> Restriction:
-    first: int | None = getattr(found, first_name)
-    end: int | None = getattr(found, end_name)
-    first = low if first is None else first if low is None else max(first, low)
-    end = high if end is None else end if high is None else min(end, high)
-    return replace(found, **{first_name: first, end_name: end})
+_Bounds: TypeAlias = tuple[int | None, int | None]
+
+
+def _within(known: _Bounds, wanted: _Bounds) -> _Bounds:
+    """What two ranges have in common, each from its first one to that behind its last; None bounds nothing."""
+    firsts = [each for each in (known[0], wanted[0]) if each is not None]
+    ends = [each for each in (known[1], wanted[1]) if each is not None]
+    return max(firsts, default=None), min(ends, default=None)

@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Relation
-from pybroker.sql.failures import SqlError
+from pybroker.sql.sql_errors import SqlError
 
 _DIALECT: Final = "duckdb"
 # sqlglot has changed these names of arguments.

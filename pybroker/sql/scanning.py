@@ -1,7 +1,7 @@
 """One reference to a topic in one query: fetched in a thread, decoded in others, and read by DuckDB as it comes.
 
 Owns the plan (which offsets of which partitions), the threads and how much of a topic is held at a time.  Owns neither
-the requests (``cluster``) nor what a record says (``records``, ``decoding``).
+the requests (``cluster_port``) nor what a record says (``record_columns``, ``relation_decoding``).
 
 Invariants: the ends of the partitions are those of the query's start, so that a query over a topic that grows ends.  At
 most ``_AHEAD`` batches are held.  What fails in a thread is raised where the batch would have been read.
@@ -20,11 +20,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pybroker.sql.catalog import Column, Relation
-from pybroker.sql.cluster import Bounds, Cluster, Connect
-from pybroker.sql.decoding import Decoding, Misfits
-from pybroker.sql.failures import Interrupted, SqlError
+from pybroker.sql.cluster_port import Bounds, Cluster, Connect
 from pybroker.sql.pushdown import Restriction
-from pybroker.sql.records import Position, next_offset, raw_batches
+from pybroker.sql.record_columns import Position, next_offset, raw_batches
+from pybroker.sql.relation_decoding import Decoding, Misfits
+from pybroker.sql.sql_errors import Interrupted, SqlError
 
 # The first fetch is small, so that the first row comes soon; each next one is four times as large.
 _FETCH_BYTES_MIN: Final = 64 << 10
@@ -47,11 +47,6 @@ class Plan:
     positions: dict[int, Position]
     wanted: Restriction
     kept: tuple[str, ...] = ()
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets, which is about how many records."""
-        return sum(at.end - at.start for at in self.positions.values())
 
 
 def plan(cluster: Cluster, relation: Relation, columns: Sequence[Column], wanted: Restriction) -> Plan:
@@ -98,8 +93,12 @@ class Scan:
         self._queue: Queue[Future[pa.RecordBatch] | BaseException | None] = Queue(_AHEAD)
         self._thread: Thread | None = None
         self.fetched_rows = 0
-        self.fetched_bytes = 0
         self.error: BaseException | None = None
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the plan has, which is about how many records."""
+        return sum(at.end - at.start for at in self._plan.positions.values())
 
     def stream(self) -> Any:
         """The capsule of a stream of Arrow's; nothing is fetched before its first batch is asked for."""
@@ -176,7 +175,6 @@ class Scan:
                 raise Interrupted
             before = at
             for fetched in cluster.fetch(topic, {partition: at}, size, _WAIT_MS):
-                self.fetched_bytes += len(fetched.records)
                 for raw in raw_batches(fetched, Position(at, wanted.end), self._decoding.fields):
                     self.fetched_rows += raw.num_rows
                     yield raw

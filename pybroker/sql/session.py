@@ -7,22 +7,24 @@ DuckDB, rows.  Owns no parsing (``statements``), no prompt and no command line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pybroker.sql import declarations, inference, tail
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Catalog, Column, Format, Relation, topic_named
-from pybroker.sql.cluster import Cluster, Connect
-from pybroker.sql.decoding import IS_TOMBSTONE, Misfits, quoted
+from pybroker.sql.cluster_port import Cluster, Connect
 from pybroker.sql.engine import Engine, UnknownColumn
-from pybroker.sql.failures import SqlError, at_place, nearest
-from pybroker.sql.output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.pushdown import Restriction, restriction
 from pybroker.sql.queries import replace_tables, table_references, used_columns
+from pybroker.sql.query_progress import QueryProgress, ShowProgress
+from pybroker.sql.relation_decoding import IS_TOMBSTONE, Misfits, quoted
+from pybroker.sql.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.scanning import Plan, Scan, plan
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import (
     Create,
     Describe,
@@ -80,6 +82,7 @@ class Session:
         sheet: Sheet,
         remark: Callable[[str], None],
         *,
+        show_progress: ShowProgress = lambda _total: nullcontext(lambda _done: None),
         output: OutputForm = OutputForm.TABLE,
         stops_at_misfit: bool = False,
     ) -> None:
@@ -90,6 +93,7 @@ class Session:
         self._engine = engine
         self._sheet = sheet
         self._remark = remark
+        self._show_progress = show_progress
         self._settings = {
             "misfits": "stop" if stops_at_misfit else "skip",
             "output": str(output),
@@ -141,11 +145,14 @@ class Session:
     def _run(self, prepared: _Prepared, misfits: Misfits, is_interrupted: Callable[[], bool]) -> None:
         scans = {name: Scan(self._connect, each, misfits) for name, each in prepared.plans.items()}
         streams = {name: scan.stream() for name, scan in scans.items()}
+        progress = QueryProgress(self._show_progress, list(scans.values()), is_interrupted)
         running = self._engine.run(prepared.sql, streams)
         try:
-            schema, batches = running.results(is_interrupted)
+            schema, batches = running.results(progress)
+            first = next(batches, None)
+            progress.end()
             printer = RowPrinter(self._sheet, OutputForm(self._settings["output"]), schema.names)
-            for batch in batches:
+            for batch in chain(() if first is None else (first,), batches):
                 printer.add(rows_of(batch))
             printer.end()
         except Exception as error:
@@ -155,6 +162,7 @@ class Session:
                 raise own from error
             raise
         finally:
+            progress.end()
             for scan in scans.values():
                 scan.stop()
             running.close()
@@ -238,7 +246,7 @@ class Session:
         if query.emits:
             tail.check(query, table_references(query.tree))
         prepared = self._prepared(query)
-        rows = []
+        rows: list[tuple[object, ...]] = []
         for each in prepared.plans.values():
             relation = each.relation
             shared = (

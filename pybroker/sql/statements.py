@@ -15,9 +15,9 @@ from typing import ClassVar, Final, NoReturn, TypeAlias
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
-from pybroker.sql.failures import SqlError, at_place, nearest
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 
 class _Dialect(DuckDB):

@@ -12,13 +12,13 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from pybroker.sql.cluster import Cluster, Connect
-from pybroker.sql.decoding import Decoding, Misfits
+from pybroker.sql.cluster_port import Cluster, Connect
 from pybroker.sql.engine import Engine
-from pybroker.sql.failures import Interrupted, SqlError
 from pybroker.sql.queries import TableReference
-from pybroker.sql.records import Position, next_offset, raw_batches
+from pybroker.sql.record_columns import Position, next_offset, raw_batches
+from pybroker.sql.relation_decoding import Decoding, Misfits
 from pybroker.sql.scanning import Plan
+from pybroker.sql.sql_errors import Interrupted, SqlError
 from pybroker.sql.statements import Query
 
 _FETCH_BYTES: Final = 1 << 20

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pybroker.extras import how_to_install
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.failures import SqlError
 from pybroker.sql.short_queries import ValueDecoder, connection_values
+from pybroker.sql.sql_errors import SqlError
 
 # The only column of values that have no fields.
 _VALUE = "value"
@@ -31,7 +31,7 @@ def schema_columns(relation: Relation) -> tuple[Column, ...]:
 
 def value_decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     """What decodes the values of a relation of Avro or Protobuf; raises ``SqlError`` for a schema that is none."""
-    from pybroker.values.arrow_decoding import read_values
+    from pybroker.values.arrow_values import read_values
 
     read, kind = _reading(relation)
 
@@ -72,7 +72,7 @@ def _header(text: str) -> bool | int:
 
 
 def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
-    from pybroker.values.avro import Reader, arrow_type, parsed
+    from pybroker.values.avro_values import Reader, arrow_type, parsed
 
     written = parsed(schema)
     read = Reader(json.dumps(written), None, header)
@@ -85,7 +85,7 @@ def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.S
 def _protobuf(path: str, message: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
     from google.protobuf.message import DecodeError
 
-    from pybroker.values.protobuf import Definition, Reader, arrow_type
+    from pybroker.values.protobuf_values import Definition, Reader, arrow_type
 
     try:
         definition = Definition((Path(path), message))

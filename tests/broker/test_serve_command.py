@@ -51,7 +51,7 @@ NOT_WITHOUT_OTHERS = (
     *(
         "pybroker.cluster.membership.broker_lifecycle",
         "pybroker.cluster.controller.controller_election",
-        "pybroker.cluster.failure_detection.departures",
+        "pybroker.cluster.failure_detection.recently_fenced",
     ),
     *(
         "pybroker.cluster.store.sqlite.shared_sqlite_thread",

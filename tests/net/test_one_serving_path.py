@@ -15,7 +15,7 @@ from harness.wire import Client
 from pybroker.coordinators.group.offsets import offset_operations
 from pybroker.handlers import offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
-from pybroker.net import commit_front, produce_front
+from pybroker.net import commit_fast_path, produce_fast_path
 from pybroker.replication.partition import Partition
 from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.testing import Broker
@@ -83,12 +83,12 @@ def way(request: pytest.FixtureRequest) -> str:
     return way
 
 
-class Fronts:
+class FastPaths:
     """Counts what the fronts hand over."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls = 0
-        for module, name in ((produce_front, "append_run"), (commit_front, "commit_run")):
+        for module, name in ((produce_fast_path, "append_run"), (commit_fast_path, "commit_run")):
             patch.setattr(module, name, self._counted(getattr(module, name)))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,8 +100,8 @@ class Fronts:
 
 
 @pytest.fixture
-def fronts(monkeypatch: pytest.MonkeyPatch) -> Fronts:
-    return Fronts(monkeypatch)
+def fast_paths(monkeypatch: pytest.MonkeyPatch) -> FastPaths:
+    return FastPaths(monkeypatch)
 
 
 @pytest.fixture
@@ -165,13 +165,13 @@ def test_a_rule_that_is_written_once_holds_for_both_ways(
     broker: Broker,
     client: Client,
     way: str,
-    fronts: Fronts,
+    fast_paths: FastPaths,
     ask: Callable[[Client], int],
     plant: Plant,
     error_code: int,
 ) -> None:
     assert [ask(client) for _ in range(3)] == [0, 0, 0]
-    assert fronts.calls == (2 if way == "short" else 0), "what is learned from the first serves the others"
+    assert fast_paths.calls == (2 if way == "short" else 0), "what is learned from the first serves the others"
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, broker)
         assert [ask(client), ask(client)] == [error_code, error_code]

@@ -19,6 +19,8 @@ from harness.waiting import PATIENCE_S
 
 from tests.cli.command import COMMAND, CommandLine
 
+# The space behind it may be shown as a move of the cursor.
+PROMPT = "sql>"
 CONTROLS = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])|\x07")
 
 
@@ -67,9 +69,11 @@ class Terminal:
 @pytest.fixture
 def terminal(cli: CommandLine, tmp_path: Path) -> Iterator[Terminal]:
     found = Terminal(cli, tmp_path)
-    found.wait_for("sql> ")
-    yield found
-    found.close()
+    try:
+        found.wait_for(PROMPT)
+        yield found
+    finally:
+        found.close()
 
 
 def test_statement_may_have_several_lines(terminal: Terminal) -> None:
@@ -84,7 +88,7 @@ def test_statement_may_have_several_lines(terminal: Terminal) -> None:
 def test_error_leaves_the_prompt_and_exit_ends_it(terminal: Terminal) -> None:
     terminal.type("SELECT a FROM nowhere;\r")
     terminal.wait_for("there is no topic nowhere")
-    terminal.wait_for("sql> ")
+    terminal.wait_for(PROMPT)
     terminal.type("exit\r")
     assert terminal.process.wait(PATIENCE_S) == 0
 
@@ -118,12 +122,16 @@ def test_ctrl_c_at_the_prompt_forgets_what_was_typed(terminal: Terminal) -> None
 def test_topics_columns_and_keywords_are_completed(terminal: Terminal, cli: CommandLine, topic: str) -> None:
     cli.ok("topics", "create", topic)
     cli.ok("produce", topic, stdin=b'{"remarkable": 5}\n')
-    terminal.type(f"SELECT count(*) AS n FROM {topic[:10]}\t;\r")
+    terminal.type(f"SELECT count(*) AS n FROM {topic[:10]}\t")
+    terminal.wait_for(topic[10:])
+    terminal.type(";\r")
     terminal.wait_for("1 row")
     terminal.type(f"DESCRIBE {topic};\r")
     terminal.wait_for("remarkable")
-    terminal.wait_for("sql> ")
-    terminal.type(f"SELECT remark\t + 37 AS n FROM {topic};\r")
+    terminal.wait_for(PROMPT)
+    terminal.type("SELECT remark\t")
+    terminal.wait_for("able")
+    terminal.type(f" + 37 AS n FROM {topic};\r")
     terminal.wait_for("42")
 
 
@@ -135,7 +143,7 @@ def test_history_is_kept_for_the_next_session(terminal: Terminal, cli: CommandLi
     assert (tmp_path / "pybroker" / "sql_history").stat().st_mode & 0o077 == 0
     again = Terminal(cli, tmp_path)
     try:
-        again.wait_for("sql> ")
+        again.wait_for(PROMPT)
         again.type("\x1b[A\x1b[A\r")
         again.wait_for("42")
     finally:

@@ -39,6 +39,7 @@ def of(where: str, source: str = "orders") -> Restriction:
         ("(_offset > 1) AND amount > 3", Restriction(first_offset=2)),
         ("_offset > 1 OR amount > 3", Restriction()),
         ("NOT (_offset > 1)", Restriction()),
+        ("_offset > 2.7", Restriction()),
         ("_offset > amount", Restriction()),
         ("_offset > (SELECT 1)", Restriction()),
         ("_timestamp >= '2026-01-31 12:00'", Restriction(first_ms=NOON_MS)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.failures import SqlError
 from pybroker.sql.queries import replace_tables, table_references, used_columns
+from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.statements import Query, statements
 
 ORDERS = Relation(

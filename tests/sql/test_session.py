@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import duckdb
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.sql.engine import Engine
-from pybroker.sql.failures import Interrupted, SqlError
-from pybroker.sql.output import OutputForm
+from pybroker.sql.row_output import OutputForm
 from pybroker.sql.session import End, Session
+from pybroker.sql.sql_errors import Interrupted, SqlError
 from tests.sql.fake_cluster import NOON_MS, FakeCluster
-from tests.sql.test_output import Sheet
+from tests.sql.test_row_output import Sheet
 
 ORDERS = [{"id": number, "amount": number * 10, "who": "ab"[number % 2]} for number in range(10)]
 USERS = [{"who": "a", "city": "Bonn"}, {"who": "b", "city": "Ulm"}]
@@ -253,7 +255,7 @@ def test_exit_ends_a_text(world: World) -> None:
 
 def test_rows_are_told_as_they_arrive(world: World) -> None:
     def produce() -> None:
-        assert world.cluster.waits.wait(60)
+        assert world.cluster.waits.wait(PATIENCE_S)
         world.cluster.produce(
             "orders", [{"id": 100, "amount": 7}, {"id": 101, "amount": 70}, {"id": 102, "amount": 71}]
         )
@@ -307,3 +309,28 @@ def test_memory_that_is_no_size_is_refused() -> None:
 
 def test_help_lists_the_statements(world: World) -> None:
     assert len(world.ask("HELP")) > 5
+
+
+def test_query_that_takes_long_shows_how_far_it_has_fetched_until_its_first_row(world: World) -> None:
+    shown: list[tuple[int, int]] = []
+    is_shown, is_over = Event(), Event()
+
+    @contextmanager
+    def show(total: int) -> Iterator[Callable[[int], None]]:
+        def told(done: int) -> None:
+            shown.append((done, total))
+            is_shown.set()
+
+        yield told
+        is_over.set()
+
+    @contextmanager
+    def once_shown() -> Iterator[FakeCluster]:
+        assert is_shown.wait(PATIENCE_S)
+        yield world.cluster
+
+    session = Session(world.cluster, once_shown, world.engine, world.sheet, world.remarks.append, show_progress=show)
+    session.run("SELECT sum(id) AS total FROM orders")
+    assert shown[0] == (0, 10)
+    assert is_over.is_set()
+    assert world.sheet.tables == [(["total"], [[45]])]

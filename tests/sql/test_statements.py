@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.failures import SqlError, at_place, nearest
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import (
     Create,
     DeclaredColumn,

@@ -6,7 +6,7 @@ Owns the options, and the ports that ``pybroker.sql`` wants: the cluster, and wh
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +26,9 @@ from pybroker.cli.terminal.options import (
     misused,
     repeated,
 )
-from pybroker.cli.terminal.output import Output, remark
+from pybroker.cli.terminal.output import Output, progress, remark
 from pybroker.extras import how_to_install
+from pybroker.sql.unwanted_imports import without_pandas
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
 File = Annotated[
@@ -73,9 +74,22 @@ def sql(
         raise misused("give --execute or --file")
     text = _text(execute, file)
     try:
-        _run(text, ClientOptions(bootstrap, properties, command_config), memory, csv, as_json, misfits == "stop")
+        with without_pandas():
+            _run(text, ClientOptions(bootstrap, properties, command_config), memory, csv, as_json, misfits == "stop")
     except ModuleNotFoundError as error:
         raise CommandFailed(f"`pybroker sql` needs {error.name}: {how_to_install('sql')}") from error
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, until the first row."""
+    with progress("records", total, prints=False) as bar:
+
+        def show(done: int) -> None:
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+
+        yield show
 
 
 def _text(execute: list[str], file: Path | None) -> str | None:
@@ -94,10 +108,10 @@ def _text(execute: list[str], file: Path | None) -> str | None:
 
 def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_json: bool, stops: bool) -> None:
     from pybroker.sql.engine import Engine
-    from pybroker.sql.failures import SqlError
     from pybroker.sql.interrupts import run_text
-    from pybroker.sql.output import OutputForm
+    from pybroker.sql.row_output import OutputForm
     from pybroker.sql.session import Session
+    from pybroker.sql.sql_errors import SqlError
     from pybroker.sql.statements import statements
 
     def described(error: Exception) -> str | None:
@@ -118,7 +132,14 @@ def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_js
         try:
             with connect() as cluster:
                 session = Session(
-                    cluster, connect, engine, Output(as_json=as_json), remark, output=form, stops_at_misfit=stops
+                    cluster,
+                    connect,
+                    engine,
+                    Output(as_json=as_json),
+                    remark,
+                    show_progress=_progress,
+                    output=form,
+                    stops_at_misfit=stops,
                 )
                 if text is not None:
                     run_text(session, text)

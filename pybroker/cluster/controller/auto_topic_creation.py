@@ -21,12 +21,12 @@ from pybroker import limits
 from pybroker.cluster.decisions.operations import Allows, NewTopic, TopicCreation, anything
 from pybroker.cluster.decisions.topic_changes import partition_count
 from pybroker.cluster.image.coordinator_table import COORDINATOR_OF_TOPIC, CoordinatorType
-from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.env import Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 # Names whose refusal the log has told and does not tell again; beyond, it begins anew.
@@ -57,11 +57,11 @@ class AutoTopicCreation:
         self._in_flight: dict[str, list[TopicDone]] = {}
         self._not_begun: deque[NewTopic] = deque()
         self._told_refusals: set[str] = set()
-        self._folded_log = FoldedLog(log, env.timers)
+        self._limited_log = RateLimitedLog(log, env.timers)
 
     def close(self) -> None:
         """Tell what is not told yet; nothing is called off."""
-        self._folded_log.close()
+        self._limited_log.close()
 
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
@@ -124,7 +124,7 @@ class AutoTopicCreation:
                 self._told_refusals.clear()
             self._told_refusals.add(name)
             line = "topic %s is asked for, and cannot be created: %s"
-            self._folded_log.warning("topics that are asked for", reason, line, name, reason)
+            self._limited_log.warning("topics that are asked for", reason, line, name, reason)
 
 
 def topic_of(coordinator: CoordinatorType, config: BrokerConfig) -> NewTopic:

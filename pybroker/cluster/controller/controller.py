@@ -68,7 +68,7 @@ from pybroker.cluster.decisions.reassignments import (
 )
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_partitions, create_topics, delete_topics
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ImageBuilder
-from pybroker.cluster.image.isolation import run_each
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.cluster.store.metadata_store import MetadataStore
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.log_config import validate_topic_configs

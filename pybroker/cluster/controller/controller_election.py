@@ -278,10 +278,10 @@ class ControllerElection:
             return
         self._fencing = dead
         term = self._term
-        log.info("fencing brokers: %s", ", ".join(map(self._obituary, sorted(dead))))
+        log.info("fencing brokers: %s", ", ".join(map(self._reason_of_end, sorted(dead))))
         self._controller.fence_brokers(dead, lambda fenced: self._on_fenced(term, fenced))
 
-    def _obituary(self, broker_id: int) -> str:
+    def _reason_of_end(self, broker_id: int) -> str:
         """A broker, and why it is fenced."""
         if self._liveness is not None and self._liveness.is_silent(broker_id):
             return f"{broker_id} ({self._liveness.reason(broker_id)})"

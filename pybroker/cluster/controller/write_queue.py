@@ -30,11 +30,11 @@ from pybroker.cluster.store.metadata_store import (
     MetadataStore,
     RefusedWriteError,
     SessionExpiredError,
-    StoreAwayError,
+    StoreUnavailableError,
     Transaction,
 )
 from pybroker.env import Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 # Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
@@ -95,7 +95,7 @@ class WriteQueue:
         self._images = images
         self._controller_version = controller_version
         self._on_deposed = on_deposed
-        self._folded_log = FoldedLog(log, env.timers)
+        self._limited_log = RateLimitedLog(log, env.timers)
         self._waiting: deque[WriteOperation] = deque()
         self._in_decision: list[WriteOperation] = []  # out of ``_waiting``, and not yet in a transaction
         self._busy = False
@@ -113,7 +113,7 @@ class WriteQueue:
         self._on_deposed = None
         self._waiting.clear()
         self._in_decision.clear()
-        self._folded_log.close()
+        self._limited_log.close()
 
     def submit(self, operation: WriteOperation) -> None:
         """Queue an operation; those of one turn of the loop commit together."""
@@ -192,7 +192,9 @@ class WriteQueue:
             if result.conflict is not None:  # which ends this controller's activity, and is said with it
                 log.info("a metadata change was not made: %s", message)
             else:
-                self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
+                self._limited_log.warning(
+                    "metadata changes that failed", message, "metadata change failed: %s", message
+                )
             is_unwritten = isinstance(result.error, RefusedWriteError)  # so that nothing is in doubt
             on_deposed = None if is_unwritten else self._on_deposed
             self._refuse(decided, code, message)
@@ -242,5 +244,5 @@ def _failure(result: CommitResult) -> tuple[int, str]:
         return ErrorCode.NOT_CONTROLLER, f"another controller has changed {result.conflict}"
     if isinstance(result.error, SessionExpiredError):
         return ErrorCode.NOT_CONTROLLER, str(result.error)  # with the session went the office
-    is_away = isinstance(result.error, StoreAwayError)
+    is_away = isinstance(result.error, StoreUnavailableError)
     return ErrorCode.REQUEST_TIMED_OUT if is_away else ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)

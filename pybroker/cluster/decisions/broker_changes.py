@@ -74,8 +74,8 @@ def register_broker(
                 else:
                     missing[placed.directory(broker_id)] += 1
                     # Where others have it, it begins anew in another log dir: what it had is counted on no more.
-                    forgetful = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
-                    without = without_replica(image, topic.name, placed, broker_id, forgetful=forgetful)
+                    may_lack_its_end = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
+                    without = without_replica(image, topic.name, placed, broker_id, may_lack_its_end=may_lack_its_end)
                     partitions.append(with_leader(image, topic.name, without))
             else:
                 partitions.append(partition)
@@ -101,7 +101,7 @@ def _rejoined(
         return with_leader(image, topic, partition)
     holders = {*partition.isr, *partition.elr}
     if holders - {broker_id}:
-        return with_leader(image, topic, without_replica(image, topic, partition, broker_id, forgetful=True))
+        return with_leader(image, topic, without_replica(image, topic, partition, broker_id, may_lack_its_end=True))
     if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
         return led_by(image, topic, partition, broker_id)
     return with_leader(image, topic, partition)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from pybroker.cluster.image.isolation import run_each
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import ABSENT, CommitResult, MetadataStore, Snapshot, StoreError, Transaction
 from pybroker.cluster.store.store_codec import LiveBroker

@@ -29,7 +29,7 @@ class StoreError(Exception):
     """The store cannot be opened, read or written; the message is for the operator."""
 
 
-class StoreAwayError(StoreError):
+class StoreUnavailableError(StoreError):
     """Nobody answered in time, or nobody knows what became of it: whoever asks again may have better luck."""
 
 

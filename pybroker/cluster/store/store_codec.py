@@ -49,7 +49,7 @@ from pybroker.cluster.image.cluster_image import (
 )
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.store import store_security
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.cluster.store.metadata_store import Changes, Entry, StoreError
 from pybroker.cluster.store.store_names import QUOTAS, entity_of_key, quota_key, quoted, unquoted
 from pybroker.cluster.store.store_security import ACLS, SCRAM, TOKENS
@@ -165,10 +165,10 @@ def retained(entries: Mapping[str, Entry]) -> dict[str, bytes]:
     return {key: entry.value for key, entry in entries.items() if key.startswith(RETAINED)}
 
 
-def encode_founding(founding: Founding) -> dict[str, bytes]:
+def encode_initial_metadata(initial_metadata: InitialMetadata) -> dict[str, bytes]:
     """The first keys of a new store."""
-    first = encode(ClusterImage(), founding.image, first_delta(founding.image))
-    return {**encode_retained(founding.retained_records), **first.puts}
+    first = encode(ClusterImage(), initial_metadata.image, first_delta(initial_metadata.image))
+    return {**encode_retained(initial_metadata.retained_records), **first.puts}
 
 
 def encode(before: ClusterImage, after: ClusterImage, delta: ImageDelta) -> Writes:

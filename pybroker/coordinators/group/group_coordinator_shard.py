@@ -31,7 +31,11 @@ from pybroker.coordinators.group.classic.rebalance import (
     renew_session,
 )
 from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer.consumer_group_manager import LONG_TIMERS, ConsumerGroupManager, ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_group_manager import (
+    LONG_TIMERS,
+    ConsumerGroupContext,
+    ConsumerGroupManager,
+)
 from pybroker.coordinators.group.consumer.consumer_records import KINDS as CONSUMER_KINDS
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
@@ -80,10 +84,10 @@ class GroupCoordinatorShard:
 
     long_timers: ClassVar[frozenset[str]] = LONG_TIMERS
 
-    def __init__(self, settings: GroupSettings, world: ConsumerWorld) -> None:
+    def __init__(self, settings: GroupSettings, shared: ConsumerGroupContext) -> None:
         self._settings = settings
         self.groups: dict[str, Group] = {}
-        self.consumers = ConsumerGroupManager(self.groups, world, settings)
+        self.consumers = ConsumerGroupManager(self.groups, shared, settings)
         self.offsets = OffsetStore()
         # Groups with records of kinds that this version does not serve (share, streams): what is in the log
         # of them stays there, so neither the groups nor their offsets expire.

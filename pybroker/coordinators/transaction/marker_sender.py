@@ -28,7 +28,7 @@ RETRY_MS = 100
 
 # The transaction was ended there by another epoch (an administrator's, or a fence), or the partition never took any
 # data of it: nothing is open there, and to wait would keep the transactional id from ever being used again.
-_HOPELESS = frozenset(
+_FATAL = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
@@ -129,7 +129,7 @@ class MarkerSender:
             self._completed(partition, txn)
 
     def _needs_another(self, target: TopicPartition, error: int) -> bool:
-        return error not in _HOPELESS and self._cluster.exists(target)
+        return error not in _FATAL and self._cluster.exists(target)
 
     def _again(
         self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]

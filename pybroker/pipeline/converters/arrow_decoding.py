@@ -1,6 +1,6 @@
 """Decoders and encoders in Python: a function per value, over batches of Arrow.
 
-An error becomes the value's, with its reason, and fails no task (`pybroker.values.arrow_decoding`).
+An error becomes the value's, with its reason, and fails no task (`pybroker.values.arrow_values`).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, once
-from pybroker.values.arrow_decoding import read_values
+from pybroker.values.arrow_values import read_values
 
 
 def decoder_of(read: Callable[[bytes], Any], kind: DataType) -> Decoder:

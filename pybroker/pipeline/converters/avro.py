@@ -1,4 +1,4 @@
-"""Avro as columns of Spark: values that `pybroker.values.avro` reads by a schema, and structs written by one."""
+"""Avro as columns of Spark: values that `pybroker.values.avro_values` reads by a schema, and structs written by one."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
 from pybroker.pipeline.converters.avro_fitting import Fitting
 from pybroker.pipeline.converters.decoding import Decoder
-from pybroker.values.avro import Reader, Schema, arrow_type, parsed
+from pybroker.values.avro_values import Reader, Schema, arrow_type, parsed
 from pybroker.values.registry_header import checked_header
 
 

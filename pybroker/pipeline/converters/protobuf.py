@@ -1,4 +1,4 @@
-"""Protobuf as columns of Spark: messages that `pybroker.values.protobuf` reads, and structs written as messages.
+"""Protobuf as columns of Spark: messages that `pybroker.values.protobuf_values` reads, and structs written as messages.
 
 What is written is what is read: nothing is rounded, cut, or chosen among the members of a ``oneof``.
 """
@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType
 
 from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
 from pybroker.pipeline.converters.decoding import Decoder
-from pybroker.values.protobuf import TIMESTAMP, Definition, MessageSource, Reader, arrow_type, is_map
+from pybroker.values.protobuf_values import TIMESTAMP, Definition, MessageSource, Reader, arrow_type, is_map
 from pybroker.values.registry_header import checked_header
 
 _NUMBER = r"-?[0-9]+"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pybroker.storage.results import AbortedTransaction
 from pybroker_protocol.record_codec import ControlRecordType, control_type
 
-NOBODY = -1
+NO_PRODUCER = -1
 
 
 class CleanedTransactions:

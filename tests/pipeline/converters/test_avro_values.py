@@ -23,7 +23,7 @@ READING = {
 
 def written(schema: Any, value: Any) -> bytes:
     from pybroker.pipeline.converters.avro import _Writer
-    from pybroker.values.avro import parsed
+    from pybroker.values.avro_values import parsed
 
     return _Writer(json.dumps(parsed(schema)))(value)
 
@@ -101,7 +101,7 @@ def test_a_value_that_fits_is_written(kind: Any, value: Any) -> None:
 
 
 def reader_of(schema: Any, wanted: Any = None, registry_header: bool | int = False) -> Any:
-    from pybroker.values.avro import Reader, parsed
+    from pybroker.values.avro_values import Reader, parsed
 
     texts = [None if one is None else json.dumps(parsed(one)) for one in (schema, wanted)]
     return Reader(texts[0] or "", texts[1], registry_header)
@@ -166,7 +166,7 @@ def test_a_negative_index_is_an_error_of_a_schema_that_is_no_record(schema: Any,
 
 def test_an_error_of_avros_is_a_record() -> None:
     from pybroker.pipeline.converters.avro import spark_type
-    from pybroker.values.avro import parsed
+    from pybroker.values.avro_values import parsed
 
     schema = {"type": "error", "name": "Refusal", "fields": [{"name": "reason", "type": "string"}]}
     assert spark_type(parsed(schema)).simpleString() == "struct<reason:string>"

@@ -371,7 +371,7 @@ def test_a_schema_is_also_a_files_path_as_text(tmp_path: Path) -> None:
 
 def test_short_names_are_those_of_the_namespace_that_is_around_them() -> None:
     from pybroker.pipeline.converters.avro import spark_type
-    from pybroker.values.avro import parsed
+    from pybroker.values.avro_values import parsed
 
     state = {"type": "enum", "name": "State", "symbols": ["OPEN"]}
     line = {"type": "record", "name": "lines.Line", "fields": [{"name": "s", "type": "shop.State"}]}

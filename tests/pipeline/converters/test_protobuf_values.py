@@ -56,14 +56,14 @@ NOTHING = {
 
 
 def reader_of(file: Path, name: str = "shop.Order", registry_header: bool | int = False) -> Any:
-    from pybroker.values.protobuf import Definition, Reader
+    from pybroker.values.protobuf_values import Definition, Reader
 
     return Reader(Definition((file, name)), registry_header)
 
 
 def written(file: Path, value: dict[str, Any]) -> bytes:
     from pybroker.pipeline.converters.protobuf import _Writer
-    from pybroker.values.protobuf import Definition
+    from pybroker.values.protobuf_values import Definition
 
     return _Writer(Definition((file, "shop.Order")))(value)
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
 from pybroker import cluster_limits
-from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreAwayError, StoreError, Transaction
+from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreError, StoreUnavailableError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.store.sqlite.opened_sqlite_file import OpenedSqliteFile
 from pybroker.cluster.store.sqlite.sqlite_worker import SqliteWorker
@@ -370,7 +370,7 @@ class SharedSqliteWorker(SqliteWorker):
             waited_ms = self._now_ms() - since_ms
             if waited_ms >= (timeout_ms or self._timeout_ms):
                 self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
-                raise StoreAwayError(
+                raise StoreUnavailableError(
                     f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms"
                 )
             if self._session and self._now_ms() >= self._poll_at_ms and self._is_heard:
