@@ -71,12 +71,13 @@ class World:
     """The interface, and what is behind it."""
 
     def __init__(self, logins: Mapping[str, str] | None = None) -> None:
-        self.topics: Any = Topics()
-        self.groups: Any = Groups()
+        topics: Any = Topics()
+        groups: Any = Groups()
+        self.topics, self.groups = topics, groups
         self.runs: list[Run] = []
         self.supervisor = Supervisor(self.topics, self._start, WORKER)
         self.works = True
-        operations = Operations(self.topics, self.supervisor, self.groups, WORKER, "0.1.0")
+        operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
         root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": "k"}
         self.app = make_app(lambda: operations if self.works else None, logins or {}, root)
 

@@ -114,7 +114,7 @@ class QueryRun:
     @property
     def failure(self) -> str | None:
         """See `Run`."""
-        from pybroker.pipeline.endings import what_ended
+        from pybroker.pipeline.query_failure import what_ended
 
         if self._query.isActive:
             return None

@@ -125,9 +125,9 @@ class _JdbcSink:
         if table not in self._cleared:
             self._database.execute(spark, dropping(beginning))
             self._cleared.add(table)
-        there = dict(self._database.rows(spark, columns_query(table), 2))
-        changes = self._table_changes(table, types, {str(name): str(kind) for name, kind in there.items()})
-        wanted = {name: str(there.get(name) or kind) for name, kind in types.items()}
+        there = {str(name): str(kind) for name, kind in self._database.rows(spark, columns_query(table), 2)}
+        changes = self._table_changes(table, types, there)
+        wanted = {name: there.get(name, kind) for name, kind in types.items()}
         staging = f"{beginning}{uuid4().hex[:16]}"
         staged.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
         takes = marked(

@@ -54,7 +54,7 @@ def decoder(config: Mapping[str, str], side: str, default: str) -> Decoder:
         return avro_of(schema)
     from pybroker.pipeline.converters.protobuf import protobuf_of
 
-    return protobuf_of(schema, _message(config, side))
+    return protobuf_of((schema, _message(config, side)))
 
 
 def flat(decoded: DataFrame) -> DataFrame:
@@ -141,7 +141,7 @@ def _encoded(found: Column, kind: DataType, config: Mapping[str, str], side: str
         return to_avro(schema)(found)
     from pybroker.pipeline.converters.protobuf import to_protobuf
 
-    return to_protobuf(schema, _message(config, side))(found)
+    return to_protobuf((schema, _message(config, side)))(found)
 
 
 def _form(config: Mapping[str, str], side: str, default: str) -> str:

@@ -52,7 +52,8 @@ def _stream(work: Work) -> DataFrame:
         "maxOffsetsPerTrigger": str(work.value("max.records.per.batch")),
         "includeHeaders": "true",
     }
-    return work.spark.readStream.format("pybroker").options(**options).load()
+    stream: DataFrame = work.spark.readStream.format("pybroker").options(**options).load()
+    return stream
 
 
 class _Handler:

@@ -79,7 +79,7 @@ class _UdpPoller:
             if len(self._kept) >= _KEPT_MAX:
                 self._dropped += 1
             else:
-                self._kept.append((raw, str(sender[0])))
+                self._kept.append((raw, str(tuple(sender)[0])))
 
     def _end_loop(self) -> None:
         def stop() -> None:
