@@ -17,7 +17,7 @@ from typing import Final
 
 import asyncio_dgram
 
-from pybroker.connectors.declared.datagrams import statsd, syslog
+from pybroker.connectors.declared.datagram_values import statsd, syslog
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 
@@ -73,13 +73,13 @@ class _UdpPoller:
     async def _hear(self) -> None:
         while True:
             try:
-                raw, sender = await self._server.recv()
+                raw, (host, *_) = await self._server.recv()
             except asyncio_dgram.TransportClosed:
                 return
             if len(self._kept) >= _KEPT_MAX:
                 self._dropped += 1
             else:
-                self._kept.append((raw, str(tuple(sender)[0])))
+                self._kept.append((raw, str(host)))
 
     def _end_loop(self) -> None:
         def stop() -> None:

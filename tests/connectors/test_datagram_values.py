@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.connectors.declared.datagrams import statsd, syslog
+from pybroker.connectors.declared.datagram_values import statsd, syslog
 
 
 @pytest.mark.parametrize(
