@@ -265,6 +265,59 @@ def test_a_database_that_is_away_is_waited_for(world: World) -> None:
     assert world.state("away") == "RUNNING"
 
 
+def source(world: World, topic: str, table: str, **more: str) -> dict[str, str]:
+    return {
+        "connector.class": "JdbcSource",
+        "topic": topic,
+        "table": table,
+        "key.fields": "id",
+        "connection.url": world.postgres.jdbc_url,
+        "connection.user": SUPERUSER,
+        "connection.password": f"${{file:{world.directory / 'secret.properties'}:password}}",
+        "poll.interval.ms": "50",
+        **more,
+    }
+
+
+def test_new_rows_of_a_table_are_records_once_by_an_incrementing_column(world: World) -> None:
+    world.sql("CREATE TABLE visits (id serial PRIMARY KEY, who text, at timestamptz)")
+    world.sql("INSERT INTO visits (who) SELECT E'a\\n' || n FROM generate_series(1, 500) n")
+    world.broker.create_topic("visits")
+    counted = {"incrementing.column.name": "id", "batch.max.rows": "90"}
+    world.put("visits", **source(world, "visits", "visits", **counted))
+    wait_until(lambda: len(values(world, "visits")) >= 500, "the first rows")
+    world.client.ask("PUT", "connectors", "visits", "stop")
+    wait_until(lambda: world.state("visits") == "STOPPED", "a stopped source")
+    offsets = world.client.ask("GET", "connectors", "visits", "offsets")["offsets"]
+    assert offsets == [{"partition": {"table": "visits"}, "offset": {"incrementing": "500"}}]
+    world.sql("INSERT INTO visits (who) SELECT 'b' FROM generate_series(1, 100)")
+    world.client.ask("PUT", "connectors", "visits", "resume")
+    wait_until(lambda: len(values(world, "visits")) >= 600, "the next rows")
+    found = values(world, "visits")
+    assert [int(each.key()) for each in found] == list(range(1, 601))
+    assert json.loads(found[0].value()) == {"id": 1, "who": "a\n1", "at": None}
+
+
+def test_changed_rows_are_records_by_their_time(world: World) -> None:
+    world.sql("CREATE TABLE prices (id int PRIMARY KEY, cents int, changed timestamptz)")
+    world.sql("INSERT INTO prices SELECT n, n, now() FROM generate_series(1, 5) n")
+    world.broker.create_topic("prices")
+    # More rows have one time than are taken at once.
+    timed = {"mode": "timestamp", "timestamp.column.name": "changed", "batch.max.rows": "2"}
+    world.put("prices", **source(world, "prices", "prices", **timed))
+    wait_until(lambda: len(values(world, "prices")) >= 5, "the first rows")
+    world.sql("UPDATE prices SET cents = 7, changed = now() WHERE id = 3")
+    wait_until(lambda: len(values(world, "prices")) >= 6, "the changed row")
+    assert [int(each.key()) for each in values(world, "prices")][5:] == [3]
+
+
+def test_a_query_that_the_database_refuses_is_the_reason_of_the_failure(world: World) -> None:
+    world.put("wrong", **source(world, "wrong", "no_such_table", **{"incrementing.column.name": "id"}))
+    wait_until(lambda: world.state("wrong") == "FAILED", "a failed source")
+    assert 'relation "no_such_table" does not exist' in world.status("wrong")["tasks"][0]["trace"]
+    world.client.ask("DELETE", "connectors", "wrong")
+
+
 def test_no_secret_is_in_the_log_or_in_replies(world: World) -> None:
     told = json.dumps(world.client.ask("GET", "connectors", expand="info"))
     assert world.postgres.password not in told + (world.directory / "supervisor.log").read_text()

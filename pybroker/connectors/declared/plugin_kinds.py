@@ -104,6 +104,23 @@ KINDS: Final = (
         has_offsets=True,
     ),
     Kind(
+        "JdbcSource",
+        "source",
+        "jdbc_source",
+        "New rows of a table or a query in PostgreSQL.",
+        (
+            *_CONNECTION,
+            Key("table", KeyType.STRING, "The table.", ""),
+            Key("query", KeyType.STRING, "A query in place of a table.", ""),
+            Key("mode", KeyType.STRING, "What tells new rows.", "incrementing", one_of=("incrementing", "timestamp")),
+            Key("incrementing.column.name", KeyType.STRING, "A column that grows with each new row.", ""),
+            Key("timestamp.column.name", KeyType.STRING, "A column with the time of a row's last change.", ""),
+            Key("timestamp.delay.interval.ms", KeyType.LONG, "How old a change must be.", "0", least=0),
+            Key("batch.max.rows", KeyType.INT, "How many rows are taken at a time.", "10000", least=1),
+        ),
+        has_offsets=True,
+    ),
+    Kind(
         "UdpSource",
         "source",
         "udp_source",
@@ -145,8 +162,8 @@ KINDS: Final = (
 )
 
 
-# Kinds that need no Spark.
-_PLAIN = ("HttpSource", "UdpSource")
+# Kinds that write JSON as it comes.
+_PLAIN = ("HttpSource", "JdbcSource", "UdpSource")
 
 
 def kind_named(text: str) -> Kind | None:
@@ -179,10 +196,22 @@ def together(kind: Kind, config: Mapping[str, str]) -> dict[str, list[str]]:
         for name in (*refused, "key.fields") if kind.name == "UdpSource" else refused:
             if config.get(name, "").strip():
                 found[name] = [f"{kind.name} writes JSON as it comes: a job or a sink behind it has {name}"]
+    if kind.name == "JdbcSource":
+        found |= _jdbc_source(config)
     if kind.name == "JdbcSink":
         found |= _jdbc_sink(config)
     if kind.name == "FileSource" and config.get("format", "json").lower() != "text" and not config.get("schema"):
         found["schema"] = ['Missing required configuration "schema": columns of csv, json and parquet are declared']
+    return found
+
+
+def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    if bool(config.get("table", "").strip()) == bool(config.get("query", "").strip()):
+        found["table"] = ["either table or query names the rows"]
+    column = f"{config.get('mode', 'incrementing').strip().lower()}.column.name"
+    if column in ("incrementing.column.name", "timestamp.column.name") and not config.get(column, "").strip():
+        found[column] = [f'Missing required configuration "{column}" which has no default value.']
     return found
 
 
