@@ -91,7 +91,7 @@ class _JdbcPoller:
 
 
 def rows_query(source: str, column: str, last: str | None, count: int, delay_ms: int) -> str:
-    """The query for new rows as JSON, in order, with `_BETWEEN` between them, and the greatest value of the column among them.
+    """The query for new rows as JSON, in order, with `_BETWEEN` between them; and for the column's greatest value.
 
     Rows of one value stay together, however many they are.
     """
