@@ -59,7 +59,7 @@ def serve(
     ] = f"127.0.0.1:{_PORT}",
     login: Annotated[
         Path | None,
-        typer.Option("--login", metavar="FILE", help="Lines USER=PASSWORD of those who may ask."),
+        typer.Option("--login", metavar="FILE", help="Lines USER=PASSWORD of the users that are served."),
     ] = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="NAME", help="The name that supervisors share of which one works.")
