@@ -17,6 +17,7 @@ from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
+    from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import Peers
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
     from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
@@ -35,9 +36,13 @@ class LazyServices:
         self._peers = peers
         self._close_later = close_later
 
-    def wire(self) -> None:
-        """Say how each is built."""
+    def wire(self, channel: ControllerChannel) -> None:
+        """Say how each is built; where other brokers are, what clients ask of the controller goes by ``channel``."""
         services = self._services
+        if self._peers is not None:
+            from pybroker.handlers.forwarding import Forwarder
+
+            services.forwarder = Forwarder(services, channel)
         services.build_later("telemetry", self._build_telemetry)
         services.build_later("transaction_markers", self._build_transaction_markers)
         services.build_later("transaction_verification", self._build_transaction_verification)
