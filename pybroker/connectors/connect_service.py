@@ -1,7 +1,7 @@
 """A supervisor as a process: it joins the others of its name, works or waits, and answers requests.
 
 Owns the threads and their order: the membership's, the one that works, and the loop of the requests.  Spark is started
-when the supervisor begins to work, and stays then.
+by the first connector that needs it, and stays then.
 """
 
 from __future__ import annotations
@@ -131,9 +131,6 @@ class Service:
             supervisor = Supervisor(state, self._start, self._address)
             groups = GroupOffsets(self.settings.client)
             self._operations = Operations(state, supervisor, groups, self._address, __version__)
-            # Requests are answered while it starts.
-            if self._spark is None:
-                self._spark = self._session()
             supervisor.work(self._ends)
         finally:
             self._operations = None
@@ -144,6 +141,8 @@ class Service:
         if kind is None:
             raise SettingsRefused(unknown_kind(config.get("connector.class", "")))
         assert self._state is not None, "connectors are started by a supervisor that works"
+        if kind.needs_spark and self._spark is None:
+            self._spark = self._session()
         group = group_of(name)
         groups = GroupOffsets(self.settings.client)
         otherwise = config.get("consumer.override.auto.offset.reset", "earliest").lower()

@@ -25,6 +25,7 @@ class Kind:
     own_keys: Sequence[Key]
     # Whether a source's offsets are in the topic of offsets; else its checkpoint has its place.
     has_offsets: bool = False
+    needs_spark: bool = True
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -102,6 +103,7 @@ KINDS: Final = (
             Key("offset.parameter", KeyType.STRING, "The query's parameter that tells the server the last offset.", ""),
         ),
         has_offsets=True,
+        needs_spark=False,
     ),
     Kind(
         "JdbcSource",
@@ -130,6 +132,7 @@ KINDS: Final = (
             Key("port", KeyType.INT, "The port.", is_required=True, importance="HIGH", least=0),
             Key("format", KeyType.STRING, "What they are.", "syslog", one_of=("syslog", "statsd")),
         ),
+        needs_spark=False,
     ),
     Kind(
         "JdbcSink",
