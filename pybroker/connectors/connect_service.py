@@ -71,7 +71,7 @@ class Service:
         site = web.TCPSite(runner, self.host, self.port)
         await site.start()
         port = runner.addresses[0][1]
-        self._address = f"{self.host}:{port}"
+        self._address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         worker = threading.Thread(target=self._work, name="supervisor", daemon=True)
         membership = Membership(self.settings, self._change)
         over = asyncio.Event()

@@ -333,6 +333,8 @@ def test_a_supervisor_that_waits_says_so(world: World, ask: Ask) -> None:
 
 def test_a_page_in_a_browser_is_not_served(ask: Ask) -> None:
     assert ask("POST", "/connectors/a/restart", headers={"Origin": "http://evil.example"})[0] == 403
+    assert ask("GET", "/connectors", headers={"Host": "evil.example"})[0] == 403
+    assert ask("GET", "/connectors", headers={"Host": "localhost:8083"})[0] == 200
 
 
 class TestLogins:

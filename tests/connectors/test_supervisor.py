@@ -149,6 +149,22 @@ def test_a_connector_that_cannot_be_started_gives_up_after_its_restarts(world: W
     assert world.live == ["a"]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"},
+        {**CONFIG, "errors.restarts.max": "many"},
+        {},
+    ],
+)
+def test_what_connect_has_left_in_the_topic_fails_alone(world: World, config: dict[str, str]) -> None:
+    world.refuses = "it cannot be meant"
+    world.step(config_record("m", config))
+    world.refuses = None
+    world.step(config_record("a", CONFIG))
+    assert world.topics.states == {"m": State.FAILED, "a": State.RUNNING}
+
+
 def test_a_failure_of_one_connector_leaves_the_others_alone(world: World) -> None:
     world.step(config_record("a", CONFIG), config_record("b", {**CONFIG, "name": "b"}))
     world.runs[0][3].failure = "x"

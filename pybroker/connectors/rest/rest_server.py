@@ -42,15 +42,18 @@ class ListenRefused(ValueError):
 
 def check_listen(host: str, logins: Mapping[str, str]) -> None:
     """ListenRefused for an address beyond loopback without a login."""
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback and not logins:
+    if not _is_loopback(host) and not logins:
         raise ListenRefused(
             f"{host} is beyond loopback, and who reaches it may read and write with all rights of this process: "
             "--login names a file of users and passwords"
         )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def make_app(works: Works, logins: Mapping[str, str], root: Mapping[str, Any]) -> web.Application:
@@ -89,6 +92,9 @@ def _guard(logins: Mapping[str, str]) -> Any:
             return reply
         if not logins and "Origin" in request.headers:
             return _error(_FORBIDDEN, "a page in a browser is not served without a login")
+        # A page whose name was made to lead to this machine sends no Origin to itself.
+        if not logins and not _is_loopback(request.url.host or ""):
+            return _error(_FORBIDDEN, "without a login this machine is served by its own name alone: localhost")
         return await handler(request)
 
     return guard

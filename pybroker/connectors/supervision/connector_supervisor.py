@@ -196,5 +196,8 @@ def _restarts(config: Mapping[str, str]) -> Restarts:
     kind = kind_named(config.get("connector.class", ""))
     if kind is None:
         return Restarts(1.0, 0)
-    backoff_ms = setting(kind.keys, config, "errors.restarts.backoff.ms")
-    return Restarts(backoff_ms / 1_000, setting(kind.keys, config, "errors.restarts.max"))
+    try:
+        backoff_ms = setting(kind.keys, config, "errors.restarts.backoff.ms")
+        return Restarts(backoff_ms / 1_000, setting(kind.keys, config, "errors.restarts.max"))
+    except ValueError:  # a reference, or what Connect has left in the topic; its start will fail, and say so
+        return Restarts(1.0, 0)
