@@ -162,6 +162,36 @@ KINDS: Final = (
             Key("auto.evolve", KeyType.BOOLEAN, "Whether columns that are missing are added.", "false"),
         ),
     ),
+    Kind(
+        "DeltaSink",
+        "sink",
+        "delta_sink",
+        "Rows of a Delta table.",
+        (
+            Key("path", KeyType.STRING, "Where the table lies.", is_required=True, importance="HIGH"),
+            Key("partition.fields", KeyType.LIST, "Fields whose values divide the table.", ""),
+            Key("auto.evolve", KeyType.BOOLEAN, "Whether columns that are missing are added.", "false"),
+        ),
+    ),
+    Kind(
+        "HttpSink",
+        "sink",
+        "http_sink",
+        "Documents of Elasticsearch or OpenSearch, by bulk requests.",
+        (
+            Key("url", KeyType.STRING, "The server.", is_required=True, importance="HIGH", check=_check_http),
+            Key("http.authorization", KeyType.PASSWORD, "The header Authorization."),
+            Key("index", KeyType.STRING, "The index, with ${topic} for the topic's name.", "${topic}"),
+            Key(
+                "id.mode",
+                KeyType.STRING,
+                "What a document's id is: the record's place, or its key.",
+                "record",
+                one_of=("record", "key"),
+            ),
+            Key("batch.size", KeyType.INT, "How many documents a request has.", "2000", least=1),
+        ),
+    ),
 )
 
 
