@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -28,6 +29,7 @@ from pybroker.connectors.supervision.connect_operations import Operations, group
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line
 from pybroker.connectors.supervision.membership import SESSION_MS, Membership
+from pybroker.extras import how_to_install
 
 POSTGRES_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
 _STOP_TIMEOUT_MS: Final = "60000"
@@ -162,6 +164,8 @@ class Service:
     def _session(self) -> Any:
         from pybroker import pipeline
 
+        if find_spec("pyspark") is None:
+            raise SettingsRefused(f"this kind runs on Spark, which is not installed: {how_to_install('spark')}")
         _log.info("Spark starts")
         own = {"spark.sql.streaming.stopTimeout": _STOP_TIMEOUT_MS, **self.spark_settings}
         try:

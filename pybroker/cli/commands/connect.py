@@ -127,8 +127,9 @@ def plugins(
     as_json: Json = False,
 ) -> None:
     """List the kinds of connectors, or the keys of one; asks no supervisor."""
-    from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
-    from pybroker.connectors.declared.validation import key_document
+    with _needs():
+        from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
+        from pybroker.connectors.declared.validation import key_document
 
     output = Output(as_json=as_json)
     if name is None:
