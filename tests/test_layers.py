@@ -24,7 +24,7 @@ SERVICES = {"coordinators", "replication", "cluster", "telemetry", "quotas"}
 BELOW_THE_SERVER = {"net", "apis", "handlers", "storage", "security", *SERVICES}
 ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
-    "cli": {"public", "security", "sql"},
+    "cli": {"public", "security", "sql", "connectors"},
     "public": {"server", "net", "cluster", "storage"},
     "testing": {"server", *BELOW_THE_SERVER},
     "server": {"lazy_services", *BELOW_THE_SERVER},
@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "storage": set(),
     "security": set(),
     "apis": set(),
+    "connectors": {"pipeline"},
     "pipeline": {"values"},
     "sql": {"values"},
     "values": set(),
@@ -49,7 +50,13 @@ ARROWS: dict[str, set[str]] = {
 }
 
 # Beside the broker, and clients of it: each imports its public face, and of the others what stands here.
-HOUSES: dict[str, set[str]] = {"cli": {"sql"}, "pipeline": {"values"}, "sql": {"values"}, "values": set()}
+HOUSES: dict[str, set[str]] = {
+    "cli": {"connectors", "sql"},
+    "connectors": {"pipeline"},
+    "pipeline": {"values"},
+    "sql": {"values"},
+    "values": set(),
+}
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
 OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
@@ -78,6 +85,13 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "classic": OF_ALL_GROUPS,
         "assignors": set(),
     },
+    "connectors": {
+        "rest": {"declared", "state", "supervision"},
+        "supervision": {"declared", "state"},
+        "kinds": {"declared", "state"},
+        "state": {"declared"},
+        "declared": set(),
+    },
     "cluster/store": {
         "sqlite": {"metadata_store", "store_followers"},
         "zookeeper": {"metadata_store", "store_followers"},
@@ -101,17 +115,21 @@ PURE_PARTS = (
     "pybroker/security/",
     "pybroker/storage/rules/",
     "pybroker/handlers/",
+    "pybroker/connectors/declared/",
     "pybroker/apis.py",
 )
 # What they share stands beside them.
 SIBLINGS = ("pybroker.coordinators.group", "pybroker.coordinators.transaction")
 IMPURE_MODULES = {"asyncio", "socket", "mmap", "os", "time", "random", "threading"}
 
-ASYNCIO_PARTS = {"net", "testing", "cli"}
+ASYNCIO_PARTS = {"net", "testing", "cli", "connectors"}
 
 # What would slow the start of the broker down, or drag a client library into it.
-HEAVY_MODULES = {"typer", "rich", "construct", "kafka", "confluent_kafka", "pyspark", "pyarrow", "duckdb", "sqlglot"}
-PARTS_WITH_HEAVY_MODULES = {"cli", "testing", "pipeline", "sql", "values"}
+HEAVY_MODULES = {
+    *("typer", "rich", "construct", "kafka", "confluent_kafka", "pyspark", "pyarrow", "duckdb", "sqlglot"),
+    *("aiohttp", "yaml"),
+}
+PARTS_WITH_HEAVY_MODULES = {"cli", "connectors", "testing", "pipeline", "sql", "values"}
 HEAVY_FORMS = "pybroker_protocol.construct_forms"  # for dump tools and tests: counts as heavy itself
 
 

@@ -16,6 +16,7 @@ COMMANDS: Final = (
     "produce",
     "consume",
     "sql",
+    "connect",
     "groups",
     "transactions",
     "brokers",

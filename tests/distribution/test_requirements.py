@@ -29,6 +29,7 @@ LATER = {"annotationlib", "compression"}
 PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
     "pybroker/cluster/store/zookeeper/",
+    "pybroker/connectors/",
     "pybroker/pipeline/",
     "pybroker/sql/",
     "pybroker/values/",
