@@ -177,7 +177,7 @@ class LazyLinks:
             self._carry()
 
     def _mirror(self) -> None:
-        """Fetch what this broker leads, and have nobody write to it."""
+        """Fetch what this broker leads, and have no client write to it."""
         from pybroker.cluster.image.link_states import own_producer_ids
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors

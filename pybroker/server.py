@@ -269,7 +269,7 @@ class BrokerServer:
         return MechanismContext(ImageUsers(metadata), env.random, b"", key_sets=key_sets)
 
     def _serve_tokens(self, env: Env, membership: ClusterMember, metadata: MetadataCache) -> None:
-        """Have delegation tokens served, or that they are not served told to whoever asks."""
+        """Have delegation tokens served, or have requests for them refused."""
 
         def build() -> DelegationTokens:
             from pybroker.cluster.controller.token_operations import DelegationTokens
@@ -456,8 +456,8 @@ class BrokerServer:
             self._logs.close(self._broker_epoch)
 
     def abandon(self, end_threads: Callable[[], None]) -> None:
-        """Let go of connections, files and locks, as the end of the process would: nobody is told, nothing is handed
-        over, finished or marked.
+        """Let go of connections, files and locks, as the end of the process would: nothing is said to clients, nothing
+        is handed over, finished or marked.
 
         For tests, whose ``Env`` has died before; ``end_threads()`` waits for its threads.  Ends by ``wait_closed``.
         """

@@ -104,7 +104,8 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
 
 
 def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntry]:
-    """How a topic that a link mirrors stands, as settings that nobody sets; tools that copy settings leave them out."""
+    """How a topic that a link mirrors stands, as settings that cannot be set; tools that copy settings leave them
+    out."""
     shown = {
         f"{_MIRROR}link": mirror.link,
         f"{_MIRROR}topic": mirror.source_topic,
@@ -117,7 +118,7 @@ def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntr
 def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list[ConfigEntry]:
     """What is known of links beside their settings: whose cluster the source is, and what is the matter, if anything.
 
-    Nobody sets it.
+    It cannot be set.
     """
     shown = {}
     for link, state in links.items():

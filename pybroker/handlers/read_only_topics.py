@@ -1,4 +1,4 @@
-"""Topics that a link mirrors are read-only: this stands before whoever is asked what clients may do.
+"""Topics that a link mirrors are read-only: this stands before the authorizer.
 
 Owns: which operations on a topic are writes, and the refusal of them: what no principal may do is refused where
 permissions are, so that no handler, and no front, has a rule of its own.  Owns no permission: what is no write, or of

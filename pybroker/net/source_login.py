@@ -34,7 +34,7 @@ _AUTHENTICATE_VERSION: Final = 1
 
 
 class SourceUser:
-    """Who a link is at its source; printed without the password.  ConfigError for a line that says nobody."""
+    """Who a link is at its source; printed without the password.  ConfigError for a line without a user."""
 
     __slots__ = ("mechanism", "password", "salted", "user")
 

@@ -178,7 +178,7 @@ class Followers:
             self._assign(state)
 
     def on_cut(self, end_offset: int) -> None:
-        """The log was cut: nobody has more of it than what is left, and this leader began with no more."""
+        """The log was cut: no replica has more of it than what is left, and this leader began with no more."""
         self._epoch_start_offset = min(self._epoch_start_offset, end_offset)
         for follower in self._by_id.values():
             follower.has_at_most(end_offset)

@@ -1,6 +1,6 @@
 """Fetching from one broker of a link's source what that leads.
 
-Owns: what a link does otherwise than a follower: it asks as a consumer, tells whoever knows the source's leaders when
+Owns: what a link does otherwise than a follower: it asks as a consumer, reports to what knows the source's leaders when
 it has asked the wrong one, and says when a partition that is being promoted has come to its end.  Everything else is
 ``replica_fetcher``'s.
 

@@ -121,7 +121,7 @@ class MirroredLink:
             fetcher.release(partition)
 
     def _place_anew(self, partitions: Iterable[MirroredPartition]) -> None:
-        """These are led by another broker of the source, or nobody knows by whom."""
+        """These are led by another broker of the source, or their leader is not known."""
         for partition in partitions:
             if self._partitions.get(partition.key) is partition:
                 self._release(partition)

@@ -5,8 +5,8 @@ fetchers of its source's brokers, the reports to the controller, and the end of 
 topic takes writes.  Does not own a fetch (``mirror_fetcher``), nor the states (``cluster/image/link_states``).
 
 Invariants: what is not to be fetched any more, or not so, is let go before anybody else hears of the image; what takes
-longer (opening logs) is done a share in each turn of the loop.  A report is told until the controller has answered, or
-the partition is led otherwise.
+longer (opening logs) is done a share in each turn of the loop.  A report is repeated until the controller has answered,
+or the partition is led otherwise.
 
 Counterpart in Kafka: ``MirrorMetadataManager`` of KIP-1279.
 """

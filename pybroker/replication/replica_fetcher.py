@@ -61,7 +61,7 @@ _SESSION_ERRORS = frozenset(
 
 
 class ReplicaFetcher:
-    """A link's fetches of its source are made by one, too (``mirror_fetcher``), which is nobody's follower there."""
+    """A link's fetches of its source are made by one, too (``mirror_fetcher``), which is no follower there."""
 
     fetch_version = _FETCH_VERSION
 

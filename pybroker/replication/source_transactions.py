@@ -1,9 +1,9 @@
-"""Transactions of the source that are open where a mirrored topic begins to take writes: nobody would end them.
+"""Transactions of the source that are open where a mirrored topic begins to take writes: no coordinator would end them.
 
 Owns: which they are, and the markers that abort them.  Does not own the markers' rules (``storage/rules``).
 
 Invariant: only a transaction is ended that began in a leader epoch of the source's: those that begin here are their
-coordinator's.  What was ended is not open any more, so that this may be done again, by whoever leads.
+coordinator's.  What was ended is not open any more, so that this may be done again, by any leader.
 
 Counterpart in Kafka: the abort markers of KIP-1279's stop of a mirror.
 """

@@ -108,7 +108,7 @@ def _entries(result: Any) -> list[dict[str, Any]]:
 
 
 def setting_row(entry: Mapping[str, Any]) -> Row:
-    """A setting's name, value and source; a secret is told apart from an empty value."""
+    """A setting's name, value and source; a secret differs from an empty value."""
     return (entry["name"], "(secret)" if entry["sensitive"] else entry["value"], entry["source"])
 
 

@@ -253,7 +253,7 @@ def _begin(
 
 
 def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic) -> str | None:
-    """Have a topic mirrored that is here already: nobody writes to it from now on; why that cannot be."""
+    """Have a topic mirrored that is here already, and takes no writes from now on; why that cannot be."""
     here = builder.view().topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
         return f"a topic {name} is here already, with more partitions"

@@ -1,7 +1,7 @@
 """What the active controller does for cluster links: it looks at each source from time to time, and follows it.
 
-Owns: when a source is looked at, the questions of one look, and what is told of a link with which something is the
-matter.  Does not own what follows from a look (``decisions/mirrored_topics``), a connection (``sources``), nor records
+Owns: when a source is looked at, the questions of one look, and what is logged of a link that has a problem.  Does not
+own what follows from a look (``decisions/mirrored_topics``), a connection (``sources``), nor records
 (``replication/mirrors``).
 
 Invariants: nothing is asked while this broker's controller is not active; of one link one look is under way at a time;
@@ -110,7 +110,7 @@ class LinkKeeper:
         self._submit(lambda builder: follow_source(builder, config, source, rules))
 
     def _note(self, link: str, problem: str) -> None:
-        """Something is the matter with a link: it is told where it is new."""
+        """A link has a problem: it is reported where it is new."""
         known = self._metadata.image.links.get(link)
         if known is None or known.problem != problem:
             log.warning("link %s: %s", link, problem)
@@ -129,7 +129,7 @@ def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> Non
 class _WatchedSource:
     """One link's source, looked at every ``refresh.interval.ms``, and at once as the link's settings change.
 
-    ``follow(config, source)`` is told what the source says, ``note(link, problem)`` why it says nothing.
+    ``follow(config, source)`` gets what the source says, ``note(link, problem)`` why it says nothing.
     """
 
     def __init__(
