@@ -15,6 +15,9 @@ from harness.waiting import wait_until
 
 from kafka_connect.jars import MAIN_CLASSES, java_command
 
+# Longer than elsewhere: on a machine that does much else a worker starts for a minute and a half.
+PATIENCE_S = 300
+
 READY = {
     "pybroker": re.compile(r"^pybroker ready on ", re.MULTILINE),
     "connect-distributed.sh": re.compile(r"Kafka Connect started"),
@@ -49,7 +52,7 @@ class PageProcess:
 
     def wait_until_ready(self) -> None:
         """Wait for its line; raises ``RuntimeError`` where it ends before, ``TimeoutError``."""
-        wait_until(self._has_said_so, f"{self.line}: {READY[self._program].pattern}")
+        wait_until(self._has_said_so, f"{self.line}: {READY[self._program].pattern}", PATIENCE_S)
 
     def kill(self) -> None:
         """SIGKILL; does nothing when it does not run."""
