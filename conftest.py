@@ -12,12 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import apache_kafka, zookeeper
+from harness import apache_kafka, connect_jars, zookeeper
 from harness.client_threads import are_kept_by_the_library, client_threads, left_behind, referred_to_by
 from harness.spark_sessions import SparkSessions
 from harness.time_outs import marked_time_out_s
 from hypothesis import HealthCheck, settings
-from kafka_connect import jars as connect_jars
 
 pytest_plugins = ["harness.hung_tests"]
 

@@ -33,7 +33,7 @@ async def replies_of(connections: list[tuple[Connection, CountingTransport]], by
 
 
 async def best_us(server: BrokerServer, connection_count: int, in_flight: int, is_ordinary: bool = False) -> float:
-    """Microseconds of CPU per commit, best round; ``is_ordinary`` without a front."""
+    """Microseconds of CPU per commit, best round; ``is_ordinary`` without a fast path."""
     connections = [connected(server, is_ordinary) for _ in range(connection_count)]
     # By nobody in particular.
     commits = [commit_frame(f"group-{number}", ("", -1), TOPIC, 0) for number in range(connection_count)]
@@ -58,7 +58,7 @@ async def best_us(server: BrokerServer, connection_count: int, in_flight: int, i
 
 async def measure_all(server: BrokerServer) -> None:
     for shape in SHAPES:
-        for way in ("ordinary", "front"):
+        for way in ("ordinary", "fast path"):
             print(f"{way:9} {shape[0]}×{shape[1]} {await best_us(server, *shape, way == 'ordinary'):6.2f} µs")
 
 

@@ -1,5 +1,5 @@
-"""What one small Produce request costs in the broker, without sockets: the ordinary way and by a front, and both with
-an authorizer of a thousand ACLs.
+"""What one small Produce request costs in the broker, without sockets: the ordinary way and by a fast path, and both
+with an authorizer of a thousand ACLs.
 
 Run it with ``.venv/bin/python -m bench.produce_path``.  Frames reach a connection as a transport would hand them over,
 so that the figures are Python, the checks of the batch and the write into the page cache, without system calls of a
@@ -51,7 +51,7 @@ async def measure(server: BrokerServer) -> None:
     """Print both ways, one request and five at once; without and with an authorizer, in turns."""
     guard = authorizer(server)
     frame = produce_frame(TOPIC, {0: record_batch(1, RECORD_BYTES)})
-    for way in ("ordinary", "front"):
+    for way in ("ordinary", "fast path"):
         for in_flight in (1, 5):
             connection, _ = connected(server, is_ordinary=way == "ordinary")
             plain = guarded = float("inf")

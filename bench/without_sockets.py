@@ -48,10 +48,10 @@ T = TypeVar("T", bound=CountingTransport)
 
 
 def connected(server: BrokerServer, is_ordinary: bool = False) -> tuple[Connection, CountingTransport]:
-    """A connection of a client; ``is_ordinary`` never learns a front."""
+    """A connection of a client; ``is_ordinary`` never learns a fast path."""
     connection, transport = connected_over(CountingTransport, server)
     if is_ordinary:
-        connection._fronts._pause = _NEVER
+        connection._fast_paths._pause = _NEVER
     return connection, transport
 
 
@@ -68,9 +68,9 @@ def receive(connection: Connection, data: bytes) -> None:
     """What the loop does when a socket is readable."""
     connection.get_buffer(-1)[: len(data)] = data
     connection.buffer_updated(len(data))
-    turns = connection._processor.turns
-    while turns.is_full:  # a turn was long, by chance: what is asked meanwhile would wait for the loop, which stands
-        turns._next()
+    scheduler = connection._processor.scheduler
+    while scheduler.is_full:  # a turn was long, by chance: what is asked meanwhile would wait for the loop
+        scheduler._next()
 
 
 async def with_server(measure: Callable[[BrokerServer], Awaitable[None]]) -> None:

@@ -35,7 +35,7 @@ LIVENESS_INTERVAL_MS = 100
 WITHDRAWN_SESSIONS = 2
 
 # How long an answer that names leaders waits for certainty at most: an election takes some 50 ms.
-DOUBT_HOLD_MS = 500
+SUSPICION_HOLD_MS = 500
 
 # The last writer's stamp on a shared SQLite file is looked at so often while anybody follows it, which costs some
 # microseconds, and SQLite itself is asked so often.

@@ -19,8 +19,8 @@ CONNECTION_PARTS = 16
 
 # Connections that wait to be let in because they come too fast, as many as may wait in the kernel, and what is read of
 # one that does.
-NEWCOMERS_MAX = 1_024
-NEWCOMER_READ_BYTES = 4 << 10
+PENDING_CONNECTIONS_MAX = 1_024
+PENDING_CONNECTION_READ_BYTES = 4 << 10
 
 # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -78,11 +78,11 @@ ANONYMOUS = "User:ANONYMOUS"
 
 # A connection's turn, and what those with long ones have of each turn of the loop: so long everybody else waits for
 # them, and so long a request may take that is waited for by nobody else.
-TURN_NS = 1_000_000
+TIME_SLICE_NS = 1_000_000
 
 # Connections whose turns take less on the average of the last few are served as soon as their bytes are there: some
 # twenty small requests, or a batch of a megabyte.
-SHORT_TURN_NS = 250_000
+SHORT_SLICE_NS = 250_000
 
 # Frames that are longer are decoded in steps, with their requests' handlers behind: below it even the smallest elements
 # are decoded in some milliseconds.  Such batches are not written by the loop, so no small Produce comes this way.
@@ -195,11 +195,11 @@ AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
 
 # What a start frees of the room that is kept for it, each time that the metadata store finds none, and what is kept
 # beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
-RESERVED_ROOM_STEP_BYTES = 256 << 10
-RESERVED_ROOM_BYTES_MIN = 1 << 20
+RESERVED_SPACE_STEP_BYTES = 256 << 10
+RESERVED_SPACE_BYTES_MIN = 1 << 20
 
 # Transactions of the metadata after which that room is made to fit the store again.
-RESERVED_ROOM_COMMITS = 64
+RESERVED_SPACE_COMMITS = 64
 
 # --- quotas ------------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.coordinator_table import COORDINATORS
-    from pybroker.cluster.membership.lack_of_brokers import lack_of
+    from pybroker.cluster.membership.too_few_brokers import too_few_brokers_message
     from pybroker.cluster.store.metadata_store import StoreError
     from pybroker.cluster.store.sqlite.shared_sqlite_worker import is_locked, read_writer
     from pybroker.net.peer_requests import PeerApi
     from pybroker.server import AdvertisedListener, BrokerServer
-    from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+    from pybroker.storage.dirs.start_rollback import CLEAN_SHUTDOWN_FILE, LOCK_FILE
     from pybroker.storage.files.checkpoints import META_PROPERTIES
     from pybroker.storage.results import StorageError
 
@@ -31,17 +31,17 @@ __all__ = [
     "StorageError",
     "StoreError",
     "is_locked",
-    "lack_of",
     "read_writer",
+    "too_few_brokers_message",
 ]
 _MODULES = {
     "cluster.image.coordinator_table": ("COORDINATORS",),
-    "cluster.membership.lack_of_brokers": ("lack_of",),
+    "cluster.membership.too_few_brokers": ("too_few_brokers_message",),
     "cluster.store.metadata_store": ("StoreError",),
     "cluster.store.sqlite.shared_sqlite_worker": ("is_locked", "read_writer"),
     "net.peer_requests": ("PeerApi",),
     "server": ("AdvertisedListener", "BrokerServer"),
-    "storage.dirs.start_traces": ("CLEAN_SHUTDOWN_FILE", "LOCK_FILE"),
+    "storage.dirs.start_rollback": ("CLEAN_SHUTDOWN_FILE", "LOCK_FILE"),
     "storage.files.checkpoints": ("META_PROPERTIES",),
     "storage.results": ("StorageError",),
 }

@@ -21,27 +21,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.image.cluster_image import (
-    ClusterImage,
-    Endpoint,
-    ImageDelta,
-    first_delta,
-)
+from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint, ImageDelta, first_delta
 from pybroker.cluster.image.metadata_cache import MetadataCache
-from pybroker.cluster.membership.lack_of_brokers import LackOfBrokers
 from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.cluster.membership.standalone import Standalone
-from pybroker.cluster.store.founding import NO_USERS, tell_of_users_passed_over
+from pybroker.cluster.membership.too_few_brokers import TooFewBrokersWarning
+from pybroker.cluster.store.initial_metadata import NO_USERS, tell_of_users_passed_over
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.handlers.services import Services
-from pybroker.late_services import LateServices
-from pybroker.net.doors import Doors, ImageUsers
+from pybroker.lazy_services import LazyLinks, LazyServices
+from pybroker.net.channel_builders import ChannelBuilders, ImageUsers
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
+from pybroker.net.sources import Sources
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
@@ -50,15 +46,15 @@ from pybroker.storage.results import StorageError
 if TYPE_CHECKING:
     from pybroker.cluster.controller.token_operations import DelegationTokens
     from pybroker.cluster.decisions.operations import FoundReplicas
-    from pybroker.cluster.membership.cluster_member import ClusterMember, Hearing
+    from pybroker.cluster.membership.cluster_member import ClusterMember, LivenessTransport
     from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import Peers
-    from pybroker.cluster.store.founding import Users
+    from pybroker.cluster.store.initial_metadata import Users
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
     from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
-    from pybroker.security.mechanisms import Surroundings
+    from pybroker.security.mechanisms import MechanismContext
     from pybroker_protocol.schema import Request
 
 # How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
@@ -108,7 +104,8 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
-        self._open_doors: Doors | None = None
+        self._sources = Sources(self.services)
+        self._builders: ChannelBuilders | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
         # For the mark of a clean stop (KIP-966): the last of this run or, before it has one, the last clean stop's.
@@ -128,15 +125,15 @@ class BrokerServer:
         metadata = MetadataCache()
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
-        around = self._surroundings(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
-        self._open_doors = doors = Doors(config, listeners, around, env.clock)
+        around = self._mechanism_context(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
+        self._builders = builders = ChannelBuilders(config, listeners, around, env.clock)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = clean_epoch = logs.clean_broker_epoch()
         services.env, services.config = env, config
         services.inter_broker_listener = None if config["pybroker.metadata"] is None else listener_of_brokers
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
-        endpoints = await self._listen(sockets, listeners, doors)
+        endpoints = await self._listen(sockets, listeners, builders)
         protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
         membership = self._load_membership(env, logs, metadata, protocol_of_brokers)
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
@@ -152,11 +149,11 @@ class BrokerServer:
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
         if around is not None or not membership.is_alone:
-            around = around or self._surroundings(env, metadata)
-            self._let_brokers_in(doors, around, membership, listener_of_brokers)
+            around = around or self._mechanism_context(env, metadata)
+            self._let_brokers_in(builders, around, membership, listener_of_brokers)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
-        self._follow_settings(services.configs, doors, sockets)
+        self._follow_settings(services.configs, builders, sockets)
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership)
@@ -168,17 +165,18 @@ class BrokerServer:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
             logs.set_cluster(membership.cluster_id, membership.node_id)
         else:
-            hearing = await self._hearing(listener_of_brokers)
-            await self._join(membership, endpoints, rack, logs, clean_epoch, hearing, found, sockets.queue)
-            membership.doubt_itself(sockets.processor.gate)
-            services.doubts, services.liveness = membership.doubts, membership.liveness
+            transport = await self._liveness_transport(listener_of_brokers)
+            await self._join(membership, endpoints, rack, logs, clean_epoch, transport, found, sockets.queue)
+            membership.guard_against_stalls(sockets.processor.gate)
+            services.suspected_brokers, services.liveness = membership.suspected_brokers, membership.liveness
             self._remember_who_leaves(env, metadata)
-            self._close_what_was_built.append(LackOfBrokers(env, config, metadata).close)
+            self._close_what_was_built.append(TooFewBrokersWarning(env, config, metadata).close)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        LateServices(services, self._peers, self._close_what_was_built).wire()
+        LazyServices(services, self._peers, self._close_what_was_built).wire(channel)
+        LazyLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
@@ -238,13 +236,13 @@ class BrokerServer:
         check_nothing_is_lost(self.config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
         return membership
 
-    def _follow_settings(self, configs: ConfigService, doors: Doors, sockets: SocketServer) -> None:
+    def _follow_settings(self, configs: ConfigService, builders: ChannelBuilders, sockets: SocketServer) -> None:
         """Have settings of brokers that change hold at once, and refuse those that cannot."""
         configs.subscribe(self._on_config_change)
-        configs.checks += [doors.check, sockets.check]
-        configs.look = doors.look
-        self._close_what_was_built.append(doors.follow_files(self.services.env))
-        configs.subscribe(lambda names: doors.update(self.config))
+        configs.checks += [builders.check, sockets.check]
+        configs.look = builders.look
+        self._close_what_was_built.append(builders.follow_files(self.services.env))
+        configs.subscribe(lambda names: builders.update(self.config))
         configs.subscribe(lambda names: sockets.processor.follow_settings())
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
@@ -260,15 +258,15 @@ class BrokerServer:
         metadata.subscribe(lambda image, delta: authorizer.on_acls(image.acls, delta.acls_changed))
         self._close_what_was_built.append(authorizer.close)
 
-    def _surroundings(self, env: Env, metadata: MetadataCache) -> Surroundings:
+    def _mechanism_context(self, env: Env, metadata: MetadataCache) -> MechanismContext:
         """What logins need of the broker; a start without logins does without."""
         from pybroker.net.key_fetch import fetch_keys
         from pybroker.security.key_sets import KeySets
-        from pybroker.security.mechanisms import Surroundings
+        from pybroker.security.mechanisms import MechanismContext
 
         key_sets = KeySets(env, fetch_keys)
         self._close_what_was_built.append(key_sets.close)
-        return Surroundings(ImageUsers(metadata), env.random, b"", key_sets=key_sets)
+        return MechanismContext(ImageUsers(metadata), env.random, b"", key_sets=key_sets)
 
     def _serve_tokens(self, env: Env, membership: ClusterMember, metadata: MetadataCache) -> None:
         """Have delegation tokens served, or that they are not served told to whoever asks."""
@@ -285,17 +283,19 @@ class BrokerServer:
         else:
             self.services.build_later("tokens", build)
 
-    async def _listen(self, sockets: SocketServer, listeners: list[Listener], doors: Doors) -> dict[str, Endpoint]:
+    async def _listen(
+        self, sockets: SocketServer, listeners: list[Listener], builders: ChannelBuilders
+    ) -> dict[str, Endpoint]:
         """Bind all listeners: what clients of each are told."""
         endpoints: dict[str, Endpoint] = {}
         unguarded: list[str] = []
         for listener in listeners:
-            bound = await sockets.listen(listener.name, listener.host, listener.port, doors[listener.name])
+            bound = await sockets.listen(listener.name, listener.host, listener.port, builders[listener.name])
             host, port = listener.advertised(bound.port)
             endpoints[listener.name] = Endpoint(host, port, listener.security_protocol_id)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
             self.bound.append(bound.addresses)
-            if bound.reaches_beyond_this_machine and not doors[listener.name].knows_who_comes:
+            if bound.reaches_beyond_this_machine and not builders[listener.name].authenticates:
                 unguarded.append(listener.name)
         if unguarded:
             names = ", ".join(unguarded)
@@ -303,14 +303,18 @@ class BrokerServer:
         return endpoints
 
     def _let_brokers_in(
-        self, doors: Doors, around: Surroundings, membership: ClusterMember, listener_of_brokers: str
+        self,
+        builders: ChannelBuilders,
+        around: MechanismContext,
+        membership: ClusterMember,
+        listener_of_brokers: str,
     ) -> None:
         """Who knows the cluster's secret is one of its brokers."""
         from pybroker.security.mechanisms import ClusterLogin
 
         cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
         around = around._replace(fake_key=membership.secret, cluster=cluster, tokens=self.services.tokens.logins)
-        doors.know_the_cluster(around, None if cluster is None else listener_of_brokers)
+        builders.set_cluster_secret(around, None if cluster is None else listener_of_brokers)
 
     def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:
         self._close_what_was_built.append(metadata.subscribe(self._follow_client_quotas))
@@ -339,7 +343,7 @@ class BrokerServer:
         rack: str | None,
         logs: LogManager,
         previous_broker_epoch: int,
-        hearing: Hearing | None,
+        transport: LivenessTransport | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
     ) -> None:
@@ -354,7 +358,7 @@ class BrokerServer:
             return None
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, hearing, found, on_registered, claim)
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, transport, found, on_registered, claim)
 
         why = await outcome_of(begin)
         if why is not None:
@@ -362,23 +366,25 @@ class BrokerServer:
 
     def _remember_who_leaves(self, env: Env, metadata: MetadataCache) -> None:
         """Name brokers of the cluster a while longer than they are there."""
-        from pybroker.cluster.failure_detection.departures import Departures
+        from pybroker.cluster.failure_detection.recently_fenced import RecentlyFenced
 
-        self.services.departures = departures = Departures(env, metadata.image)
-        self._close_what_was_built += [metadata.subscribe(departures.on_image), departures.close]
+        self.services.recently_fenced = recently_fenced = RecentlyFenced(env, metadata.image)
+        self._close_what_was_built += [metadata.subscribe(recently_fenced.on_image), recently_fenced.close]
 
-    async def _hearing(self, listener: str) -> Hearing | None:
+    async def _liveness_transport(self, listener: str) -> LivenessTransport | None:
         """A socket for datagrams beside the listener of the brokers, at the same port."""
         if not self.config.get_int("pybroker.liveness.timeout.ms"):
             return None
-        from pybroker.cluster.membership.cluster_member import Hearing
+        from pybroker.cluster.membership.cluster_member import LivenessTransport
+        from pybroker.net.connection_probe import TcpConnectionProbe
         from pybroker.net.datagrams import DatagramSocket
-        from pybroker.net.knocker import TcpKnocker
 
         assert self._sockets is not None
         (bound,) = [each for each in self._sockets.listeners if each.name == listener]
         try:
-            return Hearing(await DatagramSocket.bind(self.services.env, bound.host, bound.port), TcpKnocker(), listener)
+            return LivenessTransport(
+                await DatagramSocket.bind(self.services.env, bound.host, bound.port), TcpConnectionProbe(), listener
+            )
         except OSError as error:
             log.warning("no datagrams from other brokers: %s; their sessions alone say who is alive", error)
             return None
@@ -393,7 +399,6 @@ class BrokerServer:
 
     def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
-        from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         request_bytes_max = self.config.get_int("socket.request.max.bytes")
@@ -407,11 +412,10 @@ class BrokerServer:
             request_bytes_max,
             secret,
             over_sasl=over_sasl,
-            tls=lambda: None if self._open_doors is None else self._open_doors[name].tls,
+            tls=lambda: None if self._builders is None else self._builders[name].tls,
         )
         self._peers = peers
         self.services.peers = peers
-        self.services.forwarder = Forwarder(self.services)
         self.services.cluster_secret = secret
         return peers
 
@@ -447,6 +451,7 @@ class BrokerServer:
             member.close()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
 
@@ -458,6 +463,7 @@ class BrokerServer:
         """
         if self._sockets is not None:
             self._sockets.abort()
+        self._sources.close()
         member = self._membership
         if member is not None:
             member.close() if member.is_alone else member.abandon()
@@ -471,6 +477,7 @@ class BrokerServer:
             await self._sockets.processor.wait_aborted()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
 
     @property
     def is_alone(self) -> bool:

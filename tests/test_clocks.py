@@ -15,7 +15,7 @@ import pytest
 from tests.source_tree import BROKER, WIRE, parsed, python_files, relative
 
 # Programs and tools: beside the broker or around it, in real time.
-NOT_THE_BROKER = ("pybroker/cli/", "pybroker/pipeline/", "pybroker/testing/")
+NOT_THE_BROKER = ("pybroker/cli/", "pybroker/connectors/", "pybroker/pipeline/", "pybroker/sql/", "pybroker/testing/")
 # Of a module's names these have to do with time; of ``time`` it is all but how long the processor was used.
 CLOCKS = {
     "datetime.datetime.now",
@@ -32,7 +32,7 @@ PROCESSOR_TIME = {"time.process_time", "time.process_time_ns", "time.thread_time
 EXCUSED = {
     "pybroker/net/loop_env.py": "the door itself",
     "pybroker/storage/cleaner/__main__.py": "a process of its own, without a loop",
-    "pybroker/cluster/store/zookeeper/zookeeper_strand.py": "no timer runs while a broker's start or end blocks",
+    "pybroker/cluster/store/zookeeper/zookeeper_operations.py": "no timer runs while a broker's start or end blocks",
     "pybroker/security/certificate_authority.py": "of a command that makes certificates; no broker imports it",
 }
 

@@ -18,7 +18,7 @@ STORAGE = BROKER / "storage"
 CALLERS = (STORAGE / "files" / "os_file.py", STORAGE / "files" / "os_process.py")
 # What they have in a log dir the simulation's disk sees, too.
 SQLITE = BROKER / "cluster" / "store" / "sqlite"
-FILES_BESIDE_THE_LOG = (SQLITE / "reserved_room.py", SQLITE / "sqlite_tables.py")
+FILES_BESIDE_THE_LOG = (SQLITE / "reserved_space.py", SQLITE / "sqlite_tables.py")
 
 # What of ``os`` touches no file, besides the flags of an open.
 NO_CALLS = {"PathLike", "_exit", "environ", "fspath", "pathsep", "strerror"}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from kafka_connect.jars import CLASS_ARCHIVE, CONNECT_PAGE, JARS_OF_PAGES
+from harness.connect_jars import CLASS_ARCHIVE, CONNECT_PAGE, JARS_OF_PAGES
+
 from kafka_connect.reader import Reader
 
 _DUMPED_WITHIN_S = 120

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.child_process import ChildProcess
+from harness.connect_jars import MAIN_CLASSES, java_command
 from harness.waiting import wait_until
-
-from kafka_connect.jars import MAIN_CLASSES, java_command
 
 # Longer than elsewhere: on a machine that does much else a worker starts for a minute and a half.
 PATIENCE_S = 300

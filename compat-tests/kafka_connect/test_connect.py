@@ -18,10 +18,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from harness.connect_jars import CONNECT_PAGE, JARS_OF_PAGES
 from harness.waiting import wait_until
 
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
-from kafka_connect.jars import CONNECT_PAGE, JARS_OF_PAGES
 from kafka_connect.processes import PATIENCE_S, PageProcess
 from kafka_connect.reader import Reader
 from kafka_connect.topics import leader_of, records_of

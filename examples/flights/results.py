@@ -19,7 +19,7 @@ from examples.flights.delays import Cell, Delays, Results, cell_from_json, delay
 from examples.flights.failures import RunFailed
 from pybroker.pipeline.topics.client_calls import NoAnswer, commit_by
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.questions import NobodyAnswers, Questions
+from pybroker.pipeline.topics.cluster_queries import ClusterQueries, ClusterUnreachable
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, listed
 
 POLL_RECORDS_MAX = 5_000
@@ -113,12 +113,12 @@ class LatestResults:
 def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """The end of each partition of a topic; raises `ResultsNotRead`."""
     try:
-        questions = Questions({"bootstrap.servers": bootstrap, **ISOLATION})
-        partitions = [TopicPartition(topic, partition) for partition in questions.partitions().get(topic, ())]
-        ends, _ = questions.offsets_left(dict.fromkeys(partitions, OffsetSpec.latest()))
+        cluster_queries = ClusterQueries({"bootstrap.servers": bootstrap, **ISOLATION})
+        partitions = [TopicPartition(topic, partition) for partition in cluster_queries.partitions().get(topic, ())]
+        ends, _ = cluster_queries.offsets_left(dict.fromkeys(partitions, OffsetSpec.latest()))
     except KafkaException as error:
         raise ResultsNotRead(f"no broker answers at {bootstrap}: {feed.reason_of(error)}") from None
-    except NobodyAnswers as error:
+    except ClusterUnreachable as error:
         raise ResultsNotRead(str(error)) from None
     return ends
 

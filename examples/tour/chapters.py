@@ -20,8 +20,8 @@ from examples.flights.failures import RunFailed
 from examples.tour import check, jobs, topics
 from examples.tour.postgres import Postgres
 from examples.tour.topics import AIRPORTS, DEAD_LETTERS, DEPARTURES, ENRICHED, PLANES, WEATHER
-from pybroker.pipeline.endings import reason_in
 from pybroker.pipeline.progress import processed_offsets
+from pybroker.pipeline.query_failure import reason_in
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.streams.jobs import BrokerTopics, keep_state_in_rocksdb, start
 from pybroker.pipeline.upserts import Table, upsert_into

@@ -20,7 +20,7 @@ from examples.feed import create_topics, produce
 from examples.flights.failures import RunFailed
 from examples.flights.processes import given_or_own_broker
 from pybroker.pipeline.converters.decoding import HEADERS_PREFIX
-from pybroker.pipeline.endings import reason_in
+from pybroker.pipeline.query_failure import reason_in
 from pybroker.pipeline.records import Record
 from pybroker.pipeline.spark_session import end_session, session, short_lived
 from pybroker.pipeline.streams.jobs import BrokerTopics, Job, start

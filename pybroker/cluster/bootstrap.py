@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.cluster_member import ClusterMember
 from pybroker.cluster.membership.standalone import Standalone
-from pybroker.cluster.store.founding import NO_USERS, Founding, new_cluster, new_cluster_id
+from pybroker.cluster.store.initial_metadata import NO_USERS, InitialMetadata, new_cluster, new_cluster_id
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.cluster.store.sqlite import sqlite_store
 from pybroker.config.broker import BrokerConfig
@@ -24,7 +24,7 @@ from pybroker.storage.files.checkpoints import read_meta_properties
 
 if TYPE_CHECKING:
     from pybroker.cluster.membership.peers import Peers
-    from pybroker.cluster.store.founding import Users
+    from pybroker.cluster.store.initial_metadata import Users
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.cluster.store.metadata_store import MetadataStore
 
@@ -56,7 +56,7 @@ def open_membership(
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id, cluster_id = _node_id(meta, config), _cluster_id(meta, config)
 
-    def found() -> Founding:
+    def found() -> InitialMetadata:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_left_behind(config, metadata_dir, url, partition_count)
         return _found(env, metadata_dir, meta, node_id, first_users, cluster_id)
@@ -114,7 +114,7 @@ def open_standalone(
     path = str(Path(metadata_dir) / sqlite_store.FILE_NAME)
     store = sqlite_store.SqliteStore(path, env, fsync=config.get_bool("pybroker.fsync.enable"))
 
-    def found() -> Founding:
+    def found() -> InitialMetadata:
         if not (Path(metadata_dir) / KRAFT_LOG_DIR).is_dir():
             _check_nothing_is_forgotten(config, metadata_dir, partition_count)
         return _found(env, metadata_dir, meta, node_id, first_users, cluster_id)
@@ -187,7 +187,7 @@ def _check_nothing_is_left_behind(config: BrokerConfig, metadata_dir: str, url: 
 
 def _found(
     env: Env, metadata_dir: str, meta: Mapping[str, str], node_id: int, first_users: Users, cluster_id: str | None
-) -> Founding:
+) -> InitialMetadata:
     kraft_log_dir = Path(metadata_dir) / KRAFT_LOG_DIR
     if not kraft_log_dir.is_dir():
         return new_cluster(cluster_id or new_cluster_id(env.new_uuid), first_users)

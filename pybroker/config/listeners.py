@@ -98,9 +98,9 @@ def listeners_of(config: Settings) -> list[Listener]:
         raise ConfigError("listeners names no listener for clients (controller listeners are skipped)")
     _refuse_shared_ports(endpoints)
     advertised = {e.name: e for e in _endpoints("advertised.listeners", config["advertised.listeners"] or ())}
-    strangers = sorted(set(advertised) - {endpoint.name for endpoint in endpoints} - controllers)
-    if strangers:
-        raise ConfigError(f"advertised.listeners names {', '.join(strangers)}, which listeners does not define")
+    unknown = sorted(set(advertised) - {endpoint.name for endpoint in endpoints} - controllers)
+    if unknown:
+        raise ConfigError(f"advertised.listeners names {', '.join(unknown)}, which listeners does not define")
     return [_listener(endpoint, advertised.get(endpoint.name), protocols) for endpoint in endpoints]
 
 

@@ -93,7 +93,7 @@ class Alteration(NamedTuple):
 
     With ``replace`` (AlterConfigs, key 33) every operation is SET and overrides that are not named go away.
     ``refusal`` is set where the caller knows already that it cannot be (authorization, a bad topic name).
-    ``is_judged``: another broker has forwarded it, and takes what it says of that broker alone.
+    ``is_forwarded``: another broker has forwarded it, and takes what it says of that broker alone.
     """
 
     resource_type: int
@@ -101,7 +101,7 @@ class Alteration(NamedTuple):
     operations: tuple[AlterConfigOp, ...]
     replace: bool = False
     refusal: ConfigFailure | None = None
-    is_judged: bool = False
+    is_forwarded: bool = False
 
 
 class ConfigChange(NamedTuple):

@@ -34,17 +34,17 @@ class Values(Protocol):
 class Rule(NamedTuple):
     """Among the settings ``names`` holds ``holds(values)``; if not, ``message`` is what the operator reads.
 
-    ``culprits`` gives what stands behind the message, where it names some.
+    ``causes`` gives what stands behind the message, where it names some.
     """
 
     names: tuple[str, ...]
     holds: Callable[[Values], bool]
     message: str
-    culprits: Callable[[Values], Iterable[str]] | None = None
+    causes: Callable[[Values], Iterable[str]] | None = None
 
     def says(self, values: Values) -> str:
         """The message for values among which the rule does not hold."""
-        return self.message if self.culprits is None else self.message + ",".join(self.culprits(values))
+        return self.message if self.causes is None else self.message + ",".join(self.causes(values))
 
 
 def _at_most(low: str, high: str, message: str = "") -> Rule:

@@ -11,12 +11,13 @@ Invariants:
 - A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
   lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
-- What a long timer sets off is done in its turn (``shared_turns``) or not at all: where an append is on its way then,
+- What a long timer sets off is done in its turn (``round_robin_work``) or not at all: where an append is on its way
+then,
   it waits for another turn, so that no end of an append is followed by the slices of many groups.  A chain of large
   batches has a turn for each (``Result.in_later_turn``).
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
-so whoever is about to give up asks first whether the partition is still led here.
+so code that is about to give up asks first whether the partition is still led here.
 
 Each operation's records are a batch of their own, and ``group.coordinator.append.linger.ms`` is accepted and means
 nothing: what one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for
@@ -40,10 +41,10 @@ from pybroker.coordinators.coordinator_ports import PartitionWriter
 from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.result import Continuation, Result, TimerKey, Waiter
-from pybroker.coordinators.shared_turns import SharedTurns
+from pybroker.coordinators.round_robin_work import RoundRobinWork
 from pybroker.coordinators.timers import Expiry, TimerTable
 from pybroker.env import Cancellable, Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.record_codec import build_batch, end_transaction_batch
 from pybroker_protocol.records import NO_PRODUCER_ID
@@ -111,10 +112,10 @@ class CoordinatorContext(Generic[S]):
         "_busy",
         "_env",
         "_expiry",
-        "_folded_log",
+        "_limited_log",
         "_queue",
+        "_round_robin_work",
         "_topic",
-        "_turns",
         "_uncommitted",
         "_write_timeout_ms",
         "_writer",
@@ -130,8 +131,8 @@ class CoordinatorContext(Generic[S]):
     def __init__(
         self,
         env: Env,
-        turns: SharedTurns,
-        folded_log: FoldedLog,
+        turns: RoundRobinWork,
+        rate_limited_log: RateLimitedLog,
         writer: PartitionWriter,
         topic: str,
         partition: int,
@@ -139,8 +140,8 @@ class CoordinatorContext(Generic[S]):
         write_timeout_ms: int,
     ) -> None:
         self._env = env
-        self._turns = turns
-        self._folded_log = folded_log
+        self._round_robin_work = turns
+        self._limited_log = rate_limited_log
         self._writer = writer
         self._topic = topic
         self.partition = partition
@@ -194,7 +195,7 @@ class CoordinatorContext(Generic[S]):
                 continue
             append = _Append(self, result, waiter, now_ms)
             if result.in_later_turn:
-                self._turns.add(LONG_WRITE, self._write_in_turn, append)
+                self._round_robin_work.add(LONG_WRITE, self._write_in_turn, append)
             else:
                 self._try_to_write(append)
             if append.outcome is None:
@@ -292,7 +293,7 @@ class CoordinatorContext(Generic[S]):
     def _append_failed(self, result: Result, waiter: Waiter | None, now_ms: int, code: int) -> Result | None:
         """Carry out what does not depend on the records, and answer the request with the error."""
         reason = ErrorCode(code).name
-        self._folded_log.warning(
+        self._limited_log.warning(
             self._topic, reason, "could not append to %s-%d: %s", self._topic, self.partition, reason
         )
         result.response = None

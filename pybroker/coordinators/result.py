@@ -73,7 +73,7 @@ class Result:
     mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
     there), that request is answered with the error.
     ``in_later_turn``: there are so many records that they are written in a turn of the loop of their own
-    (``shared_turns``); the other operations of the shard wait.
+    (``round_robin_work``); the other operations of the shard wait.
     Nothing of a result with records reaches a client before those records are committed.
     """
 
@@ -101,7 +101,7 @@ class Result:
         self.on_failure: Callable[[int, int], Result] | None = None
 
     def reply(self, waiter: Waiter | None, response: Any) -> None:
-        """Answer a parked request (None: nobody waits)."""
+        """Answer a parked request (None: no request waits)."""
         if waiter is not None:
             self.replies.append((waiter, response))
 

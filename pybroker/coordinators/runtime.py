@@ -3,12 +3,12 @@
 Owns: which partitions of the internal topic are led here, which of them are still loading, and who may ask them.
 Owns no rule of any group (the shards have those) and no order of operations (``coordinator_context``).
 
-Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn
-is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
-answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
+Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn is
+over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
+answers NOT_COORDINATOR, holds up no other, and is tried again after a pause that grows.
 
 What takes long behind requests (a group's regular expressions, its assignment, a listing) has one slice of each turn of
-the loop, whatever the number of groups and of listings (``shared_turns``).
+the loop, whatever the number of groups and of listings (``round_robin_work``).
 
 Operations for all shards reach a loading one once it is loaded; if that load fails they are lost, as in Kafka.
 
@@ -29,9 +29,9 @@ from pybroker.coordinators.coordinator_shard import CoordinatorShard
 from pybroker.coordinators.gather import Gather
 from pybroker.coordinators.loader import Loader
 from pybroker.coordinators.result import Waiter
-from pybroker.coordinators.shared_turns import SharedTurns
+from pybroker.coordinators.round_robin_work import RoundRobinWork
 from pybroker.env import Cancellable, Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 # A slice of listing groups or transactions, partition after partition of the coordinator's topic, holds the loop for
@@ -72,8 +72,8 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int,
     ) -> None:
         self._env = env
-        self._turns = SharedTurns(env.timers)
-        self._folded_log = FoldedLog(logger, env.timers)
+        self._round_robin_work = RoundRobinWork(env.timers)
+        self._limited_log = RateLimitedLog(logger, env.timers)
         self._topic = topic
         self._writer = writer
         self._reader = reader
@@ -110,8 +110,8 @@ class CoordinatorRuntime(Generic[S]):
         start_offset, end_offset = log_range
         context = self._contexts[partition] = CoordinatorContext(
             self._env,
-            self._turns,
-            self._folded_log,
+            self._round_robin_work,
+            self._limited_log,
             self._writer,
             self._topic,
             partition,
@@ -205,13 +205,13 @@ class CoordinatorRuntime(Generic[S]):
                 position, partition = partitions.popleft()
                 self.submit(partition, operation, Waiter(gather.slot(position), int))
                 if self._env.clock.monotonic_ms() >= end_ms and partitions:
-                    self._turns.add(LISTING, ask_some)
+                    self._round_robin_work.add(LISTING, ask_some)
                     return
 
         ask_some()
 
     def submit_to_all(self, operation: CoordinatorOperation[S]) -> None:
-        """Run the operation on every context, with nobody waiting; on one that is loading once it is loaded."""
+        """Run the operation on every context, for no request; on one that is loading once it is loaded."""
         for context in list(self._contexts.values()):
             context.submit(operation, None)
 
@@ -229,4 +229,4 @@ class CoordinatorRuntime(Generic[S]):
     def close(self) -> None:
         """Drop all partitions; everybody who waits is answered."""
         self.on_leadership((), {*self._contexts, *self._failures})
-        self._folded_log.close()
+        self._limited_log.close()

@@ -6,7 +6,7 @@ A heartbeat pushes a session's end back thousands of times before it ever expire
 writes a number; the loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
 
 What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group: when
-such a timer is due it waits for its turn (``shared_turns``), and is set until it has it.
+such a timer is due it waits for its turn (``round_robin_work``), and is set until it has it.
 
 What a timer sets off may have to wait once more, behind an append that is on its way.  Until it begins the timer can
 be set anew or cancelled: a heartbeat that came before the end of the session, and waited longer, keeps its member.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pybroker.coordinators.result import TimerKey
-from pybroker.coordinators.shared_turns import SharedTurns
+from pybroker.coordinators.round_robin_work import RoundRobinWork
 from pybroker.env import Cancellable, Env
 
 
@@ -46,13 +46,13 @@ class TimerTable:
     ``long_kinds``: the kinds (first of a key) of those that wait for their turn.
     """
 
-    __slots__ = ("_env", "_expired", "_long_kinds", "_timers", "_turns", "_untaken")
+    __slots__ = ("_env", "_expired", "_long_kinds", "_round_robin_work", "_timers", "_untaken")
 
     def __init__(
-        self, env: Env, turns: SharedTurns, long_kinds: frozenset[str], expired: Callable[[TimerKey, Expiry], None]
+        self, env: Env, turns: RoundRobinWork, long_kinds: frozenset[str], expired: Callable[[TimerKey, Expiry], None]
     ) -> None:
         self._env = env
-        self._turns = turns
+        self._round_robin_work = turns
         self._long_kinds = long_kinds
         self._expired = expired
         self._timers: dict[TimerKey, _Timer] = {}
@@ -110,7 +110,7 @@ class TimerTable:
 
     def _arm(self, key: TimerKey, delay_ms: int) -> Cancellable:
         if delay_ms == 0 and key[0] in self._long_kinds:
-            return self._turns.add(key[0], self._expire, key)
+            return self._round_robin_work.add(key[0], self._expire, key)
         return self._env.timers.call_later(delay_ms, self._fire, key)
 
     def _expire(self, key: TimerKey) -> None:

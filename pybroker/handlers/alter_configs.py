@@ -50,5 +50,5 @@ def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alterati
         tuple(AlterConfigOp(config.name, config.value) for config in resource.configs),
         replace=True,
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
-        is_judged=ctx.is_forwarded,
+        is_forwarded=ctx.is_forwarded,
     )

@@ -15,8 +15,8 @@ from typing import Final
 
 from pybroker.cluster.image.coordinator_table import COORDINATORS, CoordinatorType
 from pybroker.coordinators.partitioning import partitioner
-from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
+from pybroker.handlers.suspicion_hold import suspicion_hold
 from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -47,7 +47,7 @@ def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> Steps:
         created = Parked()
         ctx.services.auto_topic_creation.ensure(kind.topic, created.complete)
         yield created
-    if (certain := certainty(ctx)) is not None:
+    if (certain := suspicion_hold(ctx)) is not None:
         yield certain
     coordinators = []
     for key in keys:

@@ -59,5 +59,5 @@ def _alteration(ctx: RequestContext, resource: AlterConfigsResource) -> Alterati
         resource.resource_name,
         tuple(AlterConfigOp(config.name, config.value, config.config_operation) for config in resource.configs),
         refusal=refusal(ctx, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name),
-        is_judged=ctx.is_forwarded,
+        is_forwarded=ctx.is_forwarded,
     )

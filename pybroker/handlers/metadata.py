@@ -23,10 +23,10 @@ from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.image.listener_view import ListenerView
 from pybroker.cluster.image.topic_names import invalid_reason
 from pybroker.handlers.authorized_operations import NOT_ASKED, authorized_operations, cluster_operations
-from pybroker.handlers.certainty import certainty
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.mutation_quotas import Mutations
 from pybroker.handlers.portions import at_once, portions
+from pybroker.handlers.suspicion_hold import suspicion_hold
 from pybroker.security.acl_bindings import CLUSTER_NAME, AclOperation, Resource
 from pybroker_protocol import codec
 from pybroker_protocol.errors import ErrorCode
@@ -63,7 +63,7 @@ class AssembledResponse(NamedTuple):
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> AssembledResponse | Steps:
     """Answer from the image, and begin to create what is missing; while a death is in doubt wait for certainty."""
-    certain = certainty(ctx)
+    certain = suspicion_hold(ctx)
     steps = _answer(ctx, request, certain)
     answer: AssembledResponse | Steps = at_once(steps) if certain is None else steps
     return answer
@@ -242,14 +242,14 @@ def _frame(
 
 
 def _departed(ctx: RequestContext, view: ListenerView) -> list[MetadataResponseBroker]:
-    """Brokers that died a moment ago: see ``cluster/failure_detection/departures``."""
-    departures = ctx.services.departures
-    if departures is None or not departures.broker_ids:
+    """Brokers that died a moment ago: see ``cluster/failure_detection/recently_fenced``."""
+    recently_fenced = ctx.services.recently_fenced
+    if recently_fenced is None or not recently_fenced.broker_ids:
         return []
     return [
         MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
         for broker in view.registered
-        if broker.broker_id in departures.broker_ids and broker.broker_id not in view.live
+        if broker.broker_id in recently_fenced.broker_ids and broker.broker_id not in view.live
     ]
 
 

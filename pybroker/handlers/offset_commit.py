@@ -6,7 +6,7 @@ that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that
 
 Who may commit is asked in two functions, each of them in one place: ``_refusal_of_group`` and ``_refusal_of_topic``;
 whether the group takes the offsets is ``offset_operations``' to say.  ``handle`` asks them for any request,
-``commit_run`` for those that ``net.commit_front`` recognizes: a rule that is written there holds for both.
+``commit_run`` for those that ``net.commit_fast_path`` recognizes: a rule that is written there holds for both.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ adds it; TRANSACTION_ABORTABLE from 11 (KIP-890).
 
 Who may produce is asked in three functions, each of them in one place: ``_refusal_of_request``, ``_refusal_of_topic``
 and ``_refusal_of_partition``; when a batch may be appended and acknowledged is the partition's to say, what may stand
-in it the log's.  ``handle`` asks them for any request, ``append_run`` for those that ``net.produce_front``
+in it the log's.  ``handle`` asks them for any request, ``append_run`` for those that ``net.produce_fast_path``
 recognizes: a rule that is written there holds for both.
 """
 
@@ -214,14 +214,14 @@ def _refusal_of_request(ctx: RequestContext, required_acks: int) -> int:
 
 
 def _refusal_of_topic(ctx: RequestContext, name: str | None) -> int:
-    """The error of all batches for a topic, or 0, also for None: an id that nobody has is refused as such."""
+    """The error of all batches for a topic, or 0, also for None: an unknown id is refused as such."""
     if ctx.services.authorizer is None or name is None or ctx.authorize(_WRITE, _TOPIC, name):
         return 0
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refusal_of_partition(ctx: RequestContext, topic: str) -> int:
-    """The error of a batch for a partition that there is, or 0, whatever is in it and whoever leads the partition."""
+    """The error of a batch for a partition that there is, or 0, whatever is in it and wherever the leader is."""
     if topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
         # What a client wrote there, a coordinator would replay as its own state.
         return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.controller.token_operations import DelegationTokens
-    from pybroker.cluster.failure_detection.departures import Departures
-    from pybroker.cluster.failure_detection.doubts import Doubts
     from pybroker.cluster.failure_detection.liveness import Liveness
+    from pybroker.cluster.failure_detection.recently_fenced import RecentlyFenced
+    from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.cluster.membership.peers import Peers
     from pybroker.config.broker import BrokerConfig
@@ -54,8 +54,6 @@ class Services:
         "config",
         "configs",
         "controller",
-        "departures",
-        "doubts",
         "env",
         "forwarder",
         "groups",
@@ -66,7 +64,9 @@ class Services:
         "peers",
         "producer_ids",
         "quotas",
+        "recently_fenced",
         "replicas",
+        "suspected_brokers",
         "telemetry",
         "tokens",
         "transaction_markers",
@@ -98,9 +98,9 @@ class Services:
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
         self.inter_broker_listener = None
-        self.doubts: Doubts | None = None  # None, as is the next: nobody listens for other brokers
+        self.suspected_brokers: SuspectedBrokers | None = None  # None, as is the next: nobody listens for other brokers
         self.liveness: Liveness | None = None
-        self.departures: Departures | None = None  # None: there are no others
+        self.recently_fenced: RecentlyFenced | None = None  # None: there are no others
         self.cluster_secret = None
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through

@@ -2,7 +2,7 @@
 
 Owns: what the transport calls, in which order the parts below are asked, muting, and the ends that a connection may
 have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framing``), what a request means
-(``requests``), the order of replies (``reply_order``), their encoding (``outbox``), nor whose turn it is (``turns``).
+(``requests``), the order of replies (``reply_order``), their encoding (``outbox``), or time (``connection_scheduler``).
 
 Invariants
 - While a reply is parked no later request is started, but for those that ``reply_order`` lets overtake.
@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY
+from pybroker.net.connection_scheduler import TimeSlice
 from pybroker.net.dispatch import PRODUCE_KEY
+from pybroker.net.fast_paths import FastPaths
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused
-from pybroker.net.fronts import Fronts
-from pybroker.net.hang_ups import has_hung_up, is_hello_of_tls
 from pybroker.net.inbox import OWN_BUFFER_BYTES, Inbox
-from pybroker.net.metering import HeldUp
+from pybroker.net.metering import Muting
 from pybroker.net.outbox import Outbox
+from pybroker.net.peer_hangup import has_hung_up, is_hello_of_tls
 from pybroker.net.reply_order import ReplyOrder, WaitingReply
 from pybroker.net.requests import Requests
-from pybroker.net.turns import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +47,12 @@ log = logging.getLogger(__name__)
 WRITE_STALL_MS = 30_000  # a peer that takes no byte of its replies for so long is closed: its views pin mapped segments
 
 
-class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
+class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
     """One instance per accepted socket."""
 
     __slots__ = (
         "_current",
-        "_fronts",
+        "_fast_paths",
         "_goes_on_soon",
         "_has_served",
         "_inbox",
@@ -74,7 +74,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         "login",
         "peer_host",
         "principal",
-        "turn",
+        "time_slice",
     )
 
     def __init__(
@@ -92,8 +92,8 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._inbox = Inbox(processor.framing, processor.budget)
         self._outbox = Outbox()
         self._replies = ReplyOrder()
-        self._fronts = Fronts(processor.framing)
-        self.turn = Turn(processor.now_ns)
+        self._fast_paths = FastPaths(processor.framing)
+        self.time_slice = TimeSlice(processor.now_ns)
         self._current: ReceiveBuffer | None = None  # holds the request that is being served
         self._serving = self._goes_on_soon = self._reading_paused = False
         self._has_served = False  # in this turn
@@ -115,7 +115,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         processor = self._processor
         dispatcher = processor.dispatcher_of(self.listener, is_broker=False)
         self._requests = Requests(
-            self, self.listener, processor.services, dispatcher, processor.long_requests, self._fronts
+            self, self.listener, processor.services, dispatcher, processor.long_requests, self._fast_paths
         )
         self._transport.set_write_buffer_limits(high=limits.UNSENT_BYTES)
         processor.add(self)
@@ -129,11 +129,11 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
     def buffer_updated(self, nbytes: int) -> None:
         processor = self._processor
         self.last_seen_sweep = processor.sweep
-        turn, inbox = self.turn, self._inbox
-        if turn.average_ns > limits.SHORT_TURN_NS and processor.turns.is_full:
+        time_slice, inbox = self.time_slice, self._inbox
+        if time_slice.average_ns > limits.SHORT_SLICE_NS and processor.scheduler.is_full:
             self._put_off(nbytes)
             return
-        begun_ns = turn.begin()
+        begun_ns = time_slice.begin()
         if begun_ns > processor.gate.open_until_ns and not self.is_broker:
             self._receive(nbytes)
             processor.gate.wait(self)
@@ -153,10 +153,10 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
                 processor.busy_poll.on_request(id(self), nbytes + self._outbox.size)
         if self._outbox.parts:
             self._outbox.flush(self._transport)
-        used_ns = turn.end(begun_ns, self._has_served)
+        used_ns = time_slice.end(begun_ns, self._has_served)
         self._has_served = False
-        if used_ns > limits.SHORT_TURN_NS:
-            processor.turns.took(self, used_ns)
+        if used_ns > limits.SHORT_SLICE_NS:
+            processor.scheduler.took(self, used_ns)
 
     def take_over(self, received: bytes) -> None:
         """Serve in its turn what came before this connection was there; no more is read behind a whole frame."""
@@ -185,7 +185,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
             self._session_timer = None
         self.measure(None)
         # Both refer to us: without them our memory goes at once, not when the garbage collector comes.
-        self._fronts.forget()
+        self._fast_paths.forget()
         self._requests.forget()
 
     # --- what handlers may ask of a connection ---------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         return self._processor.logins.tell_late(response, self.close)
 
     def _serve_only(self, dispatcher: Dispatcher) -> None:
-        self._fronts.current = None
+        self._fast_paths.current = None
         self._requests.serve_by(dispatcher)
 
     # --- serving ---------------------------------------------------------------------------------------------------
@@ -253,23 +253,23 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
     def _serve(self, buffer: ReceiveBuffer, pos: int, end: int) -> int:
         """Serve whole frames of ``buffer[pos:end]``; gives back the position of the first byte to be kept."""
         view, begin = buffer.view, pos
-        replies, fronts, inbox = self._replies, self._fronts, self._inbox
+        replies, fast_paths, inbox = self._replies, self._fast_paths, self._inbox
         self._current = buffer
         self._serving = True
         served = 0
         meter = self.meter
         serve = self._requests.serve if meter is None else meter.serve
         while end - pos >= LENGTH_BYTES and not self._is_held_up:
-            front = fronts.current
+            fast_path = fast_paths.current
             if (
-                front is not None
-                and (not replies.waiting or (front.waits and self._may_overtake(view, pos, end)))
-                and not (served and self.turn.is_over())
-                and (meter is None or meter.lets_front_serve(view, pos, end))
+                fast_path is not None
+                and (not replies.waiting or (fast_path.waits and self._may_overtake(view, pos, end)))
+                and not (served and self.time_slice.is_over())
+                and (meter is None or meter.lets_fast_path_serve(view, pos, end))
             ):
-                pos, requests = front.serve(view, pos, end, self._outbox)
+                pos, requests = fast_path.serve(view, pos, end, self._outbox)
                 if meter is not None:
-                    meter.front_served(pos)
+                    meter.fast_path_served(pos)
                 if requests:
                     served += requests
                     continue
@@ -280,8 +280,8 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
                 break
             if not stop or (replies.waiting and not self._may_overtake(view, pos, stop)):
                 break
-            if served and self.turn.is_over():
-                self.turn.cut_short()
+            if served and self.time_slice.is_over():
+                self.time_slice.cut_short()
                 break
             serve(view[pos + LENGTH_BYTES : stop])
             pos = stop
@@ -313,32 +313,32 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def _serve_on(self) -> None:
         """Go on after something that held us up is over: a parked reply, or a full socket."""
-        turn, turns = self.turn, self._processor.turns
-        if turn.is_awaited or self._serving or self.closed:
+        time_slice, scheduler = self.time_slice, self._processor.scheduler
+        if time_slice.is_awaited or self._serving or self.closed:
             return
         if not self.holds_whole_frame():
             self._serve_own()
-        elif turn.average_ns > limits.SHORT_TURN_NS:
-            turns.wait(self)
+        elif time_slice.average_ns > limits.SHORT_SLICE_NS:
+            scheduler.wait(self)
         else:
-            used_ns = self.next_turn()
-            if used_ns > limits.SHORT_TURN_NS:
-                turns.took(self, used_ns)
+            used_ns = self.run_slice()
+            if used_ns > limits.SHORT_SLICE_NS:
+                scheduler.took(self, used_ns)
         self._flush()
 
     def go_on(self) -> None:
         """Called by the gate when it opens."""
         self._serve_on()
 
-    def next_turn(self) -> int:
-        """Called by ``turns`` when our turn has come: serve what waits; gives back what that took in ns."""
-        begun_ns = self.turn.begin()
+    def run_slice(self) -> int:
+        """Called by ``ConnectionScheduler`` when our turn has come: serve what waits; the result is its ns."""
+        begun_ns = self.time_slice.begin()
         if begun_ns > self._processor.gate.open_until_ns and not self.is_broker:
             self._processor.gate.wait(self)
             return 0
         self._serve_own()
         self._flush()
-        used_ns = self.turn.end(begun_ns, self._has_served)
+        used_ns = self.time_slice.end(begun_ns, self._has_served)
         self._has_served = False
         return used_ns
 
@@ -346,7 +346,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
         """Keep what was received until it is our turn; an unfinished frame needs none to read on."""
         self._receive(nbytes)
         if self._inbox.holds_whole_frame():
-            self._processor.turns.wait(self)
+            self._processor.scheduler.wait(self)
 
     def _receive(self, nbytes: int) -> None:
         """Keep what was received, and serve nothing of it."""
@@ -455,7 +455,7 @@ class Connection(HeldUp, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def _warn(self, reason: str) -> None:
         line = "closing the connection of %s: %s"
-        self._processor.folded_log.warning(self.peer_host, reason, line, self, reason)
+        self._processor.rate_limited_log.warning(self.peer_host, reason, line, self, reason)
 
     def close(self) -> None:
         """Close after what is already handed to the transport has been sent."""

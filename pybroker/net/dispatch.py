@@ -131,13 +131,13 @@ class Dispatcher:
         self.served: dict[int, ServedApi] = {}
 
     @classmethod
-    def only(cls, *keys: int, why: str, out_of_turn: Sequence[int] = ()) -> Dispatcher:
+    def only(cls, *keys: int, why: str, out_of_order: Sequence[int] = ()) -> Dispatcher:
         """Nothing but these, of what clients may ask for; ``why`` is said of all others.
 
-        ``out_of_turn`` are answered that this is no time for them.
+        ``out_of_order`` are answered that this is no time for them.
         """
         dispatcher = cls()
-        refused = {key: BY_KEY[key]._replace(handler="sasl_out_of_turn") for key in out_of_turn}
+        refused = {key: BY_KEY[key]._replace(handler="sasl_out_of_order") for key in out_of_order}
         dispatcher._by_key = {**{key: BY_KEY[key] for key in keys}, **refused}
         dispatcher._why_not = why
         return dispatcher

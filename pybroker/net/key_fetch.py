@@ -1,8 +1,8 @@
 """Fetching a key set: by http, https or from a file.
 
-Owns: one exchange with whoever keeps the set, within bounds of time and size.  Blocks: it is for a thread.
+Owns: one exchange with the server that keeps the set, within bounds of time and size.  Blocks: it is for a thread.
 
-A redirection is not followed, so that nobody but the address in the settings says where keys come from.
+A redirection is not followed, so that the address in the settings alone says where keys come from.
 
 Kafka counterpart: HttpsJwks of jose4j, and JwksFileVerificationKeyResolver.
 """
@@ -68,8 +68,11 @@ def _get(source: KeySource) -> bytes:
                 parts.append(part)
                 size += len(part)
     except (OSError, HTTPException) as error:
-        if not is_late.is_set():
+        # A connection has a bound of its own, which may end before the deadline of the whole.
+        timed_out = isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
+        if not timed_out and not is_late.is_set():
             raise OSError(str(error)) from error
+        is_late.set()
     finally:
         deadline.cancel()
         for each in sockets:

@@ -1,7 +1,8 @@
 """Keys and certificates of listeners while the broker serves: read on a thread, because a disk may not answer.
 
-Owns: the thread, how long an alteration waits for it, and what it has read until ``doors`` takes that.  Owns no door
-(``doors``) and no format (``security/tls_stores``).  The start reads by itself, before anything is served.
+Owns: the thread, how long an alteration waits for it, and what it has read until ``channel_builders`` takes that.  Owns
+no door (``channel_builders``) and no format (``security/tls_stores``).  The start reads by itself, before anything is
+served.
 
 Invariants: the loop reads no file; an alteration is answered by its deadline, whatever the file system does; a thread
 that a file system holds is waited for by nothing, neither by other alterations nor by the stop.

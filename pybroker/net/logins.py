@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pybroker import limits
 from pybroker.handlers.context import Parked
 from pybroker.net.dispatch import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY, Dispatcher
-from pybroker.net.half_open import HalfOpen
+from pybroker.net.half_open import HalfOpenConnections
 from pybroker.net.long_requests import LongRequests
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ LOGIN_READ_BYTES = 16 << 10
 
 
 class Logins:
-    """``failure_delay_ms`` is how late a failure is told.  Strangers' requests have long ones of their own."""
+    """``failure_delay_ms`` is how late the answer to a failure is sent.  Strangers' requests have long ones of their
+    own."""
 
     __slots__ = (
         "_timers",
@@ -44,7 +45,7 @@ class Logins:
     def __init__(self, env: Env, failure_delay_ms: int) -> None:
         self.failure_delay_ms = failure_delay_ms
         self._timers = env.timers
-        self.half_open = HalfOpen(env)
+        self.half_open = HalfOpenConnections(env)
         self.long_requests = LongRequests(env)
         self.scratch = memoryview(bytearray(LOGIN_READ_BYTES))
         self.tls_scratch = memoryview(bytearray(limits.TLS_READ_BYTES))
@@ -54,7 +55,7 @@ class Logins:
         self.exchange = Dispatcher.only(
             SASL_AUTHENTICATE_KEY,
             why="is not served during authentication",
-            out_of_turn=(API_VERSIONS_KEY, SASL_HANDSHAKE_KEY),
+            out_of_order=(API_VERSIONS_KEY, SASL_HANDSHAKE_KEY),
         )
         self.expired = Dispatcher.only(SASL_HANDSHAKE_KEY, why="is not served: the session has expired")
         self.nothing = Dispatcher.only(why="is not served after a failed authentication")
@@ -74,6 +75,6 @@ class Logins:
         return parked
 
     def close(self) -> None:
-        """Nobody logs in any more."""
+        """No login goes on any more."""
         self.half_open.close()
         self.long_requests.close()

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 # Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
 # its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
-CROWD_OF_LONG_REQUESTS = 16
-WHOLE_FRAME_BYTES_IN_A_CROWD = 8 << 10
+MANY_LONG_REQUESTS = 16
+WHOLE_FRAME_BYTES_AMONG_MANY = 8 << 10
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class LongRequest:
         connection = self._connection
         if not self.is_large or self._others.may_begin(self.api.api_key):
             try:
-                self._go_on(self._others.now_ns() + limits.TURN_NS)
+                self._go_on(self._others.now_ns() + limits.TIME_SLICE_NS)
             except StopIteration as end:
                 return end.value
         if self.is_large:
@@ -257,7 +257,7 @@ class LongRequest:
         """What was waited for is there."""
         self.waits_for = None
         self._value = value
-        self._others.move(self, self.advance(self._others.now_ns() + limits.TURN_NS))
+        self._others.move(self, self.advance(self._others.now_ns() + limits.TIME_SLICE_NS))
 
     def _complete(self, response: Any) -> None:
         self._release()
@@ -296,7 +296,7 @@ class LongRequests:
         self._look_timer: Cancellable | None = None
 
     def close(self) -> None:
-        """Look after nobody any more."""
+        """Look after no request any more."""
         if self._look_timer is not None:
             self._look_timer.cancel()
 
@@ -341,22 +341,22 @@ class LongRequests:
 
     def _let_go_on(self, request: LongRequest) -> None:
         self._ready.append(request)
-        if len(self._ready) >= CROWD_OF_LONG_REQUESTS:
-            self.whole_frame_bytes = WHOLE_FRAME_BYTES_IN_A_CROWD
+        if len(self._ready) >= MANY_LONG_REQUESTS:
+            self.whole_frame_bytes = WHOLE_FRAME_BYTES_AMONG_MANY
         if not self._is_scheduled:
             self._is_scheduled = True
             self._timers.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """A share of each turn for all of them; whoever is not done goes behind the others."""
+        """A share of each turn for all of them; a request that is not done goes behind the others."""
         ready, now_ns = self._ready, self.now_ns
-        ends_ns = now_ns() + limits.TURN_NS
+        ends_ns = now_ns() + limits.TIME_SLICE_NS
         while ready:
             request = ready.popleft()
             self.move(request, request.advance(ends_ns))
             if now_ns() > ends_ns:
                 break
-        if len(ready) < CROWD_OF_LONG_REQUESTS:
+        if len(ready) < MANY_LONG_REQUESTS:
             self.whole_frame_bytes = limits.WHOLE_FRAME_BYTES
         self._is_scheduled = bool(ready)
         if ready:

@@ -9,9 +9,9 @@ connections of other brokers have none: what brokers ask of each other counts fo
 What counts: of Produce its bytes as they were received, when it is started; of Fetch what it would bring, before it is
 sent (``handlers/fetch``); of all requests the time in which the loop is busy with one, from the first look at it to its
 reply, where 100 percent is the loop's whole time.  Kafka counts the time of network and I/O threads, 100 percent of
-each.  Work of other threads, which the loop does not wait for, counts for nobody.
+each.  Work of other threads, which the loop does not wait for, counts for no client.
 
-A front serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
+A fast path serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
 request by request, where the reply tells the throttle time.
 
 Invariants: a reply leaves at once; while its connection is muted nothing is read and nothing started, whatever is there
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pybroker.net.dispatch import ServedApi
     from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
 
-# What fronts and long requests hand over: its client was looked at when it was made.
+# What fast paths and long requests hand over: its client was looked at when it was made.
 _ENCODED: Final = (EncodedReply, EncodedReplies)
 
 
@@ -73,7 +73,7 @@ class Meter:
         "_begun_ns",
         "_clock",
         "_connection",
-        "_front_pos",
+        "_fast_path_pos",
         "_is_produce",
         "_muted_until_ms",
         "_now_ns",
@@ -91,7 +91,7 @@ class Meter:
         self._timers = env.timers
         self._begun_ns: int | None = None  # since when the loop works for it; None while it does not
         self._uncounted_bytes = 0
-        self._front_pos = 0
+        self._fast_path_pos = 0
         self._is_produce = False
         self._muted_until_ms = 0
         self._timer: Cancellable | None = None
@@ -109,19 +109,19 @@ class Meter:
 
     # --- while requests are served ---------------------------------------------------------------------------------
 
-    def lets_front_serve(self, view: memoryview, pos: int, end: int) -> bool:
+    def lets_fast_path_serve(self, view: memoryview, pos: int, end: int) -> bool:
         """Whether its client stays within its quotas with ``view[pos:end]``; if so, the loop begins to work for it."""
         if not self._share().has_room_to_produce(end - pos):
             return False
-        self._front_pos = pos
+        self._fast_path_pos = pos
         self._is_produce = view[pos + LENGTH_BYTES] == 0 and view[pos + LENGTH_BYTES + 1] == PRODUCE_KEY
         self.begin()
         return True
 
-    def front_served(self, stop: int) -> None:
-        """A front has served what stands before ``stop``, which may be nothing."""
+    def fast_path_served(self, stop: int) -> None:
+        """A fast path has served what stands before ``stop``, which may be nothing."""
         if self._is_produce:
-            self._share().produced(stop - self._front_pos)
+            self._share().produced(stop - self._fast_path_pos)
         self.end()
 
     def work(self, goes_on: Callable[[], None]) -> None:
@@ -224,7 +224,7 @@ def with_throttle_time(response: Any, throttle_ms: int) -> Any:
     return response
 
 
-class HeldUp:
+class Muting:
     """What may hold a connection up: the mute that its meter asks for, and a peer that takes no replies.
 
     ``_is_held_up``: nothing is started.  ``meter`` is None while there are no quotas.

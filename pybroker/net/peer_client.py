@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits
 from pybroker.cluster.membership.peers import CONTROL, FORWARDING, PeerError, PeerFailure
-from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
-from pybroker.net.peer_link import LinkSurroundings, PeerLink
-from pybroker.net.peer_login import ClusterSecret, PeerLogin
+from pybroker.net.peer_link import LinkContext, PeerLink
+from pybroker.net.peer_login import PeerLogin, SaltedSecret
 from pybroker.net.peer_requests import PeerEncoder
+from pybroker.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Addresses(Protocol):
-    """Where the brokers are: whoever follows the cluster's metadata."""
+    """Where the brokers are: the follower of the cluster's metadata."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -81,16 +81,16 @@ class PeerClient:
         self._links: dict[int, dict[str, PeerLink]] = {}
         self._forwarded_bytes_max = min(request_bytes_max, FRAME_BYTES_MAX - cluster_limits.ENVELOPE_BYTES_MAX)
         self._is_closed = False
-        self._folded_log = FoldedLog(log, env.timers)
-        self._shared = LinkSurroundings(
+        self._limited_log = RateLimitedLog(log, env.timers)
+        self._shared = LinkContext(
             env,
             asyncio.get_running_loop(),
             Framing(PEER_LOGIN_REPLY_BYTES_MAX),
             Framing(),
             BufferPool(),
-            self._folded_log,
+            self._limited_log,
             {},
-            None if secret is None else partial(PeerLogin, env, client_id, ClusterSecret(secret), over_sasl),
+            None if secret is None else partial(PeerLogin, env, client_id, SaltedSecret(secret), over_sasl),
             tls,
         )
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)
@@ -144,7 +144,7 @@ class PeerClient:
         self._is_closed = True
         self._unsubscribe()
         self._close_links(list(self._links), PeerFailure.CLOSED)
-        self._folded_log.close()
+        self._limited_log.close()
 
     async def wait_closed(self) -> None:
         """After ``close``: until what was under way on the loop is over, too."""
@@ -153,7 +153,7 @@ class PeerClient:
     # --- links -------------------------------------------------------------------------------------------------------
 
     def _link(self, broker_id: int, channel: str) -> PeerLink | None:
-        """The link, made by its first request; None where nobody knows the way."""
+        """The link, made by its first request; None where the address is not known."""
         channels = self._links.get(broker_id)
         link = channels.get(channel) if channels is not None else None
         if link is None:

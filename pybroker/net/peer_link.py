@@ -7,7 +7,7 @@ the time-outs.  Does not own bytes (``peer_connection``), their meaning (``peer_
 Invariants
 - Each request is answered exactly once, in the order asked; one that fails takes with it all that wait behind it, so
   that nothing is done out of order.  Only a time-out before the sending takes its request alone.
-- Nothing is tried while nobody waits, and nothing before its back-off is over.
+- Nothing is tried while no request waits, and nothing before its back-off is over.
 - What a connection was not handed yet when it broke has surely not been done.
 
 Kafka counterpart: NetworkClient with its ClusterConnectionStates and InFlightRequests, for one node.
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from pybroker.cluster.image.cluster_image import Endpoint
     from pybroker.env import Cancellable, Env
-    from pybroker.folded_log import FoldedLog
     from pybroker.net.buffers import BufferPool
     from pybroker.net.framing import Framing
-    from pybroker.net.peer_login import PeerLogin
+    from pybroker.net.peer_login import Login
     from pybroker.net.peer_requests import PeerRequest
-    from pybroker.security.tls_stores import Tls
+    from pybroker.net.tls_connection import ClientSide
+    from pybroker.rate_limited_log import RateLimitedLog
 
 # Between two tries to connect to a broker, at least and at most (Kafka's ``reconnect.backoff.ms`` and its ``max``); it
 # doubles with each failure, and varies by a fifth so that brokers do not come all at once.
@@ -51,7 +51,7 @@ PEER_REQUEST_BYTES_MAX = 32 << 20
 log = logging.getLogger(__name__)
 
 
-class LinkSurroundings(NamedTuple):
+class LinkContext(NamedTuple):
     """What all links of a broker share."""
 
     env: Env
@@ -59,10 +59,10 @@ class LinkSurroundings(NamedTuple):
     login_framing: Framing  # of who has not proved yet that it is a broker of this cluster
     framing: Framing
     pool: BufferPool
-    folded_log: FoldedLog
+    rate_limited_log: RateLimitedLog
     attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
-    new_login: Callable[[], PeerLogin] | None = None  # what comes before the first request
-    tls: Callable[[], Tls | None] = lambda: None  # of the listener by which brokers come
+    new_login: Callable[[], Login] | None = None  # what comes before the first request
+    tls: Callable[[], ClientSide | None] = lambda: None  # of the listener by which brokers come, or of a link
 
 
 class PeerLink:
@@ -94,7 +94,7 @@ class PeerLink:
         self,
         name: str,
         endpoint: Endpoint,
-        shared: LinkSurroundings,
+        shared: LinkContext,
         on_broken: Callable[[], None] = lambda: None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -111,7 +111,7 @@ class PeerLink:
         self._candidate: PeerConnection | None = None  # of the try that goes on
         self._attempt: asyncio.Task[None] | None = None
         self._attempt_timer: Cancellable | None = None
-        self._login: PeerLogin | None = None  # of the candidate
+        self._login: Login | None = None  # of the candidate
         self._failures = 0  # in a row
         self._retry_at_ms = 0
         self._retry_timer: Cancellable | None = None
@@ -147,13 +147,13 @@ class PeerLink:
             frame, request.frame = request.frame, b""
             connection.send(frame)
 
-    def _fail_all(self, reason: PeerFailure, message: str, culprits: Collection[PeerRequest] = ()) -> None:
+    def _fail_all(self, reason: PeerFailure, message: str, failed_requests: Collection[PeerRequest] = ()) -> None:
         """Nothing that waits will be answered; where only some are to blame the others were merely disconnected."""
         failed, self._requests = self._requests, deque()
         self._sent_count = self._waiting_bytes = 0
         self._stop_watching()
         for request in failed:
-            its_reason = reason if not culprits or request in culprits else PeerFailure.DISCONNECTED
+            its_reason = reason if not failed_requests or request in failed_requests else PeerFailure.DISCONNECTED
             self._complete(request, None, PeerError(its_reason, request.sent, message))
 
     def _complete(self, request: PeerRequest, response: object | None, error: PeerError | None) -> None:
@@ -216,7 +216,7 @@ class PeerLink:
             candidate.abort("nobody waits for it any more")
 
     def _forget_attempt(self) -> None:
-        """The try is over, or not wanted any more: whatever comes of it is nobody's."""
+        """The try is over, or not wanted any more: its outcome has no effect."""
         self._attempt = self._candidate = self._login = None
         if self._attempt_timer is not None:
             self._attempt_timer.cancel()
@@ -231,7 +231,7 @@ class PeerLink:
             self._login = self._shared.new_login()
             connection.send(self._login.begin())
 
-    def _go_on_logging_in(self, connection: PeerConnection, login: PeerLogin, frame: memoryview) -> None:
+    def _go_on_logging_in(self, connection: PeerConnection, login: Login, frame: memoryview) -> None:
         try:
             answer = login.on_reply(frame)
         except LoginRefused as error:
@@ -284,23 +284,23 @@ class PeerLink:
             self._forget_attempt()
             self._failed(PeerFailure.UNREACHABLE, f"{reason} while this broker logged in")
 
-    def _break(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
+    def _break(self, failure: PeerFailure, reason: str, failed_requests: Collection[PeerRequest] = ()) -> None:
         """End the connection, and what waits for it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort(reason)
-        self._failed(failure, reason, culprits)
+        self._failed(failure, reason, failed_requests)
 
-    def _failed(self, failure: PeerFailure, reason: str, culprits: Collection[PeerRequest] = ()) -> None:
+    def _failed(self, failure: PeerFailure, reason: str, failed_requests: Collection[PeerRequest] = ()) -> None:
         """A try or a connection is over: wait before the next, and answer what waits."""
         if self._requests and not self._is_stopping():
-            self._shared.folded_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
+            self._shared.rate_limited_log.warning(self._name, reason, "%s: %s (%s)", self._name, failure.value, reason)
         backoff_ms = min(RECONNECT_BACKOFF_MS << min(self._failures, 10), RECONNECT_BACKOFF_MAX_MS)
         jitter = 1 + RECONNECT_JITTER * (2 * self._env.random.random() - 1)
         self._failures += 1
         self._retry_at_ms = self._env.clock.monotonic_ms() + int(backoff_ms * jitter)
         self._on_broken()
-        self._fail_all(failure, reason, culprits)
+        self._fail_all(failure, reason, failed_requests)
 
     def _stop_retrying(self) -> None:
         if self._retry_timer is not None:
@@ -312,8 +312,8 @@ class PeerLink:
     def on_registration(self, endpoint: Endpoint, is_fenced: bool) -> None:
         """The broker has registered anew, or was fenced: no back-off holds.
 
-        What is connected to its last address is over.  A broker that is fenced is dead or was held up; whoever waits
-        for it need not wait any longer.
+        What is connected to its last address is over.  A broker that is fenced is dead or was held up; requests to it
+        need not wait any longer.
         """
         has_moved, self._endpoint = endpoint != self._endpoint, endpoint
         if has_moved or is_fenced:

@@ -2,9 +2,9 @@
 
 Owns: the set of connections, the buffer that they read into while they keep nothing, and the sweep for idle and stalled
 peers; and it has, for all of them, the one account of received bytes (``receive_budget``), the order of turns
-(``turns``), the ``gate`` before clients' requests, the requests that take long (``long_requests``) and the table of
-what is served (``dispatch``).
-Does not own listening sockets (``socket_server``) nor what a connection does (``connection``).
+(``connection_scheduler``), the ``request_gate`` before clients' requests, the requests that take long
+(``long_requests``) and the table of what is served (``dispatch``). Does not own listening sockets (``socket_server``)
+nor what a connection does (``connection``).
 
 Kafka counterpart: Processor, of which there are several there, each on a thread.
 """
@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from pybroker import cluster_limits, limits
 from pybroker.apis import INTER_BROKER_APIS
-from pybroker.folded_log import FoldedLog
 from pybroker.net.buffers import BufferPool
 from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection_quotas import ConnectionQuotas
+from pybroker.net.connection_scheduler import ConnectionScheduler
 from pybroker.net.dispatch import Dispatcher
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
-from pybroker.net.gate import Gate
+from pybroker.net.heap_trim import heap_trim
 from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
 from pybroker.net.loop_env import within
-from pybroker.net.metering import HeldUp, Meter
+from pybroker.net.metering import Meter, Muting
 from pybroker.net.receive_budget import ReceiveBudget
-from pybroker.net.spare_memory import spare_memory
-from pybroker.net.turns import Turns
+from pybroker.net.request_gate import RequestGate
+from pybroker.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,8 @@ _ABORT_MS = 50  # until all that are aborted are looked at again: another one ma
 _PATIENCE_MS = 500  # with connections that have something to send when the broker stops
 
 
-class LookedAfter(Protocol):
-    """A connection, to whoever looks after all of them."""
+class SweptConnection(Protocol):
+    """A connection, as the sweep sees it."""
 
     @property
     def peer_host(self) -> str: ...
@@ -73,10 +73,12 @@ class LookedAfter(Protocol):
         ...
 
 
-class Doorkeeper(Protocol):
-    """Who has new connections wait while they come too fast (``newcomers``)."""
+class RateLimiter(Protocol):
+    """Who has new connections wait while they come too fast (``connection_rate_limit``)."""
 
-    def newcomer(self, listener: str, inside: Callable[[], asyncio.BufferedProtocol]) -> asyncio.BufferedProtocol:
+    def pending_connection(
+        self, listener: str, inside: Callable[[], asyncio.BufferedProtocol]
+    ) -> asyncio.BufferedProtocol:
         """What a socket that was accepted is until it may be what ``inside()`` makes."""
         ...
 
@@ -102,18 +104,18 @@ class Processor:
         self.clock = env.clock
         self.now_ns = env.clock.monotonic_ns
         self.call_soon = env.timers.call_soon
-        self.turns = Turns(env.timers.call_soon)
-        self.gate = Gate(self.now_ns)
-        self.folded_log = FoldedLog(log, env.timers)
+        self.scheduler = ConnectionScheduler(env.timers.call_soon)
+        self.gate = RequestGate(self.now_ns)
+        self.rate_limited_log = RateLimitedLog(log, env.timers)
         self.long_requests = LongRequests(env)
         poll_us = config.get_int("pybroker.busy.poll.us")
         self.busy_poll = busy_poll(poll_us, own_process, env.timers.call_soon, self.now_ns)
-        self._spare_memory = spare_memory(env.clock, own_process)
+        self._spare_memory = heap_trim(env.clock, own_process)
         self.sweep = 0
-        self.connections: set[LookedAfter] = set()
+        self.connections: set[SweptConnection] = set()
         self._env = env
         self._quotas = ConnectionQuotas(config, services.inter_broker_listener)
-        self.doorkeeper: Doorkeeper | None = None  # while new connections may have to wait
+        self.rate_limiter: RateLimiter | None = None  # while new connections may have to wait
         self._client_quotas: ClientQuotas | None = None
         idle_ms_max = config.get_int("connections.max.idle.ms")
         self._idle_sweeps = max(idle_ms_max // limits.SWEEP_INTERVAL_MS, 1) if idle_ms_max > 0 else 0
@@ -165,7 +167,7 @@ class Processor:
             await within(_PATIENCE_MS, self._is_empty.wait())
         except TimeoutError:
             await self.wait_aborted()
-        self.folded_log.close()
+        self.rate_limited_log.close()
 
     def abort(self) -> None:
         """Close every connection at once."""
@@ -180,17 +182,17 @@ class Processor:
             with suppress(TimeoutError):
                 await within(_ABORT_MS, self._is_empty.wait())
 
-    def add(self, connection: LookedAfter) -> None:
+    def add(self, connection: SweptConnection) -> None:
         """Called by a connection when it is made; over a bound on connections the newcomer is closed."""
         self.connections.add(connection)
-        if self._client_quotas is not None and isinstance(connection, HeldUp):
+        if self._client_quotas is not None and isinstance(connection, Muting):
             connection.measure(Meter(connection, self._client_quotas, self._env))
         self._is_empty.clear()
         reason = self._quotas.add(connection.peer_host, connection.listener)
         if reason is not None:
             connection.refuse(reason)
 
-    def remove(self, connection: LookedAfter) -> None:
+    def remove(self, connection: SweptConnection) -> None:
         """Called by a connection when it is lost."""
         self.connections.discard(connection)
         self._quotas.remove(connection.peer_host, connection.listener)
@@ -202,7 +204,7 @@ class Processor:
         if quotas is not self._client_quotas:
             self._client_quotas = quotas
             for connection in list(self.connections):
-                if isinstance(connection, HeldUp):  # else it serves no client yet
+                if isinstance(connection, Muting):  # else it serves no client yet
                     connection.measure(None if quotas is None else Meter(connection, quotas, self._env))
 
     def replace_shared(self) -> None:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
-from pybroker.net import fronts
-from pybroker.net.dispatch import API_VERSIONS_KEY, PRODUCE_KEY, UnknownApiKey, UnsupportedApiVersion
+from pybroker.net import fast_paths
+from pybroker.net.dispatch import API_VERSIONS_KEY, UnknownApiKey, UnsupportedApiVersion
 from pybroker.net.long_requests import UNFINISHED, LongRequest, Requester, decoded_and_handled
 from pybroker.net.reply_order import Replier
 from pybroker_protocol.codec import skip_tagged_fields
@@ -28,7 +28,7 @@ from pybroker_protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from pybroker.handlers.services import Services
     from pybroker.net.dispatch import Dispatcher, ServedApi
-    from pybroker.net.fronts import Fronts
+    from pybroker.net.fast_paths import FastPaths
     from pybroker.net.long_requests import LongRequests
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Requests:
         "_connection",
         "_context",
         "_dispatcher",
-        "_fronts",
+        "_fast_paths",
         "_listener",
         "_long_requests",
         "_services",
@@ -69,14 +69,14 @@ class Requests:
         services: Services,
         dispatcher: Dispatcher,
         long_requests: LongRequests,
-        fronts: Fronts,
+        fast_paths: FastPaths,
     ) -> None:
         self._connection = connection
         self._listener = listener
         self._services = services
         self._dispatcher = dispatcher
         self._long_requests = long_requests
-        self._fronts = fronts
+        self._fast_paths = fast_paths
         self._client_id_raw = b""
         self.client_id: str | None = ""
         self._context = self._new_context()
@@ -124,16 +124,16 @@ class Requests:
         if response.__class__ is Parked:
             parked, response = response, response.response
             if response is None or response is NO_REPLY:
-                if api.api_key == PRODUCE_KEY and not is_large and not parked.completed:
-                    self._fronts.learn_waiting(connection, context, api, request, frame)
+                if api.api_key in fast_paths.KEYS_THAT_WAIT and not is_large and not parked.completed:
+                    self._fast_paths.learn_waiting(connection, context, api, request, frame)
                 self._park(api, correlation_id, parked, len(frame))
                 return
         elif response is None or response is UNFINISHED:
             return
         if (
-            api.api_key in fronts.KEYS
+            api.api_key in fast_paths.KEYS
             and not is_large
-            and self._fronts.learn(connection, context, api, request, response, frame)
+            and self._fast_paths.learn(connection, context, api, request, response, frame)
         ):
             self._context = self._new_context()
         connection.reply(api, correlation_id, response)
@@ -166,7 +166,7 @@ class Requests:
         return response
 
     def _fail(self, request: Any, error: Exception) -> None:
-        """A request that cannot be served ends its connection; what is no fault of its client is told in the log."""
+        """A request that cannot be served ends its connection; what is no fault of its client is logged."""
         if isinstance(error, (CloseConnection, ProtocolError)):
             self._connection.refuse(str(error))
             return

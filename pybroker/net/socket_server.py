@@ -1,7 +1,8 @@
 """The listeners: sockets that clients connect to.
 
-Owns: listening sockets, what the kernel is told of their buffers, and out of which settings new connections may have
-to wait.  Does not own the connections that they make (``processor``, ``connection``), nor the waiting (``newcomers``).
+Owns: listening sockets, the sizes of their buffers in the kernel, and out of which settings new connections may have to
+wait.  Does not own the connections that they make (``processor``, ``connection``), nor the waiting
+(``connection_rate_limit``).
 
 Kafka counterpart: SocketServer and Acceptor.
 """
@@ -19,8 +20,8 @@ from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.listeners import bound_hosts
 from pybroker.config.schema import ConfigError
+from pybroker.net.channel_builders import ChannelBuilder
 from pybroker.net.connection_quotas import MAX_CONNECTIONS
-from pybroker.net.doors import Door
 from pybroker.net.processor import Processor
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
     from pybroker.handlers.services import Services
-    from pybroker.net.newcomers import Newcomers
+    from pybroker.net.connection_rate_limit import ConnectionRateLimit
 
 # Connections that wait to be accepted, where ``socket.listen.backlog.size`` is not set: a thousand clients may come
 # at once.
@@ -78,17 +79,17 @@ class SocketServer:
         self.listeners: list[Listener] = []
         self._config = config
         self._env = env
-        self._newcomers: Newcomers | None = None
+        self._connection_rate_limit: ConnectionRateLimit | None = None
 
-    async def listen(self, name: str, host: str, port: int, door: Door | None = None) -> Listener:
+    async def listen(self, name: str, host: str, port: int, channel_builder: ChannelBuilder | None = None) -> Listener:
         """Bind ``host:port`` (0 picks a free port, "" all interfaces); connections are refused before ``queue()``.
 
         Raises OSError when the address cannot be bound.
         """
         listener = Listener(name, host, port)
-        door = door or Door(name)
+        channel_builder = channel_builder or ChannelBuilder(name)
         try:
-            listener.server = await self._bind(lambda: door.connection(self.processor), host, port)
+            listener.server = await self._bind(lambda: channel_builder.connection(self.processor), host, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
@@ -157,23 +158,25 @@ class SocketServer:
 
     def bound_arrivals(self, quotas: Mapping[QuotaEntity, QuotaValues]) -> None:
         """Hold new connections to the rates that the settings and these quotas of addresses let them have."""
-        config, newcomers = self._config, self._newcomers
+        config, connection_rate_limit = self._config, self._connection_rate_limit
         of_listeners = {each.name: ListenerSettings(config, each.name).get(_CREATION_RATE) for each in self.listeners}
         of_broker = config.get_int(_CREATION_RATE)
-        if newcomers is None:
+        if connection_rate_limit is None:
             is_bounded = min(of_broker, *of_listeners.values()) < BROKER_SETTINGS[_CREATION_RATE].default
             if not is_bounded and not any(CONNECTION_CREATION_RATE in values for values in quotas.values()):
                 return
-            from pybroker.net.newcomers import Newcomers
+            from pybroker.net.connection_rate_limit import ConnectionRateLimit
             from pybroker.quotas.connection_rates import ConnectionRates
             from pybroker.quotas.rates import Window
 
             window = Window(config.get_int("quota.window.num"), 1000 * config.get_int("quota.window.size.seconds"))
             rates = ConnectionRates(self._env.clock.monotonic_ms, window)
-            newcomers = self._newcomers = Newcomers(self.processor, self._env.timers, rates)
-        newcomers.rates.set_bounds(of_broker, of_listeners)
-        newcomers.rates.set_quotas(quotas)
-        self.processor.doorkeeper = newcomers if newcomers.rates.bounds_anything else None
+            connection_rate_limit = self._connection_rate_limit = ConnectionRateLimit(
+                self.processor, self._env.timers, rates
+            )
+        connection_rate_limit.rates.set_bounds(of_broker, of_listeners)
+        connection_rate_limit.rates.set_quotas(quotas)
+        self.processor.rate_limiter = connection_rate_limit if connection_rate_limit.rates.bounds_anything else None
 
     def queue(self) -> None:
         """Have the kernel take connections to every listener; they are served from ``accept()`` on."""
@@ -201,8 +204,8 @@ class SocketServer:
         self.processor.abort()
 
     def _stop_listening(self) -> None:
-        if self._newcomers is not None:
-            self._newcomers.close()
+        if self._connection_rate_limit is not None:
+            self._connection_rate_limit.close()
         for listener in self.listeners:
             assert listener.server is not None
             listener.server.close()

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pybroker.pipeline.endings import what_ended
     from pybroker.pipeline.jars import JarsMissing
     from pybroker.pipeline.progress import ProgressMirror, group_offsets, mirror_progress
+    from pybroker.pipeline.query_failure import what_ended
     from pybroker.pipeline.spark_python import register
     from pybroker.pipeline.spark_session import SHORT_LIVED, end_session, session
     from pybroker.pipeline.streams.foreign_key_join import join_foreign_key
@@ -38,7 +38,7 @@ _MODULES = {
     "register": "spark_python",
     "session": "spark_session",
     "start": "streams.jobs",
-    "what_ended": "endings",
+    "what_ended": "query_failure",
 }
 
 __all__ = [

@@ -35,8 +35,8 @@ from pybroker.pipeline.topics.client_calls import (
     connection,
     offsets_of,
 )
+from pybroker.pipeline.topics.cluster_queries import ClusterQueries
 from pybroker.pipeline.topics.librdkafka_settings import client_settings
-from pybroker.pipeline.topics.questions import Questions
 from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET
 from pybroker.pipeline.topics.topic_partitions import Offsets, TopicPartition, offsets_of_json, tree_of_offsets
 
@@ -111,7 +111,7 @@ class ProgressMirror(StreamingQueryListener):
         self._client = client_settings(settings)
         # None once it is closed.
         self._consumer: Consumer | None = committing_consumer(self._client, group, COMMIT_TIMEOUT_S)
-        self._questions: Questions | None = None
+        self._questions: ClusterQueries | None = None
         self._watch = LagWatch(group)
         self._looked_at_s = -LOOKED_EVERY_S
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class ProgressMirror(StreamingQueryListener):
 
     def _look_behind(self, offsets: Offsets, taken: int, now_s: float) -> None:
         """Say that the query falls behind, or has caught up; nothing where the ends cannot be had."""
-        self._questions = self._questions or Questions({"isolation.level": "read_uncommitted", **self._client})
+        self._questions = self._questions or ClusterQueries({"isolation.level": "read_uncommitted", **self._client})
         try:
             ends, _ = self._questions.offsets_left(dict.fromkeys(offsets, OffsetSpec.latest()), COMMIT_TIMEOUT_S)
         except RuntimeError as error:

@@ -1,7 +1,7 @@
 """How fast new connections come, and which of them are to wait or to go (KIP-612).
 
 Owns: the buckets of the broker, of each listener and of each address, and the bounds on them.  Does not own
-connections, nor the waiting (``net/newcomers``).
+connections, nor the waiting (``net/connection_rate_limit``).
 
 Invariants: who is to wait for a listener, or for the broker, has been counted, and waits for a second of the quota's
 window at most; who is to go for its address counts nowhere.  Of an address nothing is kept unless a quota holds for

@@ -158,7 +158,7 @@ class FetchPartition:
         )
 
     def has_news(self) -> bool:
-        """Whether an incremental reply must mention the partition; remembers what is told."""
+        """Whether an incremental reply must mention the partition; remembers what it says."""
         news = self.is_news
         # After an error the client is told of the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
@@ -221,7 +221,7 @@ class FetchSession:
                 forgotten.watch.forget(forgotten)
 
     def rotate(self, served: Iterable[FetchPartition]) -> None:
-        """Move partitions that were served to the end, so that a small ``max_bytes`` starves nobody."""
+        """Move partitions that were served to the end, so that a small ``max_bytes`` starves no partition."""
         partitions = self.partitions
         for fetched in served:
             key = fetched.key(self.by_id)
@@ -264,6 +264,10 @@ class FetchSessionCache:
         session = FetchSession(session_id, by_id, self._now_ms(), follower)
         self._sessions[session_id] = session
         return session
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session, which is not used by that."""
+        return self._sessions.get(session_id)
 
     def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession | ErrorCode:
         """The session that an incremental request continues, or the error that makes the client start anew."""

@@ -6,9 +6,9 @@ the controller is reached (``replication_ports.IsrChanger``).
 
 Invariants: one change at most is on its way; while its outcome is not known, the maximal ISR holds everybody who may be
 in the ISR, so that nothing counts as committed that one of them lacks; what the controller says, and what the image
-says, counts only with a newer partition epoch than is known.  Whoever leaves counts until the image says that it has
-left: the controller may keep it eligible to lead by a ``min.insync.replicas`` that its answer does not tell, and the
-image of the change has every setting that it was decided by.
+says, counts only with a newer partition epoch than is known.  A replica that leaves counts until the image says that it
+has left: the controller may keep it eligible to lead by a ``min.insync.replicas`` that its answer does not tell, and
+the image of the change has every setting that it was decided by.
 
 Kafka counterpart: PartitionState with its pending states, Partition.submitAlterPartition and handleAlterPartitionError.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import InSyncState
     from pybroker.cluster.image.cluster_image import PartitionImage
     from pybroker.env import Cancellable, Env
-    from pybroker.folded_log import FoldedLog
+    from pybroker.rate_limited_log import RateLimitedLog
     from pybroker.replication.replication_ports import IsrChanger
 
 # Pauses between two tries to have an ISR changed: they double from the one to the other while the controller is away.
@@ -80,7 +80,7 @@ class InSyncReplicas:
         "_change",
         "_changer",
         "_env",
-        "_folded_log",
+        "_limited_log",
         "_partition",
         "_retry",
         "committed",
@@ -94,10 +94,10 @@ class InSyncReplicas:
         partition: AlteredLeader,
         state: PartitionImage,
         changer: Callable[[], IsrChanger | None],
-        folded_log: FoldedLog,
+        rate_limited_log: RateLimitedLog,
     ) -> None:
         self._env = env
-        self._folded_log = folded_log
+        self._limited_log = rate_limited_log
         self._partition = partition
         self._changer = changer
         self._change: _Change | None = None
@@ -174,5 +174,5 @@ class InSyncReplicas:
         if error_code:
             partition = self._partition
             reason = error_name(error_code)
-            if self._folded_log.is_first("in-sync replicas that stay", reason, logging.INFO):
+            if self._limited_log.is_first("in-sync replicas that stay", reason, logging.INFO):
                 logger.info("the ISR of %s-%d stays: %s", partition.topic, partition.index, reason)

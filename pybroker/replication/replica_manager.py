@@ -24,7 +24,7 @@ from pybroker.cluster.image.cluster_image import NO_LEADER, RECOVERING, UNCHOSEN
 from pybroker.config.broker_settings import RACK_AWARE_SELECTOR
 from pybroker.config.log_config import LogConfig
 from pybroker.config.resources import TOPIC
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker.replication.fetch_session import FetchSessionCache
 from pybroker.replication.partition import Partition, advance_high_watermark
 from pybroker.replication.purgatory import Purgatory
@@ -73,7 +73,7 @@ class ReplicaManager:
         self.peers: Peers | None = None
         self.isr_changer: IsrChanger | None = None
         self.own_epoch: Callable[[], int] = lambda: -1  # the broker epoch of this process
-        self.folded_log = FoldedLog(logger, env.timers)
+        self.rate_limited_log = RateLimitedLog(logger, env.timers)
         self.lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
         self.session_ms = config.get_int("broker.session.timeout.ms")
         self.is_cut_off: Callable[[int], bool] = lambda broker_id: False
@@ -92,7 +92,7 @@ class ReplicaManager:
     def close(self) -> None:
         """Forget every wait; nothing is answered."""
         self.purgatory.close()
-        self.folded_log.close()
+        self.rate_limited_log.close()
         self._marked.clear()
         if self._roles is not None:
             self._roles.close()
@@ -129,7 +129,7 @@ class ReplicaManager:
         return self._error(image, index)
 
     def followed(self, topic: TopicKey, index: int) -> FollowedPartition | None:
-        """The partition as this broker has it of another one, which leads it; None where it follows nobody."""
+        """The partition as this broker has it of another one, which leads it; None where it follows no other."""
         image = self._topic_image(topic)
         return None if image is None or self._roles is None else self._roles.followed(image.topic_id, index)
 
@@ -237,7 +237,7 @@ class ReplicaManager:
             log.truncate_to(hole.offset)
 
     def _may_have_all(self, state: PartitionImage) -> bool:
-        """Whether the replica here may hold what was committed and nobody else has."""
+        """Whether the replica here may hold what was committed and no other has."""
         return self.broker_id in state.isr or self.broker_id in state.elr
 
     def _on_synced(self, log: Log) -> None:

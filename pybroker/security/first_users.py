@@ -1,8 +1,8 @@
 """Users that a cluster begins with: what ``--add-scram`` says, as credentials.
 
-Owns: the form, which is that of ``kafka-storage format --add-scram``: ``SCRAM-SHA-256=[name=alice,password=secret]``.
-Owns neither where they lie (the cluster's image) nor when they count (``cluster/store/founding``).  No error quotes
-what it is about: it holds a password.
+Owns: the form, which is that of ``kafka-storage format --add-scram``:  ``SCRAM-SHA-256=[name=alice,password=secret]``.
+Owns neither where they lie (the cluster's image) nor when they count (``cluster/store/initial_metadata``).  No error
+quotes what it is about: it holds a password.
 
 Counterpart in Kafka: ``ScramParser``.
 """

@@ -69,7 +69,7 @@ class ClusterLogin:
         return scram.Identity(self._credential, None if is_token else name)
 
 
-class Surroundings(NamedTuple):
+class MechanismContext(NamedTuple):
     """What the mechanisms of all listeners need of the broker."""
 
     users: Users
@@ -98,21 +98,21 @@ class BrokerMechanisms:
 class ListenerMechanisms:
     """Those of one SASL listener.  See ``Mechanisms`` of ``login``.  Raises ConfigError."""
 
-    def __init__(self, settings: ListenerSettings, surroundings: Surroundings, serves_brokers: bool = False) -> None:
+    def __init__(self, settings: ListenerSettings, context: MechanismContext, serves_brokers: bool = False) -> None:
         enabled = settings.get("sasl.enabled.mechanisms")
         setting = settings.name_of("sasl.enabled.mechanisms")
-        strangers = [name for name in enabled if name not in _MECHANISMS]
-        if strangers or not enabled:
+        unknown = [name for name in enabled if name not in _MECHANISMS]
+        if unknown or not enabled:
             raise ConfigError(
-                f"{setting} names {', '.join(strangers) or 'no mechanism'}: {', '.join(_MECHANISMS)} are served"
+                f"{setting} names {', '.join(unknown) or 'no mechanism'}: {', '.join(_MECHANISMS)} are served"
             )
         self.names: tuple[str, ...] = tuple(enabled)
         for name in self.names:
             # The look-up refuses every handler but Kafka's own: another one would let in other users than these.
             settings.get("sasl.server.callback.handler.class", name)
-        self._starts: dict[str, Start] = {name: _MECHANISMS[name](name, settings, surroundings) for name in self.names}
+        self._starts: dict[str, Start] = {name: _MECHANISMS[name](name, settings, context) for name in self.names}
         self._max_session_ms = {name: settings.get("connections.max.reauth.ms", name) for name in self.names}
-        self._cluster = surroundings.cluster if serves_brokers else None
+        self._cluster = context.cluster if serves_brokers else None
 
     def start(self, name: str) -> Started | None:
         if name == CLUSTER_MECHANISM and self._cluster is not None:
@@ -121,7 +121,7 @@ class ListenerMechanisms:
         return None if start is None else Started(start(), self._max_session_ms[name])
 
 
-def _plain(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+def _plain(name: str, settings: ListenerSettings, context: MechanismContext) -> Start:
     options = _options(name, settings, plain.LOGIN_MODULE)
     if options is None:
         raise ConfigError(
@@ -131,11 +131,11 @@ def _plain(name: str, settings: ListenerSettings, surroundings: Surroundings) ->
     return partial(plain.PlainServer, plain.users_of(options))
 
 
-def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+def _scram(name: str, settings: ListenerSettings, context: MechanismContext) -> Start:
     _options(name, settings, scram.LOGIN_MODULE)  # needed by nobody here; what is there has to be right
     mechanism = scram.MECHANISMS[name]
-    users, random, fake_key = surroundings.users, surroundings.random, surroundings.fake_key
-    tokens = surroundings.tokens
+    users, random, fake_key = context.users, context.random, context.fake_key
+    tokens = context.tokens
 
     def find(user: str, is_token: bool) -> scram.Identity | NotYet:
         if is_token and tokens is not None:
@@ -148,7 +148,7 @@ def _scram(name: str, settings: ListenerSettings, surroundings: Surroundings) ->
     return lambda: scram.ScramServer(mechanism, find, random.randbytes(scram.NONCE_BYTES))
 
 
-def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundings) -> Start:
+def _oauthbearer(name: str, settings: ListenerSettings, context: MechanismContext) -> Start:
     _options(
         name, settings, oauthbearer.LOGIN_MODULE
     )  # its options are those of clients; what is there has to be right
@@ -192,8 +192,8 @@ def _oauthbearer(name: str, settings: ListenerSettings, surroundings: Surroundin
         of("sasl.oauthbearer.sub.claim.name"),
         of("sasl.oauthbearer.scope.claim.name"),
     )
-    assert surroundings.key_sets is not None
-    validator = BearerTokenValidator(surroundings.key_sets.get(source), expectations)
+    assert context.key_sets is not None
+    validator = BearerTokenValidator(context.key_sets.get(source), expectations)
     return lambda: oauthbearer.OAuthBearerServer(validator.check)
 
 
@@ -214,7 +214,7 @@ def _options(name: str, settings: ListenerSettings, login_module: str) -> Mappin
     return module.options
 
 
-_MECHANISMS: Final[dict[str, Callable[[str, ListenerSettings, Surroundings], Start]]] = {
+_MECHANISMS: Final[dict[str, Callable[[str, ListenerSettings, MechanismContext], Start]]] = {
     plain.MECHANISM: _plain,
     scram.SHA_256.name: _scram,
     scram.SHA_512.name: _scram,

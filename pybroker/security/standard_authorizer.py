@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from pybroker import limits
 from pybroker.config.loggers import AUDIT_LOGGER
 from pybroker.config.schema import ConfigError
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker.security.acl_bindings import Acl, AclOperation, Resource
 from pybroker.security.acl_rules import AclIndex
 from pybroker_protocol.api_keys import NAMES
@@ -88,7 +88,9 @@ class AuthorizerSettings(NamedTuple):
 class StandardAuthorizer:
     """Implements ``handlers.authorizer.Authorizer``."""
 
-    __slots__ = ("_acls", "_allow_if_no_acl", "_decisions", "_folded_log", "_index", "_super_users")
+    keeps_acls = True
+
+    __slots__ = ("_acls", "_allow_if_no_acl", "_decisions", "_index", "_limited_log", "_super_users")
 
     def __init__(self, settings: AuthorizerSettings, timers: Timers) -> None:
         """There are no ACLs before ``on_acls`` tells of some."""
@@ -97,11 +99,11 @@ class StandardAuthorizer:
         self._acls: Mapping[bytes, Acl] = {}
         self._index = AclIndex()
         self._decisions: dict[_Question, bool] = {}
-        self._folded_log = FoldedLog(audit_log, timers, logging.INFO)
+        self._limited_log = RateLimitedLog(audit_log, timers, logging.INFO)
 
     def close(self) -> None:
         """Tell of denials that are not told yet."""
-        self._folded_log.close()
+        self._limited_log.close()
 
     def on_acls(self, acls: Mapping[bytes, Acl], changed: Collection[bytes]) -> None:
         """``acls`` are all there are, and those of the ids ``changed`` are new, or gone: forget what was decided."""
@@ -178,7 +180,7 @@ class StandardAuthorizer:
         if not audit_log.isEnabledFor(logging.INFO):
             return
         reason = f"{AclOperation(operation).name} on {Resource(resource_type).name} {name}"
-        if self._folded_log.is_first(f"denials of {_cut(principal)} from {_address(host)}", _printable(_cut(reason))):
+        if self._limited_log.is_first(f"denials of {_cut(principal)} from {_address(host)}", _printable(_cut(reason))):
             audit_log.info("%s", self._audit_line(ctx, question))
 
     def _audit_line(self, ctx: WhoAsks, question: _Question) -> str:

@@ -344,10 +344,10 @@ def _names(store: _Store, now_ms: int) -> tuple[str, frozenset[bytes]]:
 def _set_versions(context: ssl.SSLContext, settings: StoreSettings) -> None:
     enabled, highest = settings.get("ssl.enabled.protocols"), settings.get("ssl.protocol")
     for setting, names in (("ssl.enabled.protocols", enabled), ("ssl.protocol", (highest,))):
-        strangers = [name for name in names if name not in _VERSIONS and name != "TLS"]
-        if strangers or not names:
+        unknown = [name for name in names if name not in _VERSIONS and name != "TLS"]
+        if unknown or not names:
             raise ConfigError(
-                f"{settings.name_of(setting)} names {', '.join(strangers) or 'nothing'}: "
+                f"{settings.name_of(setting)} names {', '.join(unknown) or 'nothing'}: "
                 f"{', '.join(_VERSIONS)} are served"
             )
     versions = sorted(_VERSIONS[name] for name in enabled if name in _VERSIONS) or sorted(_VERSIONS.values())

@@ -33,12 +33,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pybroker.cluster.store.founding import NO_USERS
+from pybroker.cluster.store.initial_metadata import NO_USERS
 from pybroker.config.broker import BrokerConfig
 from pybroker.net.loop_env import loop_env
 from pybroker.server import BrokerServer
-from pybroker.testing.belongings import Belongings
-from pybroker.testing.mortal_env import Mortality
+from pybroker.testing.broker_resources import BrokerResources
+from pybroker.testing.killable_env import ProcessState
 from pybroker.testing.off_loop import start_on_worker, stop_on_worker
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Broker:
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._listen = listen if security is None or "://" in listen else f"{security.protocol}://{listen}"
         self._loop_factory = loop_factory or _fast_loop
-        self._belongings: Belongings | None = None
+        self._resources: BrokerResources | None = None
         self._is_paused = False
         self._lock = threading.RLock()  # a thread that has brokers come and go, and the test's own that stops them
         self._life: _Life | None = None
@@ -113,10 +113,10 @@ class Broker:
                 self.kill()
             self._is_paused = False
             self._end()
-            if self._belongings is not None:
-                self._belongings.end()
-                _unended.discard(self._belongings)
-                self._belongings = None
+            if self._resources is not None:
+                self._resources.end()
+                _unended.discard(self._resources)
+                self._resources = None
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -144,11 +144,11 @@ class Broker:
         """
         with self._lock:
             server, life = self._running(), self._alive()
-            life.belongings.are_kept = True
+            life.resources.are_kept = True
             if self._is_paused:
-                life.mortality.die()
+                life.process_state.die()
             with suppress(RuntimeError):  # it has ended by itself, and closed its loop
-                life.call_soon(lambda: life.mortality.kill(server))
+                life.call_soon(lambda: life.process_state.kill(server))
             self._is_paused = False
             self._end()
 
@@ -159,8 +159,8 @@ class Broker:
         has been stopped since.
         """
         with self._lock:
-            assert self._belongings is not None, "the broker has not been started"
-            self._belongings.are_kept = True
+            assert self._resources is not None, "the broker has not been started"
+            self._resources.are_kept = True
             if self._is_paused:
                 self.kill()
             self._end()
@@ -178,14 +178,14 @@ class Broker:
 
             def wait() -> None:
                 arrivals.release()
-                life.mortality.wait()
+                life.process_state.wait()
 
             def stall() -> None:
                 server.stall(wait)
-                if life.mortality.is_dead:
-                    life.mortality.kill(server)
+                if life.process_state.is_dead:
+                    life.process_state.kill(server)
 
-            life.mortality.stand_still()
+            life.process_state.stand_still()
             life.call_soon(stall)
             self._is_paused = True
             for _ in ("the loop",) if server.is_alone else ("the loop", "the metadata store's thread"):
@@ -197,7 +197,7 @@ class Broker:
         with self._lock:
             assert self._is_paused, "the broker is not paused"
             self._is_paused = False
-            self._alive().mortality.go_on()
+            self._alive().process_state.go_on()
 
     # --- use -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Broker:
     @property
     def data_dir(self) -> Path:
         """Where the broker's log lies."""
-        directory = self._given_dir or (self._belongings.data_dir if self._belongings is not None else None)
+        directory = self._given_dir or (self._resources.data_dir if self._resources is not None else None)
         assert directory is not None, "the broker is not running"
         return directory
 
@@ -280,22 +280,22 @@ class Broker:
         try:  # around the lock: Ctrl-C may strike when that is let go
             with self._lock:
                 assert self._life is None, "the broker has been started already"
-                if self._belongings is None:
-                    self._belongings = Belongings(self._given_dir, self._given_keys, self._listen)
-                self._belongings.are_kept = False
-                life = self._life = _Life(self._settings, self._belongings, self._loop_factory, started, self._security)
+                if self._resources is None:
+                    self._resources = BrokerResources(self._given_dir, self._given_keys, self._listen)
+                self._resources.are_kept = False
+                life = self._life = _Life(self._settings, self._resources, self._loop_factory, started, self._security)
                 life.begin()
                 self._server = started.result(_START_TIMEOUT_S)
                 return self
         except BaseException:
             if life is not None:
                 self._end(_GIVE_UP_TIMEOUT_S)
-                self._belongings = None
+                self._resources = None
             raise
 
     def _address(self) -> tuple[str, int]:
-        if self._server is None and self._belongings is not None and self._belongings.address is not None:
-            return self._belongings.address
+        if self._server is None and self._resources is not None and self._resources.address is not None:
+            return self._resources.address
         assert self._server is not None, "the broker is not running"
         endpoint = self._server.endpoints[0]
         return endpoint.host, endpoint.port
@@ -310,9 +310,9 @@ class Broker:
         return self._server
 
     def _keys_dir(self) -> Path:
-        assert self._belongings is not None, "the broker is not running"
-        assert self._belongings.keys_dir is not None
-        return self._belongings.keys_dir
+        assert self._resources is not None, "the broker is not running"
+        assert self._resources.keys_dir is not None
+        return self._resources.keys_dir
 
     def _call(self, operation: Callable[[BrokerServer, Callable[[Any], None]], None]) -> Any:
         """Run an operation with a ``done`` callback on the broker's loop and wait for its result."""
@@ -342,13 +342,13 @@ class _Life:
     def __init__(
         self,
         settings: Mapping[str, str],
-        belongings: Belongings,
+        resources: BrokerResources,
         loop_factory: LoopFactory,
         started: Future[BrokerServer],
         security: Security | None,
     ) -> None:
-        self.mortality = Mortality()
-        self.belongings = belongings
+        self.process_state = ProcessState()
+        self.resources = resources
         self._security = security
         self._settings = settings
         self._loop_factory = loop_factory
@@ -408,30 +408,30 @@ class _Life:
         """Make the loop and the belongings, and remove them."""
         try:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
-                self.belongings.make(self._security)
+                self.resources.make(self._security)
                 self._loop = runner.get_loop()
                 if self._is_over:  # said so before there was a loop to say it to
                     self._stopping.set()
                 runner.run(self._serve())
         finally:
-            if self.belongings.are_kept:
-                _unended.add(self.belongings)
+            if self.resources.are_kept:
+                _unended.add(self.resources)
             else:
-                self.belongings.end()
-                _unended.discard(self.belongings)
+                self.resources.end()
+                _unended.discard(self.resources)
             _unended.discard(self)
 
     async def _serve(self) -> None:
         """One broker until ``_stopping`` is set: by its owner, or because its last log dir has failed."""
-        started, stopping, mortality = self._started, self._stopping, self.mortality
+        started, stopping, process_state = self._started, self._stopping, self.process_state
         first_users = NO_USERS if self._security is None else self._security.first_users()
         config = BrokerConfig.load(
-            listen=[self.belongings.listen],
-            data_dir=str(self.belongings.data_dir),
-            settings=list({**self.belongings.settings, **self._settings}.items()),
+            listen=[self.resources.listen],
+            data_dir=str(self.resources.data_dir),
+            settings=list({**self.resources.settings, **self._settings}.items()),
             dev=True,
         )
-        env = mortality.env(loop_env())
+        env = process_state.env(loop_env())
         server = BrokerServer(config, on_failure=stopping.set, env=env, first_users=first_users)
         start, stop = asyncio.ensure_future(server.start()), asyncio.ensure_future(stopping.wait())
         try:
@@ -443,18 +443,18 @@ class _Life:
                     started.set_result(server)
                 await stop
                 # A broker that ends by itself may be started again.
-                self.belongings.are_kept |= not self._is_over
+                self.resources.are_kept |= not self._is_over
         finally:
             start.cancel()
             stop.cancel()
             await asyncio.gather(start, stop, return_exceptions=True)
-            if mortality.is_dead:
-                await mortality.bury(server)
+            if process_state.is_dead:
+                await process_state.wait_ended(server)
             else:
                 await server.stop()
-            if self.belongings.are_kept:
+            if self.resources.are_kept:
                 endpoint = server.endpoints[0]
-                self.belongings.hold_ports((endpoint.host, endpoint.port), server.bound)
+                self.resources.hold_ports((endpoint.host, endpoint.port), server.bound)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:
@@ -487,7 +487,7 @@ def texts(settings: Mapping[str, Setting] | None) -> dict[str, str]:
     return texts
 
 
-_unended: set[_Life | Belongings] = set()
+_unended: set[_Life | BrokerResources] = set()
 
 
 @atexit.register

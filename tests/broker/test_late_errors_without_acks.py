@@ -156,7 +156,9 @@ def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
         try:
             wait_until(
                 lambda: (
-                    partition.log.next_offset >= ahead and connection._reading_paused and not connection.turn.is_awaited
+                    partition.log.next_offset >= ahead
+                    and connection._reading_paused
+                    and not connection.time_slice.is_awaited
                 ),
                 "the broker reads no further",
             )

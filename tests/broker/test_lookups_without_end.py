@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.storage.dirs.lookup_turns import LOOKUPS_AT_ONCE
+from pybroker.storage.dirs.lookup_queue import LOOKUPS_AT_ONCE
 from pybroker.storage.log import timestamp_search
 from pybroker.storage.log.timestamp_search import ORDINARY_BATCH_RECORDS_MAX, RECORDS_SEARCHED_PER_STEP
 from pybroker.testing import Broker

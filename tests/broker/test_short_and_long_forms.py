@@ -127,8 +127,8 @@ class Paces:
         """It waits for a place before it begins, and whatever is not tiny is large."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(limits, "LARGE_REQUESTS_BEGUN_MAX", 0)
-            patch.setattr("pybroker.net.long_requests.CROWD_OF_LONG_REQUESTS", 0)
-            patch.setattr("pybroker.net.long_requests.WHOLE_FRAME_BYTES_IN_A_CROWD", 16)
+            patch.setattr("pybroker.net.long_requests.MANY_LONG_REQUESTS", 0)
+            patch.setattr("pybroker.net.long_requests.WHOLE_FRAME_BYTES_AMONG_MANY", 16)
             processor = processor_of(broker)
             all_of_them = (processor.long_requests, processor.logins.long_requests)
             for requests in all_of_them:

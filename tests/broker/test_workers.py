@@ -23,15 +23,15 @@ from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cli.serve import supervisor as supervisor_module
+from pybroker.cli.serve.hidden_arguments import in_environment, take_from_environment
 from pybroker.cli.serve.processes import is_stopped
 from pybroker.cli.serve.serve_command import build_parser
 from pybroker.cli.serve.supervisor import Member, Supervisor
-from pybroker.cli.serve.unseen_arguments import in_environment, take_from_environment
 from pybroker.cli.serve.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
 from pybroker.cluster.store.sqlite.shared_sqlite_worker import Writer, is_locked, read_writer
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.schema import ConfigError
-from pybroker.storage.dirs.start_traces import LOCK_FILE
+from pybroker.storage.dirs.start_rollback import LOCK_FILE
 from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from pybroker_protocol.messages.incremental_alter_configs import (

@@ -11,12 +11,12 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
 from pybroker.cluster.controller.token_operations import DelegationTokens
-from pybroker.cluster.failure_detection.departures import Departures
-from pybroker.cluster.failure_detection.doubts import Doubts
+from pybroker.cluster.failure_detection.recently_fenced import RecentlyFenced
+from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
 from pybroker.cluster.image.cluster_image import Endpoint
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.standalone import Standalone
-from pybroker.cluster.store.founding import Founding, new_cluster
+from pybroker.cluster.store.initial_metadata import InitialMetadata, new_cluster
 from pybroker.cluster.store.metadata_store import MetadataStore
 from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
 from pybroker.config.broker import BrokerConfig
@@ -38,17 +38,17 @@ class FakeCluster:
         *,
         node_id: int = 1,
         store: MetadataStore | None = None,
-        founding: Founding | None = None,
+        initial_metadata: InitialMetadata | None = None,
     ) -> None:
         self.world = VirtualWorld()
         self.env = self.world.env
         self.config = BrokerConfig(settings or {})
         self.cache = MetadataCache()
-        self.doubts = Doubts(self.env)
-        self.departures = Departures(self.env, self.cache.image)
-        self.cache.subscribe(self.departures.on_image)
+        self.suspected_brokers = SuspectedBrokers(self.env)
+        self.recently_fenced = RecentlyFenced(self.env, self.cache.image)
+        self.cache.subscribe(self.recently_fenced.on_image)
         self.store = store or SqliteStore(str(folder / FILE_NAME), self.env, fsync=False)
-        first = founding or new_cluster(CLUSTER_ID)
+        first = initial_metadata or new_cluster(CLUSTER_ID)
         self.standalone = Standalone(self.env, self.config, self.cache, self.store, node_id, lambda: first)
         self.quotas: ClientQuotas | None = None
         self.endpoints = {LISTENER: Endpoint("localhost", 9092), "OTHER": Endpoint("other.example", 9999)}
@@ -93,8 +93,8 @@ class FakeCluster:
             metadata=self.cache,
             config=self.config,
             env=self.env,
-            doubts=self.doubts,
-            departures=self.departures,
+            suspected_brokers=self.suspected_brokers,
+            recently_fenced=self.recently_fenced,
         )
         context.services = services
         context.api_version = version

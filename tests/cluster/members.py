@@ -12,9 +12,9 @@ from harness.virtual_world import VirtualWorld
 from pybroker.cluster.decisions.operations import FoundReplicas, InSyncChange, InSyncResult, InSyncResults, NewTopic
 from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint
 from pybroker.cluster.image.metadata_cache import MetadataCache
-from pybroker.cluster.membership.cluster_member import ClusterMember, Hearing
+from pybroker.cluster.membership.cluster_member import ClusterMember, LivenessTransport
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
-from pybroker.cluster.store.founding import new_cluster
+from pybroker.cluster.store.initial_metadata import new_cluster
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import (
     allocate_producer_ids,
@@ -139,11 +139,13 @@ class Members:
         member.channel.serve = partial(serve_own, self.services(broker_id))
         ended: list[str | None] = []
         endpoints = {LISTENER: Endpoint("host", broker_id)}
-        hearing = None
+        liveness_transport = None
         if self.air is not None:
-            hearing = Hearing(self.air.antenna(broker_id), self.air.knocker(self.world), LISTENER)
+            liveness_transport = LivenessTransport(
+                self.air.antenna(broker_id), self.air.connection_probe(self.world), LISTENER
+            )
         log_dirs = list(dict.fromkeys((log_dir(broker_id, directory), *(found or {}).values())))
-        member.join(endpoints, None, log_dirs, epoch, ended.append, hearing, found or {}, claim=claim)
+        member.join(endpoints, None, log_dirs, epoch, ended.append, liveness_transport, found or {}, claim=claim)
         return ended
 
     def member(self, broker_id: int, store: MemoryStore) -> ClusterMember:

@@ -14,8 +14,8 @@ from pybroker.cluster.store.metadata_store import (
     CommitResult,
     Entry,
     Snapshot,
-    StoreAwayError,
     StoreError,
+    StoreUnavailableError,
     Transaction,
     ignore_session_loss,
 )
@@ -103,13 +103,13 @@ class MemoryStore:
         return self._shared.commit(self, transaction)
 
     def commit(self, transaction: Transaction, done: Callable[[CommitResult], None]) -> None:
-        away = CommitResult(error=StoreAwayError("the store is away"))
+        away = CommitResult(error=StoreUnavailableError("the store is away"))
         result = away if self.is_away else self._shared.commit(self, transaction)
         self.env.timers.call_soon(done, away if self.loses_answers else result)
 
     def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
         if self.is_away:
-            self.env.timers.call_soon(done, None, StoreAwayError("the store is away"))
+            self.env.timers.call_soon(done, None, StoreUnavailableError("the store is away"))
         else:
             self.env.timers.call_soon(done, Snapshot(self.load(prefix), self._shared.revision), None)
 

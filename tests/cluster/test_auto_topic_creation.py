@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from errno import EMFILE
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from harness.virtual_world import VirtualWorld
@@ -16,7 +18,7 @@ from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
 from pybroker.cluster.image.coordinator_table import GROUPS, TRANSACTIONS
 from pybroker.cluster.image.metadata_cache import MetadataCache
-from pybroker.cluster.membership.lack_of_brokers import LackOfBrokers, lacks_brokers
+from pybroker.cluster.membership.too_few_brokers import TooFewBrokersWarning, too_few_brokers_now
 from pybroker.config.broker import BrokerConfig
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -43,6 +45,23 @@ def test_topic_that_is_needed_many_times_is_created_once(cluster: FakeCluster, m
     cluster.world.run()
     assert topics(cluster) == {"a", "b"}
     assert created == ["a", "b"]
+
+
+def test_creation_that_cannot_begin_is_answered_and_leaves_the_name_and_the_others_free(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.auto_topics, "_create_topics", Mock(side_effect=OSError(EMFILE, "too many open files")))
+        cluster.auto_topics.ensure(GROUPS.topic, answers.append)
+        cluster.auto_topics.begin(["a", "b"])
+        cluster.world.run()
+    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    cluster.auto_topics.ensure(GROUPS.topic, answers.append)
+    cluster.auto_topics.begin(["a", "b"])
+    cluster.world.run()
+    assert topics(cluster) == {GROUPS.topic, "a", "b"}
+    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
 
 
 def test_who_waits_for_one_topic_shares_its_creation(cluster: FakeCluster) -> None:
@@ -240,7 +259,7 @@ def test_what_too_few_brokers_cannot_begin_is_told_with_its_settings(
     tmp_path: Path, settings: dict[str, str], told: str
 ) -> None:
     cluster = FakeCluster(tmp_path, settings).start()
-    assert lacks_brokers(cluster.config, cluster.cache.image) == told
+    assert too_few_brokers_now(cluster.config, cluster.cache.image) == told
     cluster.close()
 
 
@@ -248,7 +267,7 @@ def test_topic_that_is_there_waits_for_no_more_brokers(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"pybroker.metadata": "sqlite:///shared.db"}).start()
     for topic in (GROUPS.topic, TRANSACTIONS.topic):
         cluster.ask(cluster.controller.create_topics, [NewTopic(topic, 1, 1)])
-    assert lacks_brokers(cluster.config, cluster.cache.image) == ""
+    assert too_few_brokers_now(cluster.config, cluster.cache.image) == ""
     cluster.close()
 
 
@@ -261,7 +280,7 @@ def test_too_few_brokers_are_told_of_when_one_is_unregistered(caplog: pytest.Log
         cache.apply(image, ImageDelta(brokers_changed=broker_ids))
         return caplog.text.count("registered, so that groups and transactions cannot begin")
 
-    lack = LackOfBrokers(VirtualWorld().env, BrokerConfig({"pybroker.metadata": "sqlite:///shared.db"}), cache)
+    lack = TooFewBrokersWarning(VirtualWorld().env, BrokerConfig({"pybroker.metadata": "sqlite:///shared.db"}), cache)
     assert [become(1), become(1, 2, 3, 4), become(1, 2, 3), become(1, 2), become(1, 2)] == [0, 0, 0, 1, 1]
     lack.close()
     assert become(1) == 1
@@ -281,7 +300,7 @@ def test_too_few_brokers_are_told_of_once_others_had_time_to_join(
     settings = {"pybroker.metadata": f"sqlite://{tmp_path / 'shared.db'}"}
     with ExitStack() as stack:
         if not more:
-            monkeypatch.setattr("pybroker.cluster.membership.lack_of_brokers.BROKERS_AWAITED_MS", 10)
+            monkeypatch.setattr("pybroker.cluster.membership.too_few_brokers.BROKERS_AWAITED_MS", 10)
         for node_id in range(1, 2 + more):
             stack.enter_context(Broker({**settings, "node.id": node_id}, data_dir=tmp_path / str(node_id)))
         if not more:

@@ -14,7 +14,7 @@ from pybroker.cluster.bootstrap import KRAFT_LOG_DIR, open_membership, open_stan
 from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.standalone import Standalone
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME
 from pybroker.config.broker import BrokerConfig
@@ -100,7 +100,7 @@ def test_kafkas_directory_is_taken_over_once(tmp_path: Path) -> None:
         assert set(image.topics_by_name) == {"a"}
 
 
-def shared(folder: Path) -> Founding:
+def shared(folder: Path) -> InitialMetadata:
     """What a store that brokers share is founded on by the broker in this directory."""
     config = BrokerConfig({"pybroker.metadata": f"sqlite://{folder / 'metadata.db'}"})
     member = open_membership(
@@ -112,9 +112,9 @@ def shared(folder: Path) -> Founding:
 
 def test_shared_store_is_founded_on_kafkas_directory(tmp_path: Path) -> None:
     kafka_directory(tmp_path, node_id=7)
-    founding = shared(tmp_path)
-    assert founding.image.cluster_id == CLUSTER_ID
-    assert list(founding.image.topics_by_id) == [TOPIC_ID]
+    initial_metadata = shared(tmp_path)
+    assert initial_metadata.image.cluster_id == CLUSTER_ID
+    assert list(initial_metadata.image.topics_by_id) == [TOPIC_ID]
 
 
 def test_directory_of_kafkas_cluster_of_several_nodes_is_refused(tmp_path: Path) -> None:

@@ -210,6 +210,13 @@ def test_a_broker_that_leaves_is_gone_within_its_time_and_one_that_is_closed_hea
         assert around.left == (not closes)
 
 
+@pytest.mark.parametrize("state", [S.REGISTERED, S.LEAVING, S.LEFT, S.SUPERSEDED])
+def test_the_patience_with_a_start_and_with_a_stop_ends_where_the_broker_is_closed(state: State) -> None:
+    around = Surroundings(state)
+    around.happen(E.CLOSE)
+    assert not around.world.timers.pending
+
+
 @pytest.mark.parametrize(("state", "times"), [(S.REGISTERED, 1), (S.LEAVING, 1), (S.SUPERSEDED, 0), (S.CLOSED, 0)])
 def test_a_broker_that_withdraws_takes_its_key_away_though_it_leaves(state: State, times: int) -> None:
     around = Surroundings(state)

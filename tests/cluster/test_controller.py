@@ -24,12 +24,12 @@ from pybroker.cluster.decisions.operations import (
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, ImageDelta, PartitionImage, TopicImage
 from pybroker.cluster.image.supported_features import SUPPORTED, VersionRange
 from pybroker.cluster.store import store_codec
-from pybroker.cluster.store.founding import Founding, new_cluster
+from pybroker.cluster.store.initial_metadata import InitialMetadata, new_cluster
 from pybroker.cluster.store.metadata_store import (
     CommitResult,
     SessionExpiredError,
-    StoreAwayError,
     StoreError,
+    StoreUnavailableError,
     Transaction,
 )
 from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
@@ -313,7 +313,7 @@ class FailingStore:
     ("outcome", "error"),
     [
         (CommitResult(error=StoreError("the disk is full")), ErrorCode.KAFKA_STORAGE_ERROR),
-        (CommitResult(error=StoreAwayError("nobody answers")), ErrorCode.REQUEST_TIMED_OUT),
+        (CommitResult(error=StoreUnavailableError("nobody answers")), ErrorCode.REQUEST_TIMED_OUT),
         (CommitResult(error=SessionExpiredError("silent for too long")), ErrorCode.NOT_CONTROLLER),
         (CommitResult(conflict=store_codec.CONTROLLER), ErrorCode.NOT_CONTROLLER),
     ],
@@ -466,8 +466,8 @@ def test_producer_id_blocks_never_overlap_not_even_over_a_restart(cluster: FakeC
 
 
 def test_producer_ids_that_are_used_up_are_refused(tmp_path: Path) -> None:
-    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, next_producer_id=PRODUCER_ID_MAX - 5))
-    cluster = FakeCluster(tmp_path, founding=founding).start()
+    initial_metadata = InitialMetadata(ClusterImage(cluster_id=CLUSTER_ID, next_producer_id=PRODUCER_ID_MAX - 5))
+    cluster = FakeCluster(tmp_path, initial_metadata=initial_metadata).start()
     assert allocated(cluster) == ProducerIdAllocation(ErrorCode.UNKNOWN_SERVER_ERROR)
     cluster.close()
 
@@ -548,7 +548,7 @@ def retained_feature(name: str, level: int) -> bytes:
 def test_retained_records_are_kept_as_they_are(tmp_path: Path) -> None:
     unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
     records = (retained_feature("share.version", 1), unknown, unknown)
-    cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
+    cluster = FakeCluster(tmp_path, initial_metadata=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     create(cluster, "a")
     again = reopened(cluster, tmp_path)
     assert tuple(store_codec.retained(again.store.load("/")).values()) == records
@@ -560,7 +560,7 @@ def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = (retained_feature("share.version", 1), retained_feature("streams.version", 1))
-    cluster = FakeCluster(tmp_path, founding=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
+    cluster = FakeCluster(tmp_path, initial_metadata=new_cluster(CLUSTER_ID)._replace(retained_records=records)).start()
     before = cluster.cache.image
     served_by_now = {**SUPPORTED, "share.version": VersionRange(0, 1)}
     for module in ("kraft.kraft_takeover", "image.supported_features"):
@@ -574,8 +574,8 @@ def test_retained_record_whose_kind_is_served_by_now_is_applied_and_removed_at_a
 
 
 def test_retained_record_that_cannot_be_read_is_a_store_error_that_names_the_key(tmp_path: Path) -> None:
-    founding = new_cluster(CLUSTER_ID)._replace(retained_records=(b"\x01\x02",))
-    cluster = FakeCluster(tmp_path, founding=founding).start()
+    initial_metadata = new_cluster(CLUSTER_ID)._replace(retained_records=(b"\x01\x02",))
+    cluster = FakeCluster(tmp_path, initial_metadata=initial_metadata).start()
     with pytest.raises(StoreError, match="/retained/00000000"):
         reopened(cluster, tmp_path)
 

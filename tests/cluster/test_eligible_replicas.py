@@ -18,7 +18,7 @@ from pybroker.cluster.image.cluster_image import (
     PartitionImage,
     TopicImage,
 )
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.config.resources import BROKER, TOPIC, ConfigChange
 from pybroker_protocol.errors import ErrorCode
 
@@ -62,7 +62,7 @@ def test_store_that_lacks_the_setting_gets_it_at_start_and_what_was_set_stays(tm
     builder = ImageBuilder(ClusterImage(cluster_id=CLUSTER_ID, features={FEATURE: 1}))
     builder.put_overrides((BROKER, ""), {"num.partitions": "2"})
     builder.put_overrides((BROKER, "1"), {MIN: "2", "log.cleaner.threads": "2"})
-    cluster = FakeCluster(tmp_path, founding=Founding(builder.view())).start()
+    cluster = FakeCluster(tmp_path, initial_metadata=InitialMetadata(builder.view())).start()
     assert for_all_brokers(cluster) == {"num.partitions": "2", MIN: "1"}
     assert dict(cluster.cache.image.overrides(BROKER, "1")) == {"log.cleaner.threads": "2"}
     assert alter(cluster, ConfigChange(BROKER, "", {MIN: "2"})) == (0, None)
@@ -73,8 +73,8 @@ def test_store_that_lacks_the_setting_gets_it_at_start_and_what_was_set_stays(tm
 
 
 def test_cluster_without_the_feature_is_left_alone_until_the_feature_is_finalized(tmp_path: Path) -> None:
-    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": 30}))
-    cluster = FakeCluster(tmp_path, {MIN: "2"}, founding=founding).start()
+    initial_metadata = InitialMetadata(ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": 30}))
+    cluster = FakeCluster(tmp_path, {MIN: "2"}, initial_metadata=initial_metadata).start()
     assert for_all_brokers(cluster) == {}
     assert alter(cluster, ConfigChange(BROKER, "1", {MIN: "3"})) == (0, None)
     assert change_level(cluster, 1, validate_only=True) == 0
@@ -90,8 +90,10 @@ def test_cluster_without_the_feature_is_left_alone_until_the_feature_is_finalize
 
 @pytest.mark.parametrize(("metadata_version", "code"), [(22, ErrorCode.INVALID_UPDATE_VERSION), (23, 0)])
 def test_feature_takes_a_metadata_version_that_knows_it(tmp_path: Path, metadata_version: int, code: int) -> None:
-    founding = Founding(ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": metadata_version}))
-    cluster = FakeCluster(tmp_path, founding=founding).start()
+    initial_metadata = InitialMetadata(
+        ClusterImage(cluster_id=CLUSTER_ID, features={"metadata.version": metadata_version})
+    )
+    cluster = FakeCluster(tmp_path, initial_metadata=initial_metadata).start()
     assert change_level(cluster, 1) == code
     assert for_all_brokers(cluster) == ({} if code else {MIN: "1"})
     both = [FeatureUpdate(FEATURE, 1), FeatureUpdate("metadata.version", 23)]

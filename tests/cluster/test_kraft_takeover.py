@@ -78,7 +78,7 @@ def take_over(folder: Path, *batches: bytes):  # type: ignore[no-untyped-def]
 
 
 def test_topics_configs_features_and_producer_ids_are_taken_over(tmp_path: Path) -> None:
-    founding = take_over(
+    initial_metadata = take_over(
         tmp_path,
         control(0, ControlRecordType.LEADER_CHANGE),
         batch(1, feature("metadata.version", 25), kraft.NoOpRecord()),
@@ -86,7 +86,7 @@ def test_topics_configs_features_and_producer_ids_are_taken_over(tmp_path: Path)
         batch(7, config(4, "", "num.partitions", "3"), config(4, "1", "x", "1"), config(4, "1", "x", None)),
         batch(10, kraft.ProducerIdsRecord(broker_id=1, broker_epoch=4, next_producer_id=9000)),
     )
-    image = founding.image
+    image = initial_metadata.image
     assert image.cluster_id == CLUSTER_ID
     taken = image.topics_by_name["a"]
     assert taken.topic_id == TOPIC_ID
@@ -95,15 +95,15 @@ def test_topics_configs_features_and_producer_ids_are_taken_over(tmp_path: Path)
     assert image.configs == {(2, "a"): {"retention.ms": "7"}, (4, ""): {"num.partitions": "3"}}
     assert image.features == {"metadata.version": 25}
     assert image.next_producer_id == 9000
-    assert founding.retained_records == ()
+    assert initial_metadata.retained_records == ()
 
 
 def test_topic_that_was_removed_is_gone_with_its_configs(tmp_path: Path) -> None:
     removed = kraft.RemoveTopicRecord(topic_id=TOPIC_ID)
     records = (topic(), config(2, "a", "retention.ms", "7"), partition(), removed)
-    founding = take_over(tmp_path, batch(0, *records, topic(topic_id=OTHER_ID), partition(topic_id=OTHER_ID)))
-    assert set(founding.image.topics_by_id) == {OTHER_ID}
-    assert founding.image.configs == {}
+    initial_metadata = take_over(tmp_path, batch(0, *records, topic(topic_id=OTHER_ID), partition(topic_id=OTHER_ID)))
+    assert set(initial_metadata.image.topics_by_id) == {OTHER_ID}
+    assert initial_metadata.image.configs == {}
 
 
 def test_partition_changes_are_merged(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_partition_changes_are_merged(tmp_path: Path) -> None:
         partition_id=0, topic_id=TOPIC_ID, isr=[], leader=-1, eligible_leader_replicas=[1], last_known_elr=[1]
     )
     quiet = kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=[OTHER_ID])
-    founding = take_over(tmp_path, batch(0, topic(), partition(), change, quiet))
-    (taken,) = founding.image.topics_by_name["a"].partitions
+    initial_metadata = take_over(tmp_path, batch(0, topic(), partition(), change, quiet))
+    (taken,) = initial_metadata.image.topics_by_name["a"].partitions
     assert (taken.leader, taken.leader_epoch, taken.partition_epoch) == (-1, 4, 7)
     assert (taken.isr, taken.elr, taken.last_known_elr) == ((), (1,), (1,))
     assert taken.directories == (OTHER_ID,)
@@ -122,8 +122,8 @@ def test_elr_is_cleared_of_one_topic_or_of_all(tmp_path: Path) -> None:
     change = kraft.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, eligible_leader_replicas=[1])
     for name, left in (("a", ()), ("", ()), ("b", (1,))):
         cleared = kraft.ClearElrRecord(topic_name=name)
-        founding = take_over(tmp_path, batch(0, topic(), partition(), change, cleared))
-        assert founding.image.topics_by_name["a"].partitions[0].elr == left
+        initial_metadata = take_over(tmp_path, batch(0, topic(), partition(), change, cleared))
+        assert initial_metadata.image.topics_by_name["a"].partitions[0].elr == left
 
 
 def test_log_behind_the_newest_snapshot_counts(tmp_path: Path) -> None:
@@ -137,15 +137,15 @@ def test_log_behind_the_newest_snapshot_counts(tmp_path: Path) -> None:
     (tmp_path / f"{10:020}-{2:010}.checkpoint").write_bytes(b"".join(snapshot))
     (tmp_path / f"{8:020}.log").write_bytes(batch(8, topic("never", OTHER_ID), partition(topic_id=OTHER_ID)))
     (tmp_path / f"{10:020}.log").write_bytes(batch(10, topic("b", OTHER_ID), partition(topic_id=OTHER_ID)))
-    founding = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
-    assert set(founding.image.topics_by_name) == {"new", "b"}
+    initial_metadata = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+    assert set(initial_metadata.image.topics_by_name) == {"new", "b"}
 
 
 def test_log_of_several_segments_is_read_in_order(tmp_path: Path) -> None:
     (tmp_path / f"{2:020}.log").write_bytes(batch(2, partition(1)))
     (tmp_path / f"{0:020}.log").write_bytes(batch(0, topic(), partition(0)))
-    founding = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
-    assert len(founding.image.topics_by_name["a"].partitions) == 2
+    initial_metadata = read_kraft_metadata(str(tmp_path), CLUSTER_ID, 1)
+    assert len(initial_metadata.image.topics_by_name["a"].partitions) == 2
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "zeros"])
@@ -189,13 +189,13 @@ def test_records_that_are_missing_between_snapshot_and_log_are_an_error(tmp_path
 
 def test_only_transactions_that_were_ended_count(tmp_path: Path) -> None:
     begin = kraft.BeginTransactionRecord(name="bootstrap")
-    founding = take_over(
+    initial_metadata = take_over(
         tmp_path,
         batch(0, begin, topic("a"), partition(), kraft.EndTransactionRecord()),
         batch(4, begin, topic("aborted", OTHER_ID), kraft.AbortTransactionRecord(reason="no")),
         batch(7, begin, topic("open", OTHER_ID)),
     )
-    assert set(founding.image.topics_by_name) == {"a"}
+    assert set(initial_metadata.image.topics_by_name) == {"a"}
 
 
 def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
@@ -209,12 +209,12 @@ def test_what_is_not_served_is_kept_as_it_is_framed(tmp_path: Path) -> None:
     unknown = uvarint(1) + uvarint(99) + uvarint(0) + b"whatever"
     no_scram = kraft.RemoveUserScramCredentialRecord(name="y", mechanism=2)
     records = (gone, feature("share.version", 1), unknown, strange, removal, scram, unknown, no_scram)
-    founding = take_over(tmp_path, batch(0, *records))
+    initial_metadata = take_over(tmp_path, batch(0, *records))
     kept = framed(feature("share.version", 1), unknown, strange, unknown)
-    assert sorted(founding.retained_records) == sorted(kept)
-    assert founding.image.scram_credentials == {(1, "x"): ScramCredential(b"s", b"k", b"k", 4096)}
+    assert sorted(initial_metadata.retained_records) == sorted(kept)
+    assert initial_metadata.image.scram_credentials == {(1, "x"): ScramCredential(b"s", b"k", b"k", 4096)}
     # A feature that is not served must not be announced: clients would switch on it.
-    assert founding.image.features == {}
+    assert initial_metadata.image.features == {}
 
 
 def test_delegation_tokens_are_taken_over_but_for_those_that_are_gone(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_delegation_tokens_are_taken_over_but_for_those_that_are_gone(tmp_path: 
         )  # fmt: skip
 
     gone = kraft.RemoveDelegationTokenRecord(token_id="gone")
-    founding = take_over(tmp_path, batch(0, token("kept", 5), token("gone", 5), token("kept", 7), gone))
+    initial_metadata = take_over(tmp_path, batch(0, token("kept", 5), token("gone", 5), token("kept", 7), gone))
     expected = DelegationToken("kept", "User:a", "User:b", ("User:c",), 1, 7, 9)
-    assert founding.image.delegation_tokens == {"kept": expected}
-    assert founding.retained_records == ()
+    assert initial_metadata.image.delegation_tokens == {"kept": expected}
+    assert initial_metadata.retained_records == ()
 
 
 def acl_record(acl_id: bytes, topic_name: str) -> kraft.AccessControlEntryRecord:
@@ -240,9 +240,9 @@ def acl_record(acl_id: bytes, topic_name: str) -> kraft.AccessControlEntryRecord
 
 def test_acls_are_taken_over(tmp_path: Path) -> None:
     removal = kraft.RemoveAccessControlEntryRecord(id=b"2" * 16)
-    founding = take_over(tmp_path, batch(0, acl_record(b"1" * 16, "a"), acl_record(b"2" * 16, "b"), removal))
-    assert list(founding.image.acls.values()) == [Acl(2, "a", 4, "User:x", "*", 3, 3)]
-    assert founding.retained_records == ()
+    initial_metadata = take_over(tmp_path, batch(0, acl_record(b"1" * 16, "a"), acl_record(b"2" * 16, "b"), removal))
+    assert list(initial_metadata.image.acls.values()) == [Acl(2, "a", 4, "User:x", "*", 3, 3)]
+    assert initial_metadata.retained_records == ()
 
 
 def test_acls_that_an_older_version_kept_are_applied() -> None:
@@ -258,7 +258,7 @@ def test_quotas_of_clients_are_taken_over_as_the_last_record_of_each_leaves_them
         return kraft.ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove)
 
     both, default = (("user", "u"), ("client-id", "c")), (("client-id", None),)
-    founding = take_over(
+    initial_metadata = take_over(
         tmp_path,
         batch(
             0,
@@ -271,11 +271,11 @@ def test_quotas_of_clients_are_taken_over_as_the_last_record_of_each_leaves_them
             quota("connection_creation_rate", 0.0, ("ip", "10.0.0.1"), remove=True),
         ),
     )
-    assert founding.image.quotas == {
+    assert initial_metadata.image.quotas == {
         (("client-id", "c"), ("user", "u")): {"producer_byte_rate": 2.0},
         (("client-id", None),): {"request_percentage": 9.5},
     }
-    assert founding.retained_records == ()
+    assert initial_metadata.retained_records == ()
 
 
 def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> None:
@@ -286,10 +286,10 @@ def test_records_of_the_quorum_and_of_brokers_are_not_kept(tmp_path: Path) -> No
     controller = kraft.RegisterControllerRecord(
         controller_id=1, incarnation_id=b"i" * 16, zk_migration_ready=False, end_points=[], features=[]
     )
-    founding = take_over(tmp_path, batch(0, registration, change, controller, kraft.NoOpRecord()))
-    assert founding.retained_records == ()
-    assert founding.image.brokers[1].epoch == 40
-    assert founding.image.brokers[1].fenced
+    initial_metadata = take_over(tmp_path, batch(0, registration, change, controller, kraft.NoOpRecord()))
+    assert initial_metadata.retained_records == ()
+    assert initial_metadata.image.brokers[1].epoch == 40
+    assert initial_metadata.image.brokers[1].fenced
 
 
 @pytest.mark.parametrize(
@@ -322,8 +322,8 @@ def test_directory_stays_as_kafka_left_it(tmp_path: Path) -> None:
 
 
 def test_retained_records_can_be_decoded_again(tmp_path: Path) -> None:
-    founding = take_over(tmp_path, batch(0, feature("share.version", 1)))
-    (value,) = founding.retained_records
+    initial_metadata = take_over(tmp_path, batch(0, feature("share.version", 1)))
+    (value,) = initial_metadata.retained_records
     record, version = decode_metadata_record(value)
     assert isinstance(record, kraft.FeatureLevelRecord)
     assert (record.name, record.feature_level, version) == ("share.version", 1, 0)

@@ -10,7 +10,7 @@ from pybroker.cluster.decisions.acl_changes import create_acls
 from pybroker.cluster.decisions.broker_changes import unregister_controller
 from pybroker.cluster.decisions.operations import FeatureUpdate
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode
 from tests.steps import end_of
@@ -70,7 +70,7 @@ def test_no_controller_is_there_to_be_unregistered(level: int, error: ErrorCode)
 def test_a_level_goes_down_where_metadata_has_not_changed_in_between(
     tmp_path: Path, current: int, wanted: int, error: int
 ) -> None:
-    cluster = FakeCluster(tmp_path, founding=Founding(image_at(current))).start()
+    cluster = FakeCluster(tmp_path, initial_metadata=InitialMetadata(image_at(current))).start()
     (result,) = cluster.ask(cluster.controller.update_features, [FeatureUpdate("metadata.version", wanted, 2)])
     assert result.error_code == error
     assert cluster.cache.image.features["metadata.version"] == (current if error else wanted)
@@ -78,7 +78,7 @@ def test_a_level_goes_down_where_metadata_has_not_changed_in_between(
 
 
 def test_a_cluster_of_an_older_level_starts_and_is_raised(tmp_path: Path) -> None:
-    cluster = FakeCluster(tmp_path, founding=Founding(image_at(30))).start()
+    cluster = FakeCluster(tmp_path, initial_metadata=InitialMetadata(image_at(30))).start()
     (result,) = cluster.ask(cluster.controller.update_features, [FeatureUpdate("metadata.version", 33)])
     assert (result.error_code, cluster.cache.image.features["metadata.version"]) == (0, 33)
     cluster.close()

@@ -8,22 +8,22 @@ from functools import partial
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.failure_detection.doubts import Doubts
 from pybroker.cluster.failure_detection.liveness import (
-    LIVENESS_DOUBT_MS,
-    LIVENESS_KNOCK_AGAIN_MS,
     LIVENESS_PATIENCE,
+    LIVENESS_PROBE_AGAIN_MS,
+    LIVENESS_SUSPECT_MS,
     TAG_BYTES,
-    Knock,
     Liveness,
+    ProbeResult,
     Progress,
     Report,
     decode,
     encode,
 )
+from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint
-from pybroker.cluster_limits import DOUBT_HOLD_MS, LIVENESS_INTERVAL_MS
-from pybroker.net.knocker import LIVENESS_KNOCK_MS
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, SUSPICION_HOLD_MS
+from pybroker.net.connection_probe import LIVENESS_PROBE_MS
 
 from .fakes import LISTENER
 from .members import SESSION_TIMEOUT_MS, Members
@@ -48,7 +48,7 @@ class Air:
     def antenna(self, broker_id: int) -> Antenna:
         return Antenna(self, broker_id)
 
-    def knocker(self, world: VirtualWorld) -> Hand:
+    def connection_probe(self, world: VirtualWorld) -> Hand:
         return Hand(self, world)
 
     def kill(self, broker_id: int) -> None:
@@ -91,18 +91,18 @@ class Antenna:
 
 
 class Hand:
-    """One broker's knocks; the answer comes in the next turn."""
+    """One broker's probes; the answer comes in the next turn."""
 
     def __init__(self, air: Air, world: VirtualWorld) -> None:
         self._air = air
         self._world = world
 
-    def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+    def probe(self, host: str, port: int, done: Callable[[ProbeResult], None]) -> None:
         if port in self._air.gone:
-            self._world.timers.call_later(LIVENESS_KNOCK_MS, done, Knock.UNANSWERED)
+            self._world.timers.call_later(LIVENESS_PROBE_MS, done, ProbeResult.UNANSWERED)
         else:
             refuses = port in self._air.refusing or port not in self._air.ears
-            self._world.timers.call_soon(done, Knock.REFUSED if refuses else Knock.TAKEN)
+            self._world.timers.call_soon(done, ProbeResult.REFUSED if refuses else ProbeResult.TAKEN)
 
     def close(self) -> None:
         pass
@@ -121,7 +121,7 @@ class Brokers:
                 for number in range(1, count + 1)
             },
         )
-        self.doubts: dict[int, Doubts] = {}
+        self.suspected_brokers: dict[int, SuspectedBrokers] = {}
         self.by_id = {number: self._start(number) for number in self.image.brokers}
 
     def _start(self, broker_id: int) -> Liveness:
@@ -134,7 +134,7 @@ class Brokers:
             Antenna(self.air, broker_id),
             Hand(self.air, self.world),
             LISTENER,
-            self.doubts.setdefault(broker_id, Doubts(self.world.env)),
+            self.suspected_brokers.setdefault(broker_id, SuspectedBrokers(self.world.env)),
             TIMEOUT_MS,
         )
         liveness.start()
@@ -241,7 +241,7 @@ def test_a_killed_broker_is_silent_for_all_as_soon_as_connections_to_it_break() 
     brokers.pass_time(1_000)
     brokers.air.kill(3)
     for other in (1, 2):
-        brokers.by_id[other].doubt(3)
+        brokers.by_id[other].suspect(3)
     brokers.world.advance(0)
     assert brokers.silent(3) == [1, 2]
 
@@ -250,7 +250,7 @@ def test_a_killed_broker_to_which_nobody_is_connected_is_silent_soon() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.kill(3)
-    brokers.pass_time(LIVENESS_DOUBT_MS + LIVENESS_INTERVAL_MS)
+    brokers.pass_time(LIVENESS_SUSPECT_MS + LIVENESS_INTERVAL_MS)
     assert brokers.silent(3) == [1, 2]
 
 
@@ -258,7 +258,7 @@ def test_a_lone_witness_of_a_refusal_is_not_believed_where_there_are_three() -> 
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.refusing.add(3)
-    brokers.by_id[1].doubt(3)
+    brokers.by_id[1].suspect(3)
     brokers.world.advance(0)
     assert brokers.silent(3) == []
 
@@ -268,7 +268,7 @@ def test_a_broker_that_refuses_connections_and_is_heard_is_not_silent() -> None:
     brokers.pass_time(1_000)
     brokers.air.refusing.add(3)
     for other in (1, 2):
-        brokers.by_id[other].doubt(3)
+        brokers.by_id[other].suspect(3)
     brokers.pass_time(LIVENESS_INTERVAL_MS)
     assert brokers.silent(3) == []
 
@@ -280,7 +280,7 @@ def test_a_broker_that_does_not_listen_yet_is_not_given_up_for_it() -> None:
     brokers.pass_time(200)
     brokers.air.stop(3)
     for other in (1, 2):
-        brokers.by_id[other].doubt(3)
+        brokers.by_id[other].suspect(3)
     brokers.pass_time(TIMEOUT_MS - 120)
     assert brokers.silent(3) == []
 
@@ -289,11 +289,11 @@ def test_the_last_words_of_a_killed_broker_do_not_keep_it_alive() -> None:
     brokers = Brokers(2)
     brokers.pass_time(1_000)
     brokers.air.kill(2)
-    brokers.by_id[1].doubt(2)
+    brokers.by_id[1].suspect(2)
     brokers.air.ears[1](encode(Report(2, 0, 10**6, 0, frozenset()), SECRET))
     brokers.world.advance(0)
     assert brokers.silent(2) == []
-    brokers.world.advance(LIVENESS_KNOCK_AGAIN_MS)
+    brokers.world.advance(LIVENESS_PROBE_AGAIN_MS)
     assert brokers.silent(2) == [1]
 
 
@@ -321,9 +321,9 @@ def test_who_never_heard_a_broker_is_no_witness_of_its_silence() -> None:
 def test_clients_wait_for_the_word_that_a_broker_lives() -> None:
     brokers = Brokers(3)
     brokers.pass_time(1_000)
-    brokers.by_id[1].doubt(3)
+    brokers.by_id[1].suspect(3)
     ends: list[int] = []
-    brokers.doubts[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
+    brokers.suspected_brokers[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
     brokers.world.advance(0)
     assert ends == [brokers.world.clock.now_ms()]
 
@@ -332,10 +332,10 @@ def test_clients_do_not_wait_for_ever_for_what_becomes_of_a_dead_broker() -> Non
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.kill(3)
-    brokers.by_id[1].doubt(3)
+    brokers.by_id[1].suspect(3)
     ends: list[int] = []
-    brokers.doubts[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
-    brokers.world.advance(DOUBT_HOLD_MS - 1)
+    brokers.suspected_brokers[1].wait(lambda: ends.append(brokers.world.clock.now_ms()))
+    brokers.world.advance(SUSPICION_HOLD_MS - 1)
     assert ends == []
     brokers.world.advance(1)
     assert ends == [brokers.world.clock.now_ms()]
@@ -347,11 +347,11 @@ def fail() -> None:
 
 def test_a_client_that_cannot_be_told_of_certainty_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
     world, told = VirtualWorld(), list[int]()
-    doubts = Doubts(world.env)
-    doubts.begin(1)
-    doubts.wait(fail)
-    doubts.wait(lambda: told.append(1))
-    doubts.end(1)
+    suspected_brokers = SuspectedBrokers(world.env)
+    suspected_brokers.begin(1)
+    suspected_brokers.wait(fail)
+    suspected_brokers.wait(lambda: told.append(1))
+    suspected_brokers.end(1)
     world.run()
     assert told == [1]
     assert "could not be told" in caplog.text

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
-from pybroker.cluster.failure_detection.departures import DEPARTED_NAMED_MS
+from pybroker.cluster.failure_detection.recently_fenced import FENCED_NAMED_MS
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint, ImageBuilder
 from pybroker.cluster.image.quota_entities import CONTROLLER_MUTATION_RATE
-from pybroker.cluster_limits import DOUBT_HOLD_MS
+from pybroker.cluster_limits import SUSPICION_HOLD_MS
 from pybroker.handlers import metadata as handler
 from pybroker.handlers.context import Parked
 from pybroker.quotas.client_quotas import ClientQuotas
@@ -356,30 +356,30 @@ def test_fragments_of_deleted_topics_are_dropped(cluster: FakeCluster) -> None:
 
 
 def test_an_answer_waits_while_a_brokers_death_is_in_doubt_and_says_what_was_decided(cluster: FakeCluster) -> None:
-    cluster.doubts.begin(2)
+    cluster.suspected_brokers.begin(2)
     request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
     parked = answer_of(handler.handle(cluster.context(LATEST), request))
     assert isinstance(parked, Parked)
     create(cluster, "made-meanwhile")
-    cluster.doubts.end(2)
+    cluster.suspected_brokers.end(2)
     cluster.world.run()
     assert [topic.name for topic in decoded(parked.response, LATEST).topics] == ["made-meanwhile"]
 
 
 def test_an_answer_does_not_wait_for_ever(cluster: FakeCluster) -> None:
-    cluster.doubts.begin(2)
+    cluster.suspected_brokers.begin(2)
     request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
     parked = answer_of(handler.handle(cluster.context(LATEST), request))
-    cluster.world.advance(DOUBT_HOLD_MS)
+    cluster.world.advance(SUSPICION_HOLD_MS)
     assert parked.completed
 
 
 def test_who_goes_away_waits_for_no_certainty(cluster: FakeCluster) -> None:
-    cluster.doubts.begin(2)
+    cluster.suspected_brokers.begin(2)
     request = MetadataRequest(topics=None, include_cluster_authorized_operations=False)
     parked = answer_of(handler.handle(cluster.context(LATEST), request))
     parked.abandon()
-    cluster.doubts.end(2)
+    cluster.suspected_brokers.end(2)
     cluster.world.run()
     assert not parked.completed
 
@@ -393,5 +393,5 @@ def test_a_broker_that_was_fenced_a_moment_ago_is_named_and_leads_nothing(cluste
     builder.put_broker(other._replace(fenced=True))
     cluster.cache.apply(*builder.build(cluster.cache.image.epoch + 1))
     assert [broker.node_id for broker in ask(cluster, []).brokers] == [1, 2]
-    cluster.world.advance(DEPARTED_NAMED_MS)
+    cluster.world.advance(FENCED_NAMED_MS)
     assert [broker.node_id for broker in ask(cluster, []).brokers] == [1]

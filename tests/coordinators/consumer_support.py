@@ -9,7 +9,7 @@ from harness.virtual_world import START_MS
 
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage, TopicImage
 from pybroker.coordinators.group.consumer.consumer_group import ConsumerGroup
-from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerGroupContext
 from pybroker.coordinators.group.consumer.consumer_member import MemberState
 from pybroker.coordinators.group.consumer.consumer_records import current_assignment_record
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
@@ -35,7 +35,7 @@ Partitions = Mapping[str, set[int]]
 def new_shard(image: ClusterImage | None = None, **settings: Any) -> GroupCoordinatorShard:
     """An empty shard, to be filled by replaying a log."""
     topics = Topics(ClusterImage() if image is None else image)
-    world = ConsumerWorld(ConsumerSettings(config(**settings), topics), topics, lambda: "new", lambda: 0)
+    world = ConsumerGroupContext(ConsumerSettings(config(**settings), topics), topics, lambda: "new", lambda: 0)
     return GroupCoordinatorShard(GroupSettings(), world)
 
 

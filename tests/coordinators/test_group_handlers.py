@@ -102,7 +102,7 @@ class Desk(AnyOfType):
             groups=self.cluster.groups,
             metadata=self.cluster.metadata,
             auto_topic_creation=self.auto_topics,
-            doubts=None,
+            suspected_brokers=None,
         )
         ctx.api_version = version
         ctx.client_id, ctx.client_host = "client", "/127.0.0.1"

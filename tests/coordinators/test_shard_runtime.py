@@ -13,8 +13,8 @@ from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinator
 from pybroker.coordinators.group.group_records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
 from pybroker.coordinators.partitioning import partition_for
+from pybroker.coordinators.round_robin_work import RoundRobinWork
 from pybroker.coordinators.runtime import LOAD_RETRY_MAX_MS, LOAD_RETRY_MS
-from pybroker.coordinators.shared_turns import SharedTurns
 from pybroker.coordinators.timers import Expiry, TimerTable
 from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.errors import ErrorCode
@@ -187,7 +187,9 @@ def test_session_that_ends_behind_an_append_without_a_heartbeat_is_over(cluster:
 
 def test_timer_that_expired_can_be_set_anew_or_cancelled_until_what_it_set_off_begins() -> None:
     world, key, expiries = World(), ("session", "g", "m"), list[Expiry]()
-    timers = TimerTable(world.env, SharedTurns(world.timers), frozenset(), lambda _key, expiry: expiries.append(expiry))
+    timers = TimerTable(
+        world.env, RoundRobinWork(world.timers), frozenset(), lambda _key, expiry: expiries.append(expiry)
+    )
 
     def expire() -> Expiry:
         timers.schedule(key, 10)

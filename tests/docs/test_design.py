@@ -103,11 +103,13 @@ def test_every_function_that_stands_with_its_file_is_there(page: Path) -> None:
 
 
 def test_paths_and_functions_of_a_text_are_found() -> None:
-    text = "`net/framing.py` cuts; `serve` and `learn` in `net/fronts.py`, | `net/outbox.py` | `add`, `flush` |, `a/b`"
-    assert paths_in(text) == {"net/framing.py", "net/fronts.py", "net/outbox.py"}
+    text = (
+        "`net/framing.py` cuts; `serve` and `learn` in `net/fast_paths.py`, | `net/outbox.py` | `add`, `flush` |, `a/b`"
+    )
+    assert paths_in(text) == {"net/framing.py", "net/fast_paths.py", "net/outbox.py"}
     assert functions_in(text) == {
-        ("net/fronts.py", "serve"),
-        ("net/fronts.py", "learn"),
+        ("net/fast_paths.py", "serve"),
+        ("net/fast_paths.py", "learn"),
         ("net/outbox.py", "add"),
         ("net/outbox.py", "flush"),
     }

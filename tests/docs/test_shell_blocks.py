@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 from harness.apache_kafka import CONSUMER_GROUP_COMMAND, run_kafka_tool
-from kafka_connect.jars import MAIN_CLASSES
+from harness.connect_jars import MAIN_CLASSES
 
 from pybroker.extras import DISTRIBUTION
 from tests.docs.pages import PAGES, examples

@@ -13,7 +13,7 @@ from harness.waiting import wait_until
 
 from pybroker import limits
 from pybroker.net.connection import Connection as ServedConnection
-from pybroker.net.fronts import Fronts
+from pybroker.net.fast_paths import FastPaths
 from pybroker.net.processor import Processor
 from pybroker.net.socket_server import SocketServer
 from pybroker.replication.partition import Partition
@@ -24,15 +24,15 @@ UNKNOWN_TOPIC_ID = bytes(15) + b"\x77"
 
 
 @pytest.fixture
-def fronts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.net.fronts._PAUSE", 0)
+def fast_paths_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.net.fast_paths._PAUSE", 0)
 
 
 @pytest.fixture
-def without_fronts() -> Iterator[pytest.MonkeyPatch]:
+def without_fast_paths() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fronts, "learn", lambda *_: None)
-        patch.setattr(Fronts, "learn_waiting", lambda *_: None)
+        patch.setattr(FastPaths, "learn", lambda *_: None)
+        patch.setattr(FastPaths, "learn_waiting", lambda *_: None)
         yield patch
 
 

@@ -17,7 +17,7 @@ from harness.virtual_world import VirtualWorld
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers.services import Services
 from pybroker.net.connection import Connection
-from pybroker.net.fronts import Fronts
+from pybroker.net.fast_paths import FastPaths
 from pybroker.net.processor import Processor
 
 READ_BYTES = 256 << 10  # what a socket brings at once
@@ -114,7 +114,7 @@ class FakeNetwork:
 
     def __init__(self, patch: pytest.MonkeyPatch, settings: dict[str, str] | None = None) -> None:
         self.world = VirtualWorld(1, has_threads=False)
-        patch.setattr(Fronts, "learn_waiting", lambda *_: None)  # a request is no message here
+        patch.setattr(FastPaths, "learn_waiting", lambda *_: None)  # a request is no message here
         config = BrokerConfig.load(listen=[], settings=list((settings or {}).items()))
         self.processor = Processor(self.world.env, Services(), config)
         self.transports: list[FakeTransport] = []

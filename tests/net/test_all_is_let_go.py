@@ -9,7 +9,7 @@ import pytest
 
 from pybroker import limits
 from pybroker.handlers.context import CloseConnection, Parked, Steps
-from pybroker.net.fronts import Fronts
+from pybroker.net.fast_paths import FastPaths
 from tests.net.fake_network import API_KEY, FakeNetwork, FakeTransport, frame, post
 
 KB = 1 << 10
@@ -55,7 +55,9 @@ class Handlers:
         return b""
 
     def _take_time(self) -> None:
-        self.network.world.clock.pass_ns(self.random.choice((10_000, limits.TURN_NS // 2, 2 * limits.TURN_NS)))
+        self.network.world.clock.pass_ns(
+            self.random.choice((10_000, limits.TIME_SLICE_NS // 2, 2 * limits.TIME_SLICE_NS))
+        )
 
     def _maybe_hold(self, ctx: Any) -> None:
         match self.random.randrange(4):
@@ -82,7 +84,7 @@ class Handlers:
 def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     settings = dict.fromkeys(("queued.max.request.bytes", "socket.request.max.bytes"), str(8 << 20))
     network, random = FakeNetwork(monkeypatch, settings), Random(seed)
-    monkeypatch.setattr(Fronts, "learn", lambda *_: None)
+    monkeypatch.setattr(FastPaths, "learn", lambda *_: None)
     handlers = Handlers(network, random)
     for api_key in (0, API_KEY):
         network.serve(handlers.handle, api_key)
@@ -116,5 +118,5 @@ def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed
     assert not processor.long_requests._waiting
     assert processor.long_requests._places == limits.LARGE_REQUESTS_AT_ONCE
     assert not processor.long_requests.unsent._sent
-    assert not processor.turns._waiting
-    assert not processor.turns._newcomers
+    assert not processor.scheduler._waiting
+    assert not processor.scheduler._new_connections

@@ -78,7 +78,7 @@ def test_long_request_whose_reply_fails_keeps_no_other_from_its_turns(
 ) -> None:
     def in_steps(_ctx: Any, _request: memoryview) -> Steps:
         for _ in range(3):
-            network.world.clock.pass_ns(2 * limits.TURN_NS)
+            network.world.clock.pass_ns(2 * limits.TIME_SLICE_NS)
             yield
         return b""
 

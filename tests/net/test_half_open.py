@@ -15,7 +15,7 @@ from harness.waiting import PATIENCE_S
 from harness.wire import request_frame
 
 from pybroker import limits
-from pybroker.net.half_open import HalfOpen
+from pybroker.net.half_open import HalfOpenConnections
 from pybroker.testing import Broker
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -38,7 +38,7 @@ class Stranger:
 
 def test_the_oldest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_MAX", 2)
-    half_open = HalfOpen(VirtualWorld().env)
+    half_open = HalfOpenConnections(VirtualWorld().env)
     first, second, third = strangers = [Stranger() for _ in range(3)]
     for stranger in strangers:
         half_open.add(stranger)
@@ -51,7 +51,7 @@ def test_the_oldest_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch
 
 def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
     world = VirtualWorld()
-    half_open = HalfOpen(world.env)
+    half_open = HalfOpenConnections(world.env)
     first, second, guest = Stranger(), Stranger(), Stranger()
     half_open.add(first)
     half_open.add(guest)
@@ -67,7 +67,7 @@ def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
 
 def test_the_oldest_that_holds_anything_goes_when_all_of_them_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 100)
-    half_open = HalfOpen(VirtualWorld().env)
+    half_open = HalfOpenConnections(VirtualWorld().env)
     _, first, second, third = strangers = [Stranger() for _ in range(4)]
     for stranger in strangers:
         half_open.add(stranger)

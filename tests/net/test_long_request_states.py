@@ -63,7 +63,7 @@ class Walk:
                 yield self._awaited
             else:
                 self.request.is_large = self._next is E.LARGE
-                self.world.clock.pass_ns(limits.TURN_NS + 1)
+                self.world.clock.pass_ns(limits.TIME_SLICE_NS + 1)
                 yield
         return NO_REPLY
 

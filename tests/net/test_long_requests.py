@@ -14,8 +14,8 @@ from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.net import long_requests as long_requests_module
 from pybroker.net import requests as requests_module
 from pybroker.net.dispatch import FETCH_KEY, PRODUCE_KEY, ServedApi
-from pybroker.net.fronts import Fronts
-from pybroker.net.long_requests import CROWD_OF_LONG_REQUESTS
+from pybroker.net.fast_paths import FastPaths
+from pybroker.net.long_requests import MANY_LONG_REQUESTS
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 from pybroker_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -209,7 +209,7 @@ class Crowd:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         for _ in range(self._steps):
-            self._network.world.clock.pass_ns(2 * limits.TURN_NS)
+            self._network.world.clock.pass_ns(2 * limits.TIME_SLICE_NS)
             yield
         self.under_way -= 1
         return b""
@@ -222,7 +222,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
     crowd, budget = Crowd(network, 3), network.processor.budget
     network.serve(crowd.handle)
     counted = budget.bytes_counted
-    begun_max = CROWD_OF_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
+    begun_max = MANY_LONG_REQUESTS + limits.LARGE_REQUESTS_AT_ONCE + limits.LARGE_REQUESTS_BEGUN_MAX
     size = limits.WHOLE_FRAME_BYTES // 2
     clients = [network.connect() for _ in range(3 * begun_max)]
     for client in clients:
@@ -232,7 +232,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
         network.turn()
         most_counted = max(most_counted, budget.bytes_counted)
     assert all(map(replies, clients))
-    assert CROWD_OF_LONG_REQUESTS < crowd.most <= begun_max
+    assert MANY_LONG_REQUESTS < crowd.most <= begun_max
     assert 2 * begun_max * size <= most_counted <= counted + 3 * len(clients) * size
     assert budget.bytes_counted == counted
     assert network.processor.long_requests.whole_frame_bytes == limits.WHOLE_FRAME_BYTES
@@ -240,7 +240,7 @@ def test_of_a_crowd_of_requests_few_are_decoded_and_the_others_keep_their_bytes_
 
 @pytest.mark.parametrize(("api_key", "size"), [(PRODUCE_KEY, 100_000), (FETCH_KEY, 100_000), (API_KEY, 1_000)])
 def test_what_is_mostly_short_waits_for_no_crowd(monkeypatch: pytest.MonkeyPatch, api_key: int, size: int) -> None:
-    monkeypatch.setattr(Fronts, "learn", lambda *_: None)
+    monkeypatch.setattr(FastPaths, "learn", lambda *_: None)
     network = FakeNetwork(monkeypatch)
     network.serve(lambda _ctx, _request: b"", api_key)
     network.serve(Crowd(network, 1_000).handle, KEY)

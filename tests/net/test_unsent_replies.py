@@ -33,7 +33,7 @@ class LongAnswers:
             if step == limits.LARGE_REQUEST_SHARES + 1:  # the first was in the connection's own turn
                 self.under_way += 1
                 self.most_under_way = max(self.most_under_way, self.under_way)
-            self._network.world.clock.pass_ns(2 * limits.TURN_NS)
+            self._network.world.clock.pass_ns(2 * limits.TIME_SLICE_NS)
             yield
         self.under_way -= 1
         return b""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.dirs.start_traces import SYNCED_FIRST_FILE
+from pybroker.storage.dirs.start_rollback import SYNCED_FIRST_FILE
 from tests.replication.cluster import Broker, Cluster
 from tests.storage.batches import parse
 

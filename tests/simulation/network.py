@@ -329,14 +329,14 @@ class Network:
         opened: asyncio.Future[End] = self.scheduler.create_future()
         give_up_us = self.scheduler.now_us + CONNECT_TIMEOUT_US
 
-        def knock() -> None:
+        def probe() -> None:
             if opened.done():
                 return
             if there in self.down or self.is_cut(here, there) or self.is_cut(there, here):
                 if self.scheduler.now_us > give_up_us:
                     opened.set_exception(TimeoutError(f"{there} does not answer"))
                 else:
-                    self.scheduler.after(CONNECT_AGAIN_US, life, knock)
+                    self.scheduler.after(CONNECT_AGAIN_US, life, probe)
                 return
             listener = self.listeners.get(address)
             if listener is None:
@@ -344,7 +344,7 @@ class Network:
                 return
             opened.set_result(self._link((here, life), factory(), address, listener))
 
-        self.scheduler.after(self.latency_us(self.random), life, knock)
+        self.scheduler.after(self.latency_us(self.random), life, probe)
         end = await opened
         end.protocol.connection_made(end)
         return end, end.protocol

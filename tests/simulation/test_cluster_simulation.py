@@ -94,7 +94,7 @@ def test_kinds_of_faults_that_are_asked_for_are_all_that_strike() -> None:
 @pytest.mark.slow
 @pytest.mark.flaky(reruns=0)  # a seed tells the same every time
 def test_a_broker_that_does_not_doubt_itself_after_a_pause_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClusterMember, "doubt_itself", lambda self, gate: None)
+    monkeypatch.setattr(ClusterMember, "guard_against_stalls", lambda self, gate: None)
     found = next((outcome for seed in range(352, 552) if (outcome := paused(seed)).violation is not None), None)
     assert found is not None
     assert found.violation is not None

@@ -12,7 +12,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.cleaner import log_cleaner, swap
 from pybroker.storage.cleaner.cleaner_checkpoints import CLEANER_OFFSET_CHECKPOINT
-from pybroker.storage.dirs.start_traces import SYNCED_FIRST_FILE
+from pybroker.storage.dirs.start_rollback import SYNCED_FIRST_FILE
 from pybroker.storage.files.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,

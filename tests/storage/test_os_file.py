@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.storage.dirs.start_traces import refuse_parent_of_log_dirs
+from pybroker.storage.dirs.start_rollback import refuse_parent_of_log_dirs
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.results import StorageError
 

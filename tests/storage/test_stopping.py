@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.storage.dirs.start_traces import CLEAN_SHUTDOWN_FILE
+from pybroker.storage.dirs.start_rollback import CLEAN_SHUTDOWN_FILE
 from pybroker.storage.files import os_file
 from pybroker.storage.files.checkpoints import RECOVERY_POINT_CHECKPOINT
 from tests.storage.logs import Client, Storage
@@ -77,7 +77,7 @@ class Syncs:
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Syncs:
     """The syncs, with three logs being many."""
-    monkeypatch.setattr("pybroker.storage.manager.clean_stop.LOGS_SYNCED_ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr("pybroker.storage.manager.clean_shutdown.LOGS_SYNCED_ONE_BY_ONE_MAX", 2)
     return Syncs(monkeypatch, tmp_path / "data")
 
 

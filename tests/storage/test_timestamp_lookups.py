@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 from harness.virtual_world import START_MS, VirtualExecutor, VirtualWorld
 
-from pybroker.storage.dirs.lookup_turns import LOOKUPS_AT_ONCE
+from pybroker.storage.dirs.lookup_queue import LOOKUPS_AT_ONCE
 from pybroker.storage.log.log import Log
 from pybroker.storage.log.timestamp_lookup import TimestampLookup
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, TimestampOffset

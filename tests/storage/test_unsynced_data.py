@@ -109,7 +109,7 @@ def test_the_first_sync_after_a_kill_covers_the_names_of_files_too(
 def test_a_clean_stop_syncs_what_a_killed_process_had_only_written_and_nobody_has_touched_since(
     make_storage: Callable[..., Storage], synced: list[str], monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
-    monkeypatch.setattr("pybroker.storage.manager.clean_stop.LOGS_SYNCED_ONE_BY_ONE_MAX", 1 if one_by_one else 0)
+    monkeypatch.setattr("pybroker.storage.manager.clean_shutdown.LOGS_SYNCED_ONE_BY_ONE_MAX", 1 if one_by_one else 0)
     monkeypatch.setattr(os_file, "can_sync_file_system", lambda _directory: True)
     monkeypatch.setattr(os_file, "sync_file_system", lambda _fd: synced.append("all"))
     first = make_storage()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from harness.apache_kafka import KAFKA_VERSION, ROOT
+from harness.connect_jars import CONNECT_VERSION
 
-from kafka_connect.jars import CONNECT_VERSION
 from kafka_connect.reader import Reader
 
 PAGE = """\

@@ -65,7 +65,7 @@ def unregister_broker(
     broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The id of a stopped broker.")],
 ) -> None:
     """Unregister a broker that was stopped and does not come back."""
-    from pybroker.cli.requests.internal_topics import lack_of_brokers
+    from pybroker.cli.requests.internal_topics import too_few_brokers
     from pybroker_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
     with session.client() as client:
@@ -78,5 +78,5 @@ def unregister_broker(
         )
         session.output.flush()
         with suppress(CommandFailed):  # who may unregister a broker may not ask for its settings
-            if lack := lack_of_brokers(client, without=broker_id):
+            if lack := too_few_brokers(client, without=broker_id):
                 remark(lack)

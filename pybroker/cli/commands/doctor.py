@@ -17,7 +17,7 @@ from pybroker.cli.commands.cluster_checks import INSIDE, REACHED, Searches, clus
 from pybroker.cli.connection.admin_client import AdminClient, admin_client, heeded_settings
 from pybroker.cli.connection.client_settings import ClientOptions, parse_addresses
 from pybroker.cli.requests.hanging_transactions import find_hanging
-from pybroker.cli.requests.internal_topics import lack_of_brokers
+from pybroker.cli.requests.internal_topics import too_few_brokers
 from pybroker.cli.serve.host_checks import host_findings
 from pybroker.cli.terminal.failure import CommandFailed, ExitCode, describe_error, is_expected
 from pybroker.cli.terminal.findings import Finding, Status
@@ -81,7 +81,7 @@ def _of_cluster(options: ClientOptions) -> Iterator[Finding]:
     except (CommandFailed, OSError) as error:
         failed = Finding("settings", Status.FAILED, describe_error(error), "correct -X or the file of --command-config")
         return chain([failed], skipped((*REACHED, *INSIDE), failed.check))
-    searches = Searches(lambda: hanging_partitions(options), lambda: asked(options, lack_of_brokers))
+    searches = Searches(lambda: hanging_partitions(options), lambda: asked(options, too_few_brokers))
     return cluster_findings(first, access, searches)
 
 

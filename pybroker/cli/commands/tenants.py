@@ -3,7 +3,7 @@
 Owns: what a tenant is, in Kafka's terms, and the passwords that are made.  A tenant ``acme`` is a prefix of names,
 ``acme.``, and the users to whom all topics, groups and transactional ids with such names belong, and nothing else does.
 Nothing is kept of it but users, ACLs and quotas, so that any Kafka with an authorizer has tenants.  What else there may
-be of it, and how all of it goes, is ``tenant_traces``.
+be of it, and how all of it goes, is ``tenant_resources``.
 
 Invariants: no tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka
 takes ``.`` and ``_`` for one; a user is in one tenant, and may do nothing but what the tenant may; what one tenant
@@ -23,7 +23,7 @@ import typer
 
 from pybroker.cli.commands import quotas
 from pybroker.cli.commands import users as scram_users
-from pybroker.cli.commands.tenant_traces import RESOURCES, Names, find, take_away
+from pybroker.cli.commands.tenant_resources import RESOURCES, Names, find, take_away
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.connection.retries import RETRY_BACKOFF_S, retried
@@ -178,17 +178,17 @@ def delete_tenant(
         members = _tenants(client).get(name, [])
         if not members and not remains:
             raise CommandFailed(f"there is no tenant {name}")
-        traces = find(client, names)
-        if traces.topics and not with_topics:
+        resources = find(client, names)
+        if resources.topics and not with_topics:
             raise CommandFailed(
-                f"tenant {name} has {counted(len(traces.topics), 'topic')}: --with-topics deletes them, too"
+                f"tenant {name} has {counted(len(resources.topics), 'topic')}: --with-topics deletes them, too"
             )
-        if traces.busy_groups and not with_topics:
-            raise CommandFailed(f"group {traces.busy_groups[0]} has members: stop them, or delete --with-topics")
-        failures = take_away(session, client, names, traces)
+        if resources.busy_groups and not with_topics:
+            raise CommandFailed(f"group {resources.busy_groups[0]} has members: stop them, or delete --with-topics")
+        failures = take_away(session, client, names, resources)
         left = _what_is_left(client, names)
     warning = ""
-    if members or traces.users:
+    if members or resources.users:
         # No request ends a session, nor tells of any.
         warning = (
             "Open connections of its users stay until they end, or have to log in again (connections.max.reauth.ms). "
@@ -197,10 +197,10 @@ def delete_tenant(
     shown = {
         "tenant": name,
         "principals": members,
-        "acls": len(traces.acls),
-        "tokens": len(traces.tokens),
-        "groups": len(traces.groups),
-        "topics": len(traces.topics),
+        "acls": len(resources.acls),
+        "tokens": len(resources.tokens),
+        "groups": len(resources.groups),
+        "topics": len(resources.topics),
         "status": "deleted",
     }
     if left is None:

@@ -28,7 +28,7 @@ from pybroker.cli.connection.client_settings import (
     gathered,
     parse_addresses,
 )
-from pybroker.cli.connection.reach import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
+from pybroker.cli.connection.reachability import CONNECTED_WITHIN_S, REACHED_WITHIN_S, reached
 from pybroker.cli.connection.retries import Passing, UnknownBroker
 from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import INT32_MAX

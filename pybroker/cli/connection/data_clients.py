@@ -1,7 +1,7 @@
 """Producers and consumers of the commands: librdkafka's, which say of each record what became of it.
 
 Owns: the settings that librdkafka is given, its clients' life, and the names of its errors.  Owns neither what is said
-where no broker is reached (``reach``) nor the clients that administer (``admin_client``).
+where no broker is reached (``reachability``) nor the clients that administer (``admin_client``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pybroker.cli.connection.client_settings import (
     parse_addresses,
     parse_pairs,
 )
-from pybroker.cli.connection.reach import reach
+from pybroker.cli.connection.reachability import reach
 from pybroker.cli.connection.retries import PASSING_ERRORS
 from pybroker.cli.records.record_format import Header
 from pybroker.cli.terminal.failure import CommandFailed

@@ -1,6 +1,6 @@
 """Kafka's own topics as a client sees them: whether a cluster has brokers enough for those that are not there yet.
 
-Owns: the questions.  The sentence is that of a broker's log (``cluster/membership/lack_of_brokers``).
+Owns: the questions.  The sentence is that of a broker's log (``cluster/membership/too_few_brokers``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.retries import retried
 from pybroker.cli.requests import config_requests, topic_requests
 from pybroker.cli.requests.wire_requests import described_cluster
-from pybroker.public import COORDINATORS, lack_of
+from pybroker.public import COORDINATORS, too_few_brokers_message
 from pybroker_protocol.errors import ErrorCode
 
 _STORE: Final = "pybroker.metadata"
 _IS_DEFAULT: Final = "DEFAULT_CONFIG"
 
 
-def lack_of_brokers(client: AdminClient, without: int | None = None) -> str:
+def too_few_brokers(client: AdminClient, without: int | None = None) -> str:
     """What groups or transactions wait for, by the settings of the broker that is the controller; "" if for nothing.
 
     ``without`` is a broker that is gone, of which the one that is asked may not know yet.  Raises ``CommandFailed``,
@@ -35,4 +35,4 @@ def lack_of_brokers(client: AdminClient, without: int | None = None) -> str:
         for each in COORDINATORS
         if (factor := settings.get(each.factor_setting)) is not None
     }
-    return lack_of(factors, there, len({each.broker_id for each in cluster.brokers} - {without}))
+    return too_few_brokers_message(factors, there, len({each.broker_id for each in cluster.brokers} - {without}))

@@ -10,7 +10,7 @@ import argparse
 import gc
 from collections.abc import Iterable, Sequence
 
-from pybroker.cli.serve.unseen_arguments import take_from_environment
+from pybroker.cli.serve.hidden_arguments import take_from_environment
 
 WORKERS_MAX = 256
 DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pybroker.cli.serve.hidden_arguments import in_environment
 from pybroker.cli.serve.processes import ends_with_parent, is_locked_by_another, is_stopped, start_time
-from pybroker.cli.serve.unseen_arguments import in_environment
 
 log = logging.getLogger("pybroker.supervisor")
 

@@ -3,9 +3,10 @@
 Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
 how Kafka's own are created, and the controller creates them.
 
-Invariants: a name is created once at a time, however many need it; names that nobody waits for can be asked for without
-end, and have a bound; they count for the quota of whoever asks first, and are not created while that is used up; every
-``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the topic.
+Invariants: a name is created once at a time, however many need it; names without a waiting request can be asked for
+without end, and have a bound; they count for the quota of the client that asks first, and are not created while that is
+used up; every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the
+topic.
 
 Counterpart in Kafka: ``DefaultAutoTopicCreationManager``.
 """
@@ -21,12 +22,12 @@ from pybroker import limits
 from pybroker.cluster.decisions.operations import Allows, NewTopic, TopicCreation, anything
 from pybroker.cluster.decisions.topic_changes import partition_count
 from pybroker.cluster.image.coordinator_table import COORDINATOR_OF_TOPIC, CoordinatorType
-from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.image.metadata_cache import MetadataCache
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.env import Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 # Names whose refusal the log has told and does not tell again; beyond, it begins anew.
@@ -57,14 +58,14 @@ class AutoTopicCreation:
         self._in_flight: dict[str, list[TopicDone]] = {}
         self._not_begun: deque[NewTopic] = deque()
         self._told_refusals: set[str] = set()
-        self._folded_log = FoldedLog(log, env.timers)
+        self._limited_log = RateLimitedLog(log, env.timers)
 
     def close(self) -> None:
         """Tell what is not told yet; nothing is called off."""
-        self._folded_log.close()
+        self._limited_log.close()
 
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
-        """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
+        """Create these topics with the broker's defaults, Kafka's own with theirs; no request waits.
 
         Those that are being created already, for which there is no room now, or which ``allows`` refuses, are left out:
         who still needs them asks again.  Thousands take so long that others would notice, so they are begun over
@@ -104,7 +105,12 @@ class AutoTopicCreation:
             self._env.timers.call_soon(self._begin_some)
 
     def _create(self, topic: NewTopic) -> None:
-        self._create_topics([topic], lambda results: self._created(topic.name, results[0]))
+        try:
+            self._create_topics([topic], lambda results: self._created(topic.name, results[0]))
+        except Exception:  # a message's module that cannot be read while no descriptor is free, for example
+            log.exception("topic %s is asked for, and its creation could not begin", topic.name)
+            failed = TopicCreation(topic.name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._env.timers.call_soon(self._created, topic.name, failed)
 
     def _created(self, name: str, result: TopicCreation) -> None:
         error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code
@@ -124,7 +130,7 @@ class AutoTopicCreation:
                 self._told_refusals.clear()
             self._told_refusals.add(name)
             line = "topic %s is asked for, and cannot be created: %s"
-            self._folded_log.warning("topics that are asked for", reason, line, name, reason)
+            self._limited_log.warning("topics that are asked for", reason, line, name, reason)
 
 
 def topic_of(coordinator: CoordinatorType, config: BrokerConfig) -> NewTopic:

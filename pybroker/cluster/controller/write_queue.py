@@ -30,11 +30,11 @@ from pybroker.cluster.store.metadata_store import (
     MetadataStore,
     RefusedWriteError,
     SessionExpiredError,
-    StoreAwayError,
+    StoreUnavailableError,
     Transaction,
 )
 from pybroker.env import Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 # Deciding what the next transaction holds goes on for about this long, then everybody else has a turn.
@@ -65,7 +65,7 @@ class WriteOperation(NamedTuple):
 
 
 class Images(Protocol):
-    """The newest image, and where the next one goes: a ``MetadataCache``, or whoever follows the store for it."""
+    """The newest image, and where the next one goes: a ``MetadataCache``, or what follows the store for it."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -78,8 +78,8 @@ class Images(Protocol):
 class WriteQueue:
     """Commits operations to the store under one version of the controller key, which this broker holds.
 
-    ``on_deposed()`` hears of a transaction that the key's version refused, or of which nobody knows what became: the
-    queue's time is over then.  Without it the store's failures are the operations' alone.
+    ``on_deposed()`` hears of a transaction that the key's version refused, or whose outcome is not known: the queue's
+    time is over then.  Without it the store's failures are the operations' alone.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class WriteQueue:
         self._images = images
         self._controller_version = controller_version
         self._on_deposed = on_deposed
-        self._folded_log = FoldedLog(log, env.timers)
+        self._limited_log = RateLimitedLog(log, env.timers)
         self._waiting: deque[WriteOperation] = deque()
         self._in_decision: list[WriteOperation] = []  # out of ``_waiting``, and not yet in a transaction
         self._busy = False
@@ -113,7 +113,7 @@ class WriteQueue:
         self._on_deposed = None
         self._waiting.clear()
         self._in_decision.clear()
-        self._folded_log.close()
+        self._limited_log.close()
 
     def submit(self, operation: WriteOperation) -> None:
         """Queue an operation; those of one turn of the loop commit together."""
@@ -128,7 +128,7 @@ class WriteQueue:
         self._go_on(self._transaction(ImageBuilder(self._images.image)))
 
     def _go_on(self, steps: Iterator[None]) -> None:
-        """A slice per turn of the loop; nobody else changes the image meanwhile."""
+        """A slice per turn of the loop; nothing else changes the image meanwhile."""
         if self._closed:
             return
         clock = self._env.clock
@@ -192,7 +192,9 @@ class WriteQueue:
             if result.conflict is not None:  # which ends this controller's activity, and is said with it
                 log.info("a metadata change was not made: %s", message)
             else:
-                self._folded_log.warning("metadata changes that failed", message, "metadata change failed: %s", message)
+                self._limited_log.warning(
+                    "metadata changes that failed", message, "metadata change failed: %s", message
+                )
             is_unwritten = isinstance(result.error, RefusedWriteError)  # so that nothing is in doubt
             on_deposed = None if is_unwritten else self._on_deposed
             self._refuse(decided, code, message)
@@ -242,5 +244,5 @@ def _failure(result: CommitResult) -> tuple[int, str]:
         return ErrorCode.NOT_CONTROLLER, f"another controller has changed {result.conflict}"
     if isinstance(result.error, SessionExpiredError):
         return ErrorCode.NOT_CONTROLLER, str(result.error)  # with the session went the office
-    is_away = isinstance(result.error, StoreAwayError)
+    is_away = isinstance(result.error, StoreUnavailableError)
     return ErrorCode.REQUEST_TIMED_OUT if is_away else ErrorCode.KAFKA_STORAGE_ERROR, str(result.error)

@@ -42,7 +42,7 @@ from pybroker_protocol.errors import ErrorCode
 def register_broker(
     builder: ImageBuilder, registration: BrokerRegistration, found: FoundReplicas, *, clean_shutdown: bool
 ) -> Counter[bytes]:
-    """Register under the next broker epoch, and elect this broker where it may lead and nobody does.
+    """Register under the next broker epoch, and elect this broker where it may lead and no other does.
 
     ``found`` says where the broker found replicas for which the image names another log dir, or none.  After an unclean
     shutdown the end of its log may be lost: it is in sync no more where others are, and where it is the last the leader
@@ -74,8 +74,8 @@ def register_broker(
                 else:
                     missing[placed.directory(broker_id)] += 1
                     # Where others have it, it begins anew in another log dir: what it had is counted on no more.
-                    forgetful = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
-                    without = without_replica(image, topic.name, placed, broker_id, forgetful=forgetful)
+                    may_lack_its_end = not clean_shutdown or bool({*partition.isr, *partition.elr} - {broker_id})
+                    without = without_replica(image, topic.name, placed, broker_id, may_lack_its_end=may_lack_its_end)
                     partitions.append(with_leader(image, topic.name, without))
             else:
                 partitions.append(partition)
@@ -101,7 +101,7 @@ def _rejoined(
         return with_leader(image, topic, partition)
     holders = {*partition.isr, *partition.elr}
     if holders - {broker_id}:
-        return with_leader(image, topic, without_replica(image, topic, partition, broker_id, forgetful=True))
+        return with_leader(image, topic, without_replica(image, topic, partition, broker_id, may_lack_its_end=True))
     if broker_id in holders and partition.leader in (broker_id, NO_LEADER):
         return led_by(image, topic, partition, broker_id)
     return with_leader(image, topic, partition)
@@ -181,7 +181,7 @@ def unregister_controller(image: ClusterImage, controller_id: int) -> Outcome:
 
 
 def begin_controlled_shutdown(builder: ImageBuilder, broker_id: int) -> Generator[None, None, None]:
-    """The broker wants to stop: others lead in its place, where others are in sync, and nobody where none is."""
+    """The broker wants to stop: others lead in its place, where others are in sync, and none where none is."""
     broker = builder.view().brokers[broker_id]
     builder.put_broker(broker._replace(in_controlled_shutdown=True))
     yield from take_replicas_offline(builder, (broker_id,))

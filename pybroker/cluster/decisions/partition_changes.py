@@ -47,7 +47,7 @@ def has_room(image: ClusterImage, partition: PartitionImage, replica: int) -> bo
 
 
 def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
-    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has.
+    """One that is not in sync is the only one that is from now on: its followers follow what it has.
 
     It is RECOVERING until it asks for in-sync replicas as one that has recovered (KIP-704).
     """
@@ -83,16 +83,16 @@ def with_leader(
 
 
 def without_replica(
-    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, *, forgetful: bool = False
+    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, *, may_lack_its_end: bool = False
 ) -> PartitionImage:
     """The partition while a broker's replica is out of reach; ``image`` says so already.  The same object if unchanged.
 
-    ``forgetful``: the replica may have lost its log's end, so that it is not eligible either, unless nobody else is and
-    nobody else led last.
+    ``may_lack_its_end``: the replica may have lost its log's end, so that it is not eligible either, unless no other is
+    and no other led last.
     """
     after = partition
-    if broker_id in partition.isr or (forgetful and broker_id in partition.elr):
-        after = _without_in_sync(image, topic, partition, broker_id, forgetful)
+    if broker_id in partition.isr or (may_lack_its_end and broker_id in partition.elr):
+        after = _without_in_sync(image, topic, partition, broker_id, may_lack_its_end)
     if partition.leader == broker_id:
         return _led_anew(image, topic, after, avoided=(broker_id,))
     return partition if after is partition else after._replace(partition_epoch=partition.partition_epoch + 1)
@@ -101,9 +101,10 @@ def without_replica(
 def _led_anew(
     image: ClusterImage, topic: str, partition: PartitionImage, avoided: Iterable[int] = ()
 ) -> PartitionImage:
-    """Its leader must not lead any more: another one does, or nobody.
+    """Its leader must not lead any more: another one does, or none.
 
-    Where nobody is in sync either, who led last is told (Kafka's PartitionChangeBuilder.maybeUpdateLastKnownLeader).
+    Where none is in sync either, the answer has the last leader (Kafka's
+    PartitionChangeBuilder.maybeUpdateLastKnownLeader).
     """
     leaderless = partition._replace(leader=NO_LEADER)
     after = with_leader(image, topic, leaderless, avoided)
@@ -126,7 +127,7 @@ def relieved(image: ClusterImage, topic: str, partition: PartitionImage) -> Part
         return partition
     after = partition
     for replica in full:
-        after = _without_in_sync(image, topic, after, replica, forgetful=False)
+        after = _without_in_sync(image, topic, after, replica, may_lack_its_end=False)
     if partition.leader in full:
         return _led_anew(image, topic, after, avoided=full)
     return after._replace(partition_epoch=partition.partition_epoch + 1)
@@ -154,10 +155,10 @@ def settled(image: ClusterImage, topic: str, before: PartitionImage, after: Part
 
 
 def _without_in_sync(
-    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, forgetful: bool
+    image: ClusterImage, topic: str, partition: PartitionImage, broker_id: int, may_lack_its_end: bool
 ) -> PartitionImage:
     others = tuple(replica for replica in partition.isr if replica != broker_id)
-    if forgetful:
+    if may_lack_its_end:
         eligible = tuple(replica for replica in partition.elr if replica != broker_id)
         if others or eligible or set(partition.last_known_elr) - {broker_id}:
             return partition._replace(isr=others, elr=eligible)

@@ -1,22 +1,22 @@
 """Who is heard: small datagrams between brokers, by which a death is known before the store's session says so.
 
 Owns: what a datagram says, which ones are believed, who has been silent for too long or refuses connections, and what
-the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/knocker``), nor what follows from silence
-(``controller_election``): that is decided by compare-and-set in the store, so that a wrong suspicion costs a fail-over
-and never data.
+the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/connection_probe``), nor what follows from
+silence (``controller_election``): that is decided by compare-and-set in the store, so that a wrong suspicion costs a
+fail-over and never data.
 
-Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that
-nobody listens any more, which is so a moment after a process was killed, and never while a process listens, however
+Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that no
+process listens any more, which is so a moment after a process was killed, and never while a process listens, however
 busy it is.  Its machine does not answer, and it was not heard for the time-out.  Or its machine takes connections for
 it, and it was not heard for ``LIVENESS_PATIENCE`` times as long: it is stopped, or so busy that it is of no use.  Which
-of them it is is found out by connecting (a knock) when a connection to it breaks, or a datagram of it is overdue.
+of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
 
 Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
 present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
 present epoch, so that where datagrams do not get through the session alone decides; a refusal counts only of who took a
-connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as nobody's
-silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of silence,
-not who never heard.
+connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as no
+broker's silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of
+silence, not who never heard.
 
 A datagram::
 
@@ -37,23 +37,23 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pybroker.cluster.image.isolation import run_each
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from pybroker.cluster.failure_detection.doubts import Doubts
+    from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
     from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.env import Cancellable, Env
 
 # A broker that was not heard for so long is asked whether it takes connections: a datagram is half an interval overdue.
-LIVENESS_DOUBT_MS = 150
+LIVENESS_SUSPECT_MS = 150
 
 # A broker that is silent, while its machine takes connections for it, is stopped or overloaded rather than dead, and
 # has so many times the time-out.
 LIVENESS_PATIENCE = 3
 
 # Until a broker is asked so again, where a datagram of it came while it refused.
-LIVENESS_KNOCK_AGAIN_MS = 20
+LIVENESS_PROBE_AGAIN_MS = 20
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +73,13 @@ class Datagrams(Protocol):
         ...
 
     def send(self, host: str, port: int, data: bytes) -> None:
-        """Send, or not: nobody hears of a failure."""
+        """Send, or not: a failure is not reported."""
         ...
 
     def close(self) -> None: ...
 
 
-class Knock(Enum):
+class ProbeResult(Enum):
     """What came of trying to connect."""
 
     TAKEN = "the connection was taken"
@@ -87,15 +87,15 @@ class Knock(Enum):
     UNANSWERED = "nothing is known"
 
 
-class Knocker(Protocol):
+class ConnectionProbe(Protocol):
     """Connections that are closed at once."""
 
-    def knock(self, host: str, port: int, done: Callable[[Knock], None]) -> None:
+    def probe(self, host: str, port: int, done: Callable[[ProbeResult], None]) -> None:
         """Try to connect; ``done`` runs once, on the loop, later than the call."""
         ...
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """No ``done`` runs any more."""
         ...
 
 
@@ -146,28 +146,28 @@ def _tag(body: bytes, secret: bytes) -> bytes:
     return blake2b(body, key=secret, digest_size=TAG_BYTES).digest()
 
 
-class _Heard:
+class _HeardBroker:
     """What is known of one broker under one epoch of it.
 
-    What it said is in its last datagram; what connecting to it (a knock) showed is in these:
+    What it said is in its last datagram; what connecting to it (a probe) showed is in these:
 
-    ===============  ===========================  =============================================================
-    flag             holds                        means
-    ===============  ===========================  =============================================================
-    ``was_there``    for ever                     a knock was taken once: from now on a refusal counts
-    ``is_there``     until it is heard            a knock was taken, and not a word came: it has more time
-    ``refuses``      until it is heard            a knock was refused, and not a word came meanwhile: it is dead
-    ``is_doubted``   until it is heard            ``Doubts`` was told, once for each silence
-    ``is_knocking``  until the knock is answered  no other knock is needed
-    ===============  ===========================  =============================================================
+    ================  ===========================  =============================================================
+    flag              holds                        means
+    ================  ===========================  =============================================================
+    ``was_there``     for ever                     a probe was taken once: from now on a refusal counts
+    ``is_there``      until it is heard            a probe was taken, and not a word came: it has more time
+    ``refuses``       until it is heard            a probe was refused, and not a word came meanwhile: it is dead
+    ``is_suspected``  until it is heard            ``SuspectedBrokers`` was called, once for each silence
+    ``is_probing``    until the probe is answered  no other probe is needed
+    ================  ===========================  =============================================================
     """
 
     __slots__ = (
         "at_ms",
         "caught_up_ms",
         "epoch",
-        "is_doubted",
-        "is_knocking",
+        "is_probing",
+        "is_suspected",
         "is_there",
         "metadata_epoch",
         "number",
@@ -179,7 +179,7 @@ class _Heard:
     def __init__(self, report: Report, at_ms: int) -> None:
         self.epoch = report.broker_epoch
         self.was_there = False  # it has taken a connection
-        self.is_knocking = False
+        self.is_probing = False
         self.caught_up_ms: int | None = None
         self.hear(report, at_ms)
 
@@ -188,7 +188,7 @@ class _Heard:
         self.metadata_epoch = report.metadata_epoch
         self.silent = report.silent
         self.at_ms = at_ms
-        self.refuses = self.is_there = self.is_doubted = False
+        self.refuses = self.is_there = self.is_suspected = False
 
     def is_silent(self, now_ms: int, timeout_ms: int) -> bool:
         patience_ms = timeout_ms * LIVENESS_PATIENCE if self.is_there else timeout_ms
@@ -212,9 +212,9 @@ class Liveness:
         image: Callable[[], ClusterImage],
         secret: bytes,
         datagrams: Datagrams,
-        knocker: Knocker,
+        connection_probe: ConnectionProbe,
         listener: str,
-        doubts: Doubts,
+        suspected_brokers: SuspectedBrokers,
         timeout_ms: int,
     ) -> None:
         self.listeners: list[Callable[[], None]] = []
@@ -225,11 +225,11 @@ class Liveness:
         self._image = image
         self._secret = secret
         self._datagrams = datagrams
-        self._knocker = knocker
+        self._connection_probe = connection_probe
         self._listener = listener
-        self._doubts = doubts
+        self._suspected_brokers = suspected_brokers
         self._timeout_ms = timeout_ms
-        self._heard: dict[int, _Heard] = {}
+        self._heard: dict[int, _HeardBroker] = {}
         self._silent: frozenset[int] = frozenset()
         self._number = 0
         self._awake_ms = 0  # when this broker was last seen to run
@@ -246,7 +246,7 @@ class Liveness:
             self._timer.cancel()
             self._timer = None
         self._datagrams.close()
-        self._knocker.close()
+        self._connection_probe.close()
         self.listeners.clear()
 
     # --- judging -----------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Liveness:
         caught_up_ms_ago = None if known.caught_up_ms is None else now_ms - known.caught_up_ms
         return Progress(known.metadata_epoch, now_ms - known.at_ms, caught_up_ms_ago)
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         """See who is silent, and tell."""
         now_ms = self._env.clock.monotonic_ms()
         brokers = self._image().brokers
@@ -341,17 +341,17 @@ class Liveness:
         told = frozenset() if known is None else known.silent
         if known is not None and known.epoch == report.broker_epoch:
             known.hear(report, now_ms)
-            self._doubts.end(report.broker_id)
+            self._suspected_brokers.end(report.broker_id)
         else:
-            known = self._heard[report.broker_id] = _Heard(report, now_ms)
+            known = self._heard[report.broker_id] = _HeardBroker(report, now_ms)
         if report.metadata_epoch >= (epoch := self._image().epoch):
             known.caught_up_ms = now_ms
             if report.metadata_epoch > epoch:
                 self.on_behind()
         if not known.was_there:
-            self._knock(report.broker_id, known)
+            self._probe(report.broker_id, known)
         if report.broker_id in self._silent or told != report.silent:
-            self._judge()
+            self._evaluate()
 
     def _wake(self) -> int:
         """This broker runs, at the time that is given back; whom it did not listen to meanwhile is not to blame."""
@@ -363,41 +363,41 @@ class Liveness:
                 heard.at_ms = min(now_ms, heard.at_ms + stalled_ms)
         return now_ms
 
-    # --- knocking ----------------------------------------------------------------------------------------------------
+    # --- probing -----------------------------------------------------------------------------------------------------
 
-    def doubt(self, broker_id: int) -> None:
+    def suspect(self, broker_id: int) -> None:
         """There is reason to ask whether the broker lives: a connection to it broke, say."""
         known = self._heard.get(broker_id)
         if known is None or not known.was_there:
             return
-        self._knock(broker_id, known)
-        if known.is_knocking and not known.is_doubted:
-            known.is_doubted = True
-            self._doubts.begin(broker_id)
+        self._probe(broker_id, known)
+        if known.is_probing and not known.is_suspected:
+            known.is_suspected = True
+            self._suspected_brokers.begin(broker_id)
 
-    def _knock(self, broker_id: int, known: _Heard) -> None:
-        if known.is_knocking or known.refuses:
+    def _probe(self, broker_id: int, known: _HeardBroker) -> None:
+        if known.is_probing or known.refuses:
             return
         for host, port in self._addresses((broker_id,)):
-            known.is_knocking = True
-            self._knocker.knock(host, port, partial(self._on_knocked, broker_id, known, known.number))
+            known.is_probing = True
+            self._connection_probe.probe(host, port, partial(self._on_probed, broker_id, known, known.number))
 
-    def _on_knocked(self, broker_id: int, known: _Heard, number: int, answer: Knock) -> None:
-        """``number`` is that of the last datagram before the knock: what was heard since then speaks against it."""
-        known.is_knocking = False
+    def _on_probed(self, broker_id: int, known: _HeardBroker, number: int, answer: ProbeResult) -> None:
+        """``number`` is that of the last datagram before the probe: what was heard since then speaks against it."""
+        known.is_probing = False
         if self._heard.get(broker_id) is not known:
             return
-        if answer is not Knock.REFUSED:
-            self._doubts.end(broker_id)
-        if answer is Knock.TAKEN:
+        if answer is not ProbeResult.REFUSED:
+            self._suspected_brokers.end(broker_id)
+        if answer is ProbeResult.TAKEN:
             known.was_there = True
             known.is_there = known.number == number
-        elif answer is Knock.REFUSED and known.was_there:
+        elif answer is ProbeResult.REFUSED and known.was_there:
             if known.number == number:
                 known.refuses = True
-                self._judge()
+                self._evaluate()
             else:  # what was heard meanwhile may be its last words
-                self._env.timers.call_later(LIVENESS_KNOCK_AGAIN_MS, self.doubt, broker_id)
+                self._env.timers.call_later(LIVENESS_PROBE_AGAIN_MS, self.suspect, broker_id)
 
     # --- speaking ----------------------------------------------------------------------------------------------------
 
@@ -405,12 +405,12 @@ class Liveness:
         now_ms = self._wake()
         self._timer = self._env.timers.call_later(LIVENESS_INTERVAL_MS, self._tick)
         self._speak()
-        overdue = [broker_id for broker_id, heard in self._heard.items() if now_ms - heard.at_ms >= LIVENESS_DOUBT_MS]
+        overdue = [broker_id for broker_id, heard in self._heard.items() if now_ms - heard.at_ms >= LIVENESS_SUSPECT_MS]
         for broker_id in overdue:
             if broker_id not in self._silent:
-                self.doubt(broker_id)
+                self.suspect(broker_id)
         if self._silent or any(self._heard[each].is_silent(now_ms, self._timeout_ms) for each in overdue):
-            self._judge()
+            self._evaluate()
 
     def tell_news(self) -> None:
         """This broker has committed metadata: the others need not wait for the next datagram to look for it."""

@@ -4,7 +4,7 @@ Owns: the topic that keeps a coordinator's state, the settings and configs that 
 its keys in FindCoordinator, how they are guarded, and its name among the services.  Owns no state of a coordinator
 (``coordinators/``) and no creation (``auto_topic_creation``).
 
-A further coordinator is a row, a service (``handlers/services``, built by ``late_services``) and its handlers.
+A further coordinator is a row, a service (``handlers/services``, built by ``lazy_services``) and its handlers.
 
 Counterpart in Kafka: ``common.internals.Topic``, ``FindCoordinatorRequest.CoordinatorType``,
 ``AutoTopicCreationManager.creatableTopic`` and the topic configs of each coordinator.

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable
 
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, PartitionImage
-from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.image.listener_view import ListenerView
+from pybroker.cluster.image.run_callbacks import run_each
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 """Taking over the metadata of an Apache Kafka node (KRaft, one node, broker and controller in one).
 
-Owns: replaying Kafka's metadata records into a ``Founding``: topics with their ids, partitions, configs, the next
-producer id, finalized features, ACLs, users of SCRAM, delegation tokens, quotas of clients.  What is not served yet
-(features, kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none
-dropped.  The first start of a version that serves it applies it (``apply_retained``).
-Not owned: reading the files (``kraft_log``), and the partitions' logs, which are Kafka's own format anyway.
+Owns: replaying Kafka's metadata records into a ``InitialMetadata``: topics with their ids, partitions, configs, the
+next producer id, finalized features, ACLs, users of SCRAM, delegation tokens, quotas of clients.  What is not served
+yet (features, kinds of records of the future) is kept as it is framed in the log, the newest record of each thing, none
+dropped.  The first start of a version that serves it applies it (``apply_retained``).  Not owned: reading the files
+(``kraft_log``), and the partitions' logs, which are Kafka's own format anyway.
 
 Invariants: records of a transaction count when its end is there (KIP-868); a record that refers to something unknown
 is an error, never guessed at.
@@ -31,7 +31,7 @@ from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.image.quota_entities import ENTITY_TYPES, QuotaEntity, entity_of
 from pybroker.cluster.image.supported_features import METADATA_VERSION, SUPPORTED
 from pybroker.cluster.kraft.kraft_log import read_values
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.resources import TOPIC
 from pybroker.security.acl_bindings import Acl
@@ -56,7 +56,7 @@ _MEANINGLESS: Final = (
 )
 
 
-def read_kraft_metadata(log_dir: str, cluster_id: str, node_id: int) -> Founding:
+def read_kraft_metadata(log_dir: str, cluster_id: str, node_id: int) -> InitialMetadata:
     """What ``__cluster_metadata-0`` says about the cluster of one node; StoreError when it cannot be taken over."""
     replay = KraftReplay(cluster_id, node_id)
     try:
@@ -64,10 +64,10 @@ def read_kraft_metadata(log_dir: str, cluster_id: str, node_id: int) -> Founding
             replay.apply(value)
     except ProtocolError as error:
         raise StoreError(f"the metadata log in {log_dir} cannot be read: {error}") from error
-    founding = replay.finish()
-    topics = len(founding.image.topics_by_name)
+    initial_metadata = replay.finish()
+    topics = len(initial_metadata.image.topics_by_name)
     log.info("taking over cluster %s of Apache Kafka: %d topics", cluster_id, topics)
-    return founding
+    return initial_metadata
 
 
 def apply_retained(builder: ImageBuilder, retained: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -152,11 +152,11 @@ class KraftReplay:
         elif not isinstance(record, (*_MEANINGLESS, *_OF_BROKERS)):
             self._retain(record, value)
 
-    def finish(self) -> Founding:
+    def finish(self) -> InitialMetadata:
         """The cluster that was replayed; StoreError when it is not one of this node alone."""
         builder = ImageBuilder(ClusterImage(cluster_id=self._cluster_id))
         self.put_into(builder)
-        return Founding(builder.view(), self.retained)
+        return InitialMetadata(builder.view(), self.retained)
 
     @property
     def retained(self) -> tuple[bytes, ...]:
@@ -287,7 +287,7 @@ class KraftReplay:
             raise StoreError("the metadata log removes an ACL that is not there")
 
     def _quota(self, record: kraft.ClientQuotaRecord, value: bytes) -> None:
-        """One of a type of entity that nobody here knows is kept as it is."""
+        """One of an unknown type of entity is kept as it is."""
         if any(part.entity_type not in ENTITY_TYPES for part in record.entity):
             self._retain(record, value)
             return
@@ -343,7 +343,7 @@ class KraftReplay:
             self._features[name] = level
 
     def _retain(self, record: DataRecord | None, value: bytes) -> None:
-        """Keep the newest record of each thing; what nobody here knows is kept one by one."""
+        """Keep the newest record of each thing; what is not known here is kept one by one."""
         identity, removed = _identity(record)
         if identity is None:
             self._unknown_count += 1

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster_limits import GATHERED_PARTITIONS_MAX, STORE_RETRY_MS
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -134,9 +134,9 @@ class BrokerLifecycle:
         self._enter_deadline_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
         self._refused_since_ms: int | None = None
-        self._obstacle = "nobody has answered"  # what keeps it from joining, as far as is known
-        self._folded_log = FoldedLog(log, env.timers)
-        self._timeout: Cancellable | None = None  # of the start, or of leaving
+        self._pending_reason = "nobody has answered"  # what keeps it from joining, as far as is known
+        self._limited_log = RateLimitedLog(log, env.timers)
+        self._timeouts: list[Cancellable] = []  # of the start, and of leaving
 
     @property
     def broker_epoch(self) -> int:
@@ -158,20 +158,20 @@ class BrokerLifecycle:
         """
         self._started = done
         self._enter_deadline_ms = self._env.clock.monotonic_ms() + patience_ms
-        self._timeout = self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms)
+        self._timeouts.append(self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms))
         self._follower.listeners.append(self._look)
         self._enter()
 
     def close(self) -> None:
-        """Nothing goes on, and nobody is told."""
+        """Nothing goes on, and no callback runs."""
         self._move(Event.CLOSE)
         self._started = None
-        self._folded_log.close()
-        if self._timeout is not None:
-            self._timeout.cancel()
+        self._limited_log.close()
+        for timeout in self._timeouts:
+            timeout.cancel()
 
     def _give_up(self, timeout_ms: int) -> None:
-        self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._obstacle}")
+        self._finish_start(f"this broker could not join its cluster within {timeout_ms} ms: {self._pending_reason}")
 
     def _move(self, event: Event) -> State:
         """The state that the table has for the event; what was under way in another one comes to nothing."""
@@ -206,7 +206,7 @@ class BrokerLifecycle:
 
     def _on_withdrawn(self, turn: int, why: str | None) -> None:
         if turn == self._turn and why is not None:  # until it is gone no other broker decides
-            self._folded_log.warning("the withdrawal", why, "this broker could not withdraw yet: %s", why)
+            self._limited_log.warning("the withdrawal", why, "this broker could not withdraw yet: %s", why)
             self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._withdraw)
 
     def lose_directory(self, directory: bytes) -> None:
@@ -231,7 +231,7 @@ class BrokerLifecycle:
         elif self._started is not None and self._env.clock.monotonic_ms() >= self._enter_deadline_ms:
             self._finish_start(why)
         else:
-            self._note_obstacle(why)
+            self._note_pending(why)
             self._env.timers.call_later(STORE_RETRY_MS, self._retry, turn, self._enter)
 
     def _retry(self, turn: int, what: Callable[[], object]) -> None:
@@ -258,7 +258,7 @@ class BrokerLifecycle:
         if fatal is not None and self._started is not None:
             self._finish_start(fatal)
         elif answer.error_code:
-            self._note_obstacle(f"the controller's answer is {ErrorCode(answer.error_code).name}")
+            self._note_pending(f"the controller's answer is {ErrorCode(answer.error_code).name}")
             self._env.timers.call_later(self._pause_ms, self._retry, turn, self._register)
             self._pause_ms = min(2 * self._pause_ms, STORE_RETRY_MS)
         else:
@@ -267,18 +267,18 @@ class BrokerLifecycle:
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
-            self._obstacle = "it is registered, but the metadata store has not told of that yet"
+            self._pending_reason = "it is registered, but the metadata store has not told of that yet"
             self._tell_registered()
             self._look()
 
-    def _note_obstacle(self, why: str) -> None:
+    def _note_pending(self, why: str) -> None:
         """Tell what keeps this broker from joining, once it does for longer than at each start."""
-        self._obstacle = why
+        self._pending_reason = why
         now_ms = self._env.clock.monotonic_ms()
         if self._refused_since_ms is None:
             self._refused_since_ms = now_ms
         if now_ms - self._refused_since_ms >= REGISTRATION_TOLD_MS:
-            self._folded_log.warning("the registration", why, "this broker has not joined its cluster yet: %s", why)
+            self._limited_log.warning("the registration", why, "this broker has not joined its cluster yet: %s", why)
 
     def _look(self) -> None:
         """The image may have this broker's registration now, or show it fenced."""
@@ -321,7 +321,7 @@ class BrokerLifecycle:
             self._tell_superseded()
 
     def _is_to_be_told(self) -> bool:
-        """Whether the image has a replica elsewhere than it was found; then the controller is told."""
+        """Whether the image has a replica elsewhere than it was found; then the controller hears of it."""
         image, broker_id = self._follower.image, self._registration.broker_id
         self._found = {
             (topic_id, index): directory
@@ -343,7 +343,7 @@ class BrokerLifecycle:
     def _on_assigned(self, error_code: int) -> None:
         if error_code:
             name = ErrorCode(error_code).name
-            self._note_obstacle(f"where its replicas lie cannot be told, the controller's answer is {name}")
+            self._note_pending(f"where its replicas lie cannot be told, the controller's answer is {name}")
         # What is done the image shows, soon; what is not, by then, is told again.
         self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 
@@ -381,5 +381,5 @@ class BrokerLifecycle:
                 timers.call_later(STORE_RETRY_MS, self._retry, turn, ask)
 
         self._tell_left = done
-        self._timeout = timers.call_later(timeout_ms, self._retry, turn, lambda: self._move(Event.HANDED_OVER))
+        self._timeouts.append(timers.call_later(timeout_ms, self._retry, turn, lambda: self._move(Event.HANDED_OVER)))
         ask()

@@ -1,11 +1,11 @@
 """One broker of a cluster, which may have no other (``standalone``).
 
 Owns: putting together what a member of a cluster has (``metadata_follower``, ``live_brokers``, ``controller_election``,
-``broker_lifecycle``, ``controller_channel``, ``told_log_dirs``, ``leader_balancing``), the order of its start and end,
-and founding a new store.  Owns no behaviour of theirs.  What only brokers that share a store need is imported where it
-is put together, as the start-up budget of one that is alone asks.
+``broker_lifecycle``, ``controller_channel``, ``log_dir_reports``, ``leader_balancing``), the order of its start and
+end, and founding a new store.  Owns no behaviour of theirs.  What only brokers that share a store need is imported
+where it is put together, as the start-up budget of one that is alone asks.
 
-Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
+Invariants: a new store is founded by one broker, however many try at the same time; ``join`` ends when this broker's
 own image has its registration.
 
 Counterpart in Kafka: ``BrokerServer`` and ``ControllerServer``.
@@ -31,15 +31,15 @@ from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
 if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.failure_detection.broker_contacts import BrokerContacts
-    from pybroker.cluster.failure_detection.doubts import Doubts
-    from pybroker.cluster.failure_detection.liveness import Datagrams, Knocker, Liveness
-    from pybroker.cluster.failure_detection.standstill import Gate
+    from pybroker.cluster.failure_detection.liveness import ConnectionProbe, Datagrams, Liveness
+    from pybroker.cluster.failure_detection.stall_guard import RequestGate
+    from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.cluster.membership.broker_lifecycle import BrokerLifecycle
     from pybroker.cluster.membership.heartbeats import Heartbeats
+    from pybroker.cluster.membership.log_dir_reports import LogDirReports
     from pybroker.cluster.membership.peers import Peers
-    from pybroker.cluster.membership.told_log_dirs import ToldLogDirs
-    from pybroker.cluster.store.founding import Founding
+    from pybroker.cluster.store.initial_metadata import InitialMetadata
     from pybroker.cluster.store.sqlite.shared_sqlite_thread import SharedSqliteThread
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Env
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 SESSION_MARGIN_MS = 2_000
 
 
-class Hearing(NamedTuple):
+class LivenessTransport(NamedTuple):
     """By what other brokers are heard: a socket for datagrams at the address of the inter-broker listener, connections
     to that of others, and that listener's name."""
 
     datagrams: Datagrams
-    knocker: Knocker
+    connection_probe: ConnectionProbe
     listener: str
 
 
@@ -76,7 +76,7 @@ class ClusterMember:
         cache: MetadataCache,
         store: MetadataStore,
         node_id: int,
-        found: Callable[[], Founding],
+        found: Callable[[], InitialMetadata],
         connect: Callable[[MetadataFollower, bytes], Peers] | None,
         session_timeout_ms: int,
         known_cluster_id: str | None = None,
@@ -84,12 +84,13 @@ class ClusterMember:
         self.node_id = node_id
         self.cluster_id = ""  # known from ``load`` on
         self.loaded_revision = 0  # the store's, at ``load``
-        self.doubts: Doubts | None = None  # this and the next: from ``join`` on, where other brokers are heard
+        # This and the next: from ``join`` on, where other brokers are heard.
+        self.suspected_brokers: SuspectedBrokers | None = None
         self.liveness: Liveness | None = None
         self.on_superseded: Callable[[], None] = lambda: None  # another process is this broker: this one has to end
         self._lifecycle: BrokerLifecycle | None = None  # this and the next two: from ``join`` on
-        self._full_log_dirs: ToldLogDirs | None = None
-        self._cordoned_log_dirs: ToldLogDirs | None = None
+        self._full_log_dirs: LogDirReports | None = None
+        self._cordoned_log_dirs: LogDirReports | None = None
         self._env = env
         self._config = config
         self._cache = cache
@@ -108,7 +109,7 @@ class ClusterMember:
         self._store.open()
         entries = self._load_exactly()
         if store_codec.CLUSTER not in entries:
-            entries = self._put_first(entries, store_codec.CLUSTER, store_codec.encode_founding(self._found()))
+            entries = self._put_first(entries, store_codec.CLUSTER, store_codec.encode_initial_metadata(self._found()))
         if store_codec.SECRET not in entries:  # the store of a broker that was alone until now
             entries = self._put_first(entries, store_codec.SECRET, {})
         image = store_codec.decode(entries)
@@ -169,7 +170,7 @@ class ClusterMember:
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int,
         done: Callable[[str | None], None],
-        hearing: Hearing | None = None,
+        liveness_transport: LivenessTransport | None = None,
         found: FoundReplicas = MappingProxyType({}),
         on_registered: Callable[[], None] = lambda: None,
         claim: Callable[[], str | None] = lambda: None,
@@ -177,16 +178,16 @@ class ClusterMember:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
         ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
-        the last clean stop, or -1.  Without ``hearing`` the sessions alone say who is alive.  ``found`` says where
-        replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called when the
-        controller has registered this broker, so that others may know of it, which is a moment before ``done``.
-        ``claim()`` has the log dirs say that they are this broker's, before it registers, or tells why they cannot.
+        the last clean stop, or -1.  Without ``liveness_transport`` the sessions alone say who is alive.  ``found`` says
+        where replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called
+        when the controller has registered this broker, which is a moment before ``done``.  ``claim()`` has the log
+        dirs say that they are this broker's, before it registers, or tells why they cannot.
         """
         from pybroker.cluster.controller.controller_election import ControllerElection
         from pybroker.cluster.failure_detection.live_brokers import LiveBrokers
         from pybroker.cluster.membership.broker_lifecycle import BrokerLifecycle
 
-        self.liveness = liveness = None if hearing is None else self._listen(hearing)
+        self.liveness = liveness = None if liveness_transport is None else self._listen(liveness_transport)
         incarnation_id, log_dirs = self._env.new_uuid(), tuple(log_dirs)
         registration = BrokerRegistration(self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=log_dirs)
         own = LiveBroker(incarnation_id, log_dirs, sends_heartbeats=True)
@@ -235,21 +236,21 @@ class ClusterMember:
 
     def _tell_of_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
         """The controller hears which log dirs of this broker have no room, and which are cordoned."""
-        from pybroker.cluster.membership.told_log_dirs import ToldLogDirs
+        from pybroker.cluster.membership.log_dir_reports import LogDirReports
 
         timers, channel = self._env.timers, self.channel
 
         def knows_of_cordons() -> bool:
             return self.follower.image.features.get(METADATA_VERSION, 0) >= CORDONED_LOG_DIRS_LEVEL
 
-        self._full_log_dirs = full = ToldLogDirs(
+        self._full_log_dirs = full = LogDirReports(
             timers,
             lambda: lifecycle.registered,
             lambda own: own.full_dirs,
             self._active_controller,
             lambda directories, told: channel.heartbeat(lambda _: told(), full_directories=directories),
         )
-        self._cordoned_log_dirs = cordoned = ToldLogDirs(
+        self._cordoned_log_dirs = cordoned = LogDirReports(
             timers,
             lambda: lifecycle.registered if knows_of_cordons() else None,
             lambda own: own.cordoned_log_dirs,
@@ -291,41 +292,41 @@ class ClusterMember:
         """Whether this broker and the other one do not hear each other, as far as datagrams say."""
         return self.liveness is not None and self.liveness.is_cut_off(broker_id)
 
-    def _listen(self, hearing: Hearing) -> Liveness:
-        from pybroker.cluster.failure_detection.doubts import Doubts
+    def _listen(self, liveness_transport: LivenessTransport) -> Liveness:
         from pybroker.cluster.failure_detection.liveness import Liveness
+        from pybroker.cluster.failure_detection.suspected_brokers import SuspectedBrokers
 
         def image() -> ClusterImage:
             return self.follower.image
 
-        self.doubts = doubts = Doubts(self._env)
+        self.suspected_brokers = suspected_brokers = SuspectedBrokers(self._env)
         liveness = Liveness(
             self._env,
             self.node_id,
             lambda: self.broker_epoch,
             image,
             self.secret,
-            hearing.datagrams,
-            hearing.knocker,
-            hearing.listener,
-            doubts,
+            liveness_transport.datagrams,
+            liveness_transport.connection_probe,
+            liveness_transport.listener,
+            suspected_brokers,
             self._config.get_int("pybroker.liveness.timeout.ms"),
         )
         assert self._peers is not None
-        self._peers.on_broken = liveness.doubt
+        self._peers.on_broken = liveness.suspect
         liveness.on_behind = self._store.look_for_news
         self.follower.subscribe(lambda *_: liveness.tell_news() if self.controller.is_active else None)
-        self._closers += [self._cache.subscribe(doubts.on_image), doubts.close, liveness.close]
+        self._closers += [self._cache.subscribe(suspected_brokers.on_image), suspected_brokers.close, liveness.close]
         return liveness
 
-    def doubt_itself(self, gate: Gate) -> None:
+    def guard_against_stalls(self, gate: RequestGate) -> None:
         """Have clients wait at the gate whenever this broker has stood still for so long that others may lead."""
-        from pybroker.cluster.failure_detection.standstill import Standstill
+        from pybroker.cluster.failure_detection.stall_guard import StallGuard
 
         liveness_ms = self._config.get_int("pybroker.liveness.timeout.ms")
         patience_ms = min(self._session_timeout_ms, liveness_ms or self._session_timeout_ms)
         bound_ms = max(patience_ms - LIVENESS_INTERVAL_MS, 2 * LIVENESS_INTERVAL_MS)
-        self._closers.append(Standstill(self._env, self._store, self.follower, gate, bound_ms).close)
+        self._closers.append(StallGuard(self._env, self._store, self.follower, gate, bound_ms).close)
 
     @property
     def broker_epoch(self) -> int:
@@ -339,7 +340,7 @@ class ClusterMember:
         self.on_superseded()
 
     def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed: the controller is told, now and when the broker registers anew."""
+        """A log dir of this broker failed: the controller hears of it, now and when the broker registers anew."""
         assert self._lifecycle is not None
         self._lifecycle.lose_directory(directory)
         self.channel.take_directory_offline(directory)

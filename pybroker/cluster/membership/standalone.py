@@ -19,7 +19,7 @@ from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, I
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.cluster_member import ClusterMember
 from pybroker.cluster.store import store_codec
-from pybroker.cluster.store.founding import Founding
+from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.cluster.store.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store.store_codec import ControllerKey
 from pybroker.config.broker import BrokerConfig
@@ -42,7 +42,7 @@ class Standalone(ClusterMember):
         cache: MetadataCache,
         store: MetadataStore,
         node_id: int,
-        found: Callable[[], Founding],
+        found: Callable[[], InitialMetadata],
     ) -> None:
         super().__init__(env, config, cache, store, node_id, found, None, 0)
         self._first_puts: Mapping[str, bytes] = {}

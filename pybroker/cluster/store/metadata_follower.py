@@ -17,8 +17,8 @@ import logging
 from collections.abc import Callable
 
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, ImageDelta, first_delta
-from pybroker.cluster.image.isolation import run_each
 from pybroker.cluster.image.metadata_cache import ImageListener, MetadataCache
+from pybroker.cluster.image.run_callbacks import run_each
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import Changes, MetadataStore, Snapshot, StoreError
 from pybroker.cluster_limits import STORE_RETRY_MS

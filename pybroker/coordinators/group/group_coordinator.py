@@ -33,7 +33,7 @@ from pybroker.coordinators.group.classic.group_responses import (
     sync_error,
 )
 from pybroker.coordinators.group.classic.join_requests import Join
-from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerWorld
+from pybroker.coordinators.group.consumer.consumer_group_manager import ConsumerGroupContext
 from pybroker.coordinators.group.consumer.consumer_heartbeat import Heartbeat
 from pybroker.coordinators.group.consumer.consumer_requests import check_heartbeat, describe_error
 from pybroker.coordinators.group.consumer.consumer_requests import heartbeat_error as consumer_heartbeat_error
@@ -95,13 +95,15 @@ class GroupCoordinator:
         self._topics = Topics(metadata.image)
         self._allows_consumer_groups = "consumer" in config.get_list("group.coordinator.rebalance.protocols")
         self._consumer_settings = ConsumerSettings(config, self._topics)
-        world = ConsumerWorld(self._consumer_settings, self._topics, self._new_uuid, self._env.clock.monotonic_ms)
+        shared = ConsumerGroupContext(
+            self._consumer_settings, self._topics, self._new_uuid, self._env.clock.monotonic_ms
+        )
         self._runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             env,
             GROUPS.topic,
             writer,
             reader,
-            lambda _partition: GroupCoordinatorShard(settings, world),
+            lambda _partition: GroupCoordinatorShard(settings, shared),
             settings.offsets_commit_timeout_ms,
         )
         self._unsubscribe = metadata.subscribe(self._on_image)
@@ -146,7 +148,7 @@ class GroupCoordinator:
         self._submit(request.group_id, lambda shard, now_ms: shard.join(joining, now_ms), waiter)
 
     def _new_member_id(self, prefix: str) -> str:
-        """An id that nobody has: the client's or instance's id, and a random UUID as Java prints it."""
+        """An unused id: the client's or instance's id, and a random UUID as Java prints it."""
         digits = f"{self._env.random.getrandbits(128) & _UUID_RANDOM_BITS | _UUID_VERSION_4:032x}"
         return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 

@@ -1,10 +1,10 @@
 """Sees the end of transactions through: markers into every partition, again and again until each has one.
 
 Owns: which partitions still need the marker of which transaction, and when they are asked again.  Owns no state of a
-transaction: the shard says what to send, and is told when all is written.
+transaction: the shard says what to send, and hears when all is written.
 
 Invariant: ``completed`` is called once for each end that was handed over, unless the coordinator's partition is lost
-meanwhile, or led on in a new leader epoch; then whoever leads it sends the markers again.
+meanwhile, or led on in a new leader epoch; then its next leader sends the markers again.
 
 Counterpart in Kafka: ``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
 """
@@ -28,7 +28,7 @@ RETRY_MS = 100
 
 # The transaction was ended there by another epoch (an administrator's, or a fence), or the partition never took any
 # data of it: nothing is open there, and to wait would keep the transactional id from ever being used again.
-_HOPELESS = frozenset(
+_FATAL = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
@@ -129,7 +129,7 @@ class MarkerSender:
             self._completed(partition, txn)
 
     def _needs_another(self, target: TopicPartition, error: int) -> bool:
-        return error not in _HOPELESS and self._cluster.exists(target)
+        return error not in _FATAL and self._cluster.exists(target)
 
     def _again(
         self, partition: int, txn: TransactionMetadata, marker: TransactionMarker, missing: Sequence[TopicPartition]

@@ -57,10 +57,10 @@ class Fitting:
             if schema in self._named:
                 self._check(value, self._named[schema], path)
             elif not _FITS[schema](value):
-                raise _misfit(value, schema, path)
+                raise _mismatch(value, schema, path)
         elif "logicalType" in schema and _is_logical(value):
             if not _fits_logical(value, schema):
-                raise _misfit(value, _shown(schema), path)
+                raise _mismatch(value, _shown(schema), path)
         else:
             self._check_complex(value, schema, path)
 
@@ -84,10 +84,10 @@ class Fitting:
                 self._check(item, schema["values"], f"{path}[{key!r}]")
         elif kind == "enum":
             if value not in schema["symbols"]:
-                raise _misfit(value, schema["name"], path)
+                raise _mismatch(value, schema["name"], path)
         elif kind == "fixed":
             if not isinstance(value, bytes) or len(value) != schema["size"]:
-                raise _misfit(value, f"{schema['name']}, which has {schema['size']} bytes", path)
+                raise _mismatch(value, f"{schema['name']}, which has {schema['size']} bytes", path)
         else:
             self._check(value, kind, path)
 
@@ -120,11 +120,11 @@ def _named(schema: Any) -> Iterator[tuple[str, Any]]:
 
 def _of(kind: type, value: Any, name: str, path: str) -> Any:
     if not isinstance(value, kind):
-        raise _misfit(value, name, path)
+        raise _mismatch(value, name, path)
     return value
 
 
-def _misfit(value: Any, kind: str, path: str) -> ValueError:
+def _mismatch(value: Any, kind: str, path: str) -> ValueError:
     said = "null" if value is None else repr(value)[:_SHOWN_MAX]
     return ValueError(f"{path or 'the value'} is no {kind}: {said}")
 

@@ -86,7 +86,7 @@ def raw() -> Decoder:
 
 
 def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
-    misfits = F.concat_ws(", ", *_misfits(said, read, wanted))
+    mismatches = F.concat_ws(", ", *_mismatches(said, read, wanted))
     wrapped = F.concat_ws(", ", *_wrapped(said, wanted))
     inside = [field.name for field in wanted.fields if isinstance(field.dataType, _WITH_VALUES)]
     unknown = f"a value in {' or '.join(inside)}" if inside else "a value"
@@ -101,7 +101,7 @@ def _json_error(said: Column, read: Column, wanted: StructType) -> Column:
         .when(read.isNull() | ~is_object, F.lit("is no JSON object"))
         .when(
             read.getField(_CORRUPT).isNotNull(),
-            F.concat(F.lit("does not fit the schema: "), F.when(misfits != "", misfits).otherwise(unknown)),
+            F.concat(F.lit("does not fit the schema: "), F.when(mismatches != "", mismatches).otherwise(unknown)),
         )
         .when(
             F.rlike(said, F.lit(_MANY_DIGITS)) & (wrapped != ""), F.concat(F.lit("does not fit the schema: "), wrapped)
@@ -121,7 +121,7 @@ def _is_one_but_for_keys(said: Column) -> Column:
     return F.get(array, F.lit(1)).eqNullSafe(F.lit(_NEXT))
 
 
-def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:
+def _mismatches(said: Column, read: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:
     """What is there and could not be read: null, or the field and its type."""
     for field in wanted.fields:
         inner = (*path, field.name)
@@ -129,7 +129,7 @@ def _misfits(said: Column, read: Column, wanted: StructType, path: tuple[str, ..
         is_there = F.get_json_object(said, "$" + "".join(f"['{name}']" for name in inner)).isNotNull()
         yield F.when(is_there & found.isNull(), F.lit(f"{'.'.join(inner)} is no {field.dataType.simpleString()}"))
         if isinstance(field.dataType, StructType):
-            yield from _misfits(said, found, field.dataType, inner)
+            yield from _mismatches(said, found, field.dataType, inner)
 
 
 def _wrapped(said: Column, wanted: StructType, path: tuple[str, ...] = ()) -> Iterator[Column]:

@@ -2,7 +2,7 @@
 
 The only place that reaches behind PySpark's public functions, which have neither: Spark's manager of queries takes a
 clock, as its own tests have it, and a query's watermark can be set.  Names are those of Spark 4.2; a Spark that has
-them no more is told by `SparkTooDifferent`.
+them no more is told by `UnsupportedSpark`.
 
 Invariants: between two calls the query waits in its clock, so that nothing runs beside a test.
 """
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pybroker.pipeline.endings import reason_in
+from pybroker.pipeline.query_failure import reason_in
 from pybroker.pipeline.streams.jobs import Output
 
 TRIGGER_INTERVAL_MS = 1
@@ -31,7 +31,7 @@ _TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "
 _ALL_BATCHES = 1 << 62
 
 
-class SparkTooDifferent(RuntimeError):
+class UnsupportedSpark(RuntimeError):
     """This Spark lacks what the driver sets its clock by."""
 
 
@@ -116,7 +116,7 @@ class SteppedQuery:
             self.query = StreamingQuery(self._start())
         except Py4JError as error:
             if "does not exist" in str(error):
-                raise SparkTooDifferent(str(error)) from error
+                raise UnsupportedSpark(str(error)) from error
             raise
         self._await_trigger()
         self.run()

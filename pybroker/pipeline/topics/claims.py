@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pybroker.pipeline.topics import marks_topic
-from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, admin, answered, delete_groups
 from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.former_marks import NO_GROUPS, former_groups, read_former
 from pybroker.pipeline.topics.marks_topic import CLAIM_AT, slot_at
+from pybroker.pipeline.topics.task_commits import QueryRun
 
 NO_EPOCH = -1
 

@@ -1,6 +1,6 @@
 """What a driver asks the cluster: which partitions a subscription has, and where they begin and end.
 
-Owns what a subscription means; ``questions`` asks, one request per leader, however many partitions.  Nothing is
+Owns what a subscription means; ``cluster_queries`` asks, one request per leader, however many partitions.  Nothing is
 remembered: topics and partitions come and go under a running query.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import OffsetSpec
 
-from pybroker.pipeline.topics.questions import Questions
+from pybroker.pipeline.topics.cluster_queries import ClusterQueries
 from pybroker.pipeline.topics.source_options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -34,7 +34,8 @@ class NoOffset(RuntimeError):
 
 
 class Directory:
-    """Partitions and offsets, as they are at each call; raises `NobodyAnswers` where the cluster is gone meanwhile.
+    """Partitions and offsets, as they are at each call; raises `ClusterUnreachable` where the cluster is gone
+    meanwhile.
 
     Who is not let in is told when it is made (`LoginRefused`).
     """
@@ -42,7 +43,7 @@ class Directory:
     def __init__(self, options: SourceOptions) -> None:
         self._subscription = options.subscription
         self._latest_without_timestamp = options.latest_without_timestamp
-        self._questions = Questions(options.client)
+        self._queries = ClusterQueries(options.client)
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions of the subscription; raises `MissingTopics`."""
@@ -60,16 +61,16 @@ class Directory:
 
     def _known(self) -> Mapping[str, Iterable[int]]:
         """What a subscription may have: a pattern finds no internal topics, as with ``exclude.internal.topics``."""
-        known = self._questions.partitions()
+        known = self._queries.partitions()
         if not self._subscription.pattern:
             return known
         found = matching(self._subscription.pattern, known)
-        internal = self._questions.internal(found)
+        internal = self._queries.internal(found)
         return {name: known[name] for name in found if name not in internal}
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """What tells a topic from a former one of its name; none of topics that go meanwhile, or before KIP-516."""
-        return {name: topic_id for name, topic_id in self._questions.topic_ids(names).items() if topic_id}
+        return {name: topic_id for name, topic_id in self._queries.topic_ids(names).items() if topic_id}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each begins."""
@@ -77,7 +78,7 @@ class Directory:
 
     def earliest_left(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where those begin that are there."""
-        return self._questions.offsets_left(dict.fromkeys(partitions, OffsetSpec.earliest()))[0]
+        return self._queries.offsets_left(dict.fromkeys(partitions, OffsetSpec.earliest()))[0]
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each ends: for committed reads the last stable offset, else the high watermark."""
@@ -86,7 +87,7 @@ class Directory:
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where those that are there end, what open transactions have written counted in."""
         specs = dict.fromkeys(partitions, OffsetSpec.latest())
-        return self._questions.offsets_left(specs, isolation=IsolationLevel.READ_UNCOMMITTED)[0]
+        return self._queries.offsets_left(specs, isolation=IsolationLevel.READ_UNCOMMITTED)[0]
 
     def starts(self, partitions: Iterable[TopicPartition], bound: Bound) -> dict[TopicPartition, int]:
         """Where ``bound`` begins in each; raises `NoOffset`."""
@@ -127,7 +128,7 @@ class Directory:
         return self.latest(partitions)
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        found, gone = self._questions.offsets_left(specs)
+        found, gone = self._queries.offsets_left(specs)
         for at in gone:
             raise MissingTopics(f"{at} has no leader: its topic may be gone")
         return found

@@ -38,7 +38,6 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pybroker.pipeline.topics import marks_topic
-from pybroker.pipeline.topics.answers import Outcome, QueryRun, Written
 from pybroker.pipeline.topics.claims import (
     NO_CLAIM,
     Claim,
@@ -56,6 +55,7 @@ from pybroker.pipeline.topics.marks_topic import DECISION_AT, slot_at
 from pybroker.pipeline.topics.process_end import put_off_for
 from pybroker.pipeline.topics.rows import ProducerRecord, records
 from pybroker.pipeline.topics.sink_options import TRANSACTION_TIMEOUT
+from pybroker.pipeline.topics.task_commits import Outcome, QueryRun, Written
 
 IDLE_PRODUCERS_MAX = 16
 

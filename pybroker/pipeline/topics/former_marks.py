@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, admin, connection, offsets_of
+from pybroker.pipeline.topics.task_commits import QueryRun
 
 _ASKED_AT_ONCE = 16
 

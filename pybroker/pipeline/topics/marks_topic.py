@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
     NoAnswer,
@@ -30,6 +29,7 @@ from pybroker.pipeline.topics.client_calls import (
     once_coordinated,
 )
 from pybroker.pipeline.topics.client_log import with_client_log
+from pybroker.pipeline.topics.task_commits import QueryRun
 
 CLAIM_AT = 0
 DECISION_AT = 1

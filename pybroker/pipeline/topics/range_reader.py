@@ -7,7 +7,8 @@ Invariants: all records from ``start`` to before ``end`` are given, in order and
 error or, without ``failOnDataLoss``, a warning.  A batch is bounded in rows and in bytes.  No record is given of
 another topic than the one that was planned, and none that the partition did not have when its range began:
 
-- Before a range the cluster is asked how the partition stands (`Standing`).  What was fetched ahead is taken from where
+- Before a range the cluster is asked how the partition stands (`PartitionStatus`).  What was fetched ahead is taken
+from where
   the log begins now, and only if the topic's id and the leader's epoch are what they were when that consumer began.
   Otherwise the consumer begins anew.
 - Before rows are given the topic's id is asked for once more: librdkafka goes on with a topic that was made anew, at
@@ -30,9 +31,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pybroker.pipeline.topics import questions
+from pybroker.pipeline.topics import cluster_queries
 from pybroker.pipeline.topics.client_log import with_client_log
-from pybroker.pipeline.topics.questions import Standing, kept_questions
+from pybroker.pipeline.topics.cluster_queries import PartitionStatus, kept_queries
 from pybroker.pipeline.topics.ranges import OffsetRange
 from pybroker.pipeline.topics.source_columns import record_batch
 
@@ -98,11 +99,11 @@ class Reading:
 def read_range(reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range.
 
-    Raises `DataLoss`, `ReadTimeout`, librdkafka's `KafkaException`, and what `Questions` raises.
+    Raises `DataLoss`, `ReadTimeout`, librdkafka's `KafkaException`, and what `ClusterQueries` raises.
     """
     if found.size <= 0:
         return
-    begun = _standing(reading, found, found.start)
+    begun = _status(reading, found, found.start)
     if begun is None:
         return
     key = (*sorted(reading.client.items()), found.topic_partition)
@@ -120,7 +121,7 @@ def read_range(reading: Reading, found: OffsetRange) -> Iterator[pa.RecordBatch]
         _idle.popitem(last=False)[1].close()
 
 
-def _taken_up(key: object, reading: Reading, begun: Standing) -> "_PositionedConsumer":
+def _taken_up(key: object, reading: Reading, begun: PartitionStatus) -> "_PositionedConsumer":
     """The idle consumer of this topic, or a new one: librdkafka keeps to what it knew of a topic's former leaders."""
     consumer = _idle.pop(key, None)
     if consumer is not None and consumer.topic_id != begun.topic_id:
@@ -137,7 +138,7 @@ class _PositionedConsumer:
         self.position: int | None = None
         self._early: list[Message] = []
         # How the partition stood before the first of the records was fetched that are held.
-        self._begun: Standing | None = None
+        self._begun: PartitionStatus | None = None
         settings = {
             "queued.max.messages.kbytes": str(AHEAD_KBYTES),
             "queued.min.messages": "1000000",
@@ -151,7 +152,7 @@ class _PositionedConsumer:
         }
         self._consumer = Consumer(with_client_log(settings))
 
-    def go_to(self, found: OffsetRange, position: int, now: Standing) -> None:
+    def go_to(self, found: OffsetRange, position: int, now: PartitionStatus) -> None:
         """Have the record at ``position``, or the first one behind it, come next."""
         if self.position != position or not self._holds(found, now):
             # Assigned anew instead of sought: what was fetched for the position before is dropped in either case.
@@ -160,7 +161,7 @@ class _PositionedConsumer:
             self.position = position
             self._begun = now
 
-    def _holds(self, found: OffsetRange, now: Standing) -> bool:
+    def _holds(self, found: OffsetRange, now: PartitionStatus) -> bool:
         """Whether what was fetched ahead is what the range has now."""
         begun = self._begun
         return begun is not None and now.has_history_of(begun) and found.end <= now.end
@@ -189,7 +190,7 @@ def close_idle() -> None:
     """Close what waits for its next range: for tests, since Spark's processes end without looking back."""
     while _idle:
         _idle.popitem()[1].close()
-    questions.close_idle()
+    cluster_queries.close_idle()
 
 
 class _Rows:
@@ -227,7 +228,7 @@ class _Rows:
 
 
 def _batches(
-    consumer: _PositionedConsumer, reading: Reading, found: OffsetRange, begun: Standing
+    consumer: _PositionedConsumer, reading: Reading, found: OffsetRange, begun: PartitionStatus
 ) -> Iterator[pa.RecordBatch]:
     position = _behind_deleted(reading, found, found.start, begun)
     consumer.go_to(found, position, begun)
@@ -320,7 +321,7 @@ def _behind_event(
         return max(position, event.offset() or position)
     if error.code() not in _UNKNOWN and error.code() not in _OUT_OF_RANGE:
         raise KafkaException(error)
-    now = _standing(reading, found, position)
+    now = _status(reading, found, position)
     if now is None:
         return found.end
     position = _behind_deleted(reading, found, position, now)
@@ -333,7 +334,7 @@ def _behind_event(
     return position
 
 
-def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: Standing) -> int:
+def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: PartitionStatus) -> int:
     """The position, or the first one behind what is deleted, which is reported."""
     if position >= now.begin:
         return position
@@ -342,11 +343,11 @@ def _behind_deleted(reading: Reading, found: OffsetRange, position: int, now: St
     return min(now.begin, found.end)
 
 
-def _standing(reading: Reading, found: OffsetRange, position: int) -> Standing | None:
+def _status(reading: Reading, found: OffsetRange, position: int) -> PartitionStatus | None:
     """How the partition stands; ``None`` where the planned topic is not there any more, which is reported."""
 
-    def ask() -> tuple[str | None, Standing | None]:
-        now = kept_questions(reading.client).standing(found.topic_partition, reading.poll_timeout_s)
+    def ask() -> tuple[str | None, PartitionStatus | None]:
+        now = kept_queries(reading.client).status(found.topic_partition, reading.poll_timeout_s)
         return (now.topic_id if now else None), now
 
     return _of_the_plan(reading, found, position, ask)
@@ -357,7 +358,7 @@ def _is_still_there(reading: Reading, found: OffsetRange) -> bool:
     topic = found.topic_partition.topic
 
     def ask() -> tuple[str | None, bool]:
-        return kept_questions(reading.client).topic_ids([topic], reading.poll_timeout_s).get(topic), True
+        return kept_queries(reading.client).topic_ids([topic], reading.poll_timeout_s).get(topic), True
 
     return not found.topic_id or bool(_of_the_plan(reading, found, found.start, ask))
 

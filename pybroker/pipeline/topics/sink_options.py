@@ -7,9 +7,9 @@ Owns names and defaults: those of Spark's Kafka connector, and ``transactionGrou
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pybroker.pipeline.topics.answers import MARKS_TOPIC
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, ClientSettings, client_settings
 from pybroker.pipeline.topics.option_values import OptionValues
+from pybroker.pipeline.topics.task_commits import MARKS_TOPIC
 
 # A task that died leaves its transaction open, and committed reads end there, until its successor comes or this ends.
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"

@@ -14,8 +14,8 @@ from uuid import UUID, uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pybroker.pipeline.topics.answers import QueryRun, Written, is_decided
 from pybroker.pipeline.topics.sink_options import SinkOptions
+from pybroker.pipeline.topics.task_commits import QueryRun, Written, is_decided
 
 if TYPE_CHECKING:
     import pyarrow as pa

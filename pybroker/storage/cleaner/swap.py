@@ -36,15 +36,15 @@ def swap_in(log: LogState, group: CleanedGroup, replaced: list[Segment]) -> None
         _undo(log, segment)
         raise
     try:
-        doomed = []
+        to_delete = []
         for old in replaced:
-            doomed += old.rename_files(DELETED_SUFFIX)
+            to_delete += old.rename_files(DELETED_SUFFIX)
         _rename(segment, SWAP_SUFFIX, "")
         for old in replaced[1:]:
             os_file.unlink_if_exists(snapshot_path(log.path, old.base_offset))
     except OSError as error:
         raise SwapFailed from error
-    log.replace_segments(replaced, segment, doomed)
+    log.replace_segments(replaced, segment, to_delete)
 
 
 def _rename(segment: Segment, suffix: str, new_suffix: str) -> None:

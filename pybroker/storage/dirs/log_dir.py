@@ -2,15 +2,14 @@
 
 Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
 threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
-is for good: after a failed write or sync nobody knows what the disk holds.
+is for good: after a failed write or sync it is not known what the disk holds.
 
 ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
 ``ROOM_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and any error of a
 sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages; with no directory left the
-process ends with exit code 1.
-A directory, or a partition's files, that were moved away count as failed, too (``Log.check_place``): the active
-segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
-sync before anybody is told of it.  Kafka notices at its next roll or deletion.
+process ends with exit code 1.  A directory, or a partition's files, that were moved away count as failed, too
+(``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something was
+appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
 clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on
@@ -33,12 +32,12 @@ from pathlib import Path
 
 from pybroker import limits
 from pybroker.env import Cancellable, Env, Executor
-from pybroker.storage.dirs.lookup_turns import LookupTurns
-from pybroker.storage.dirs.start_traces import (
+from pybroker.storage.dirs.lookup_queue import LookupQueue
+from pybroker.storage.dirs.start_rollback import (
     CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
     SYNCED_FIRST_FILE,
-    StartTraces,
+    StartRollback,
     refuse_parent_of_log_dirs,
 )
 from pybroker.storage.dirs.writer_threads import Writers
@@ -106,10 +105,10 @@ class LogDir:
         "_refusals",
         "_refused_bytes",
         "_removals",
+        "_rollback",
         "_room_ended_ms",
         "_room_interval_ms",
         "_room_timer",
-        "_traces",
         "before_first_file",
         "before_opening",
         "belongs_to_broker",
@@ -149,9 +148,9 @@ class LogDir:
         # The threads that make large appends.
         self.writers = Writers(env.clock, self._make_writer)
         # The searches by timestamp that the reader goes on with.
-        self.lookups = LookupTurns()
+        self.lookups = LookupQueue()
         self.belongs_to_broker = False  # it says so, which it does before the broker's first registration
-        self._traces: StartTraces | None = None  # this and the next two: from the lock on
+        self._rollback: StartRollback | None = None  # this and the next two: from the lock on
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._refusals = self._refused_bytes = 0  # since room began to lack: how many, and the largest of them
@@ -201,7 +200,7 @@ class LogDir:
         Raises OSError if the directory cannot be made or used.
         """
         refuse_parent_of_log_dirs(self.path)
-        self._traces = StartTraces(self.path)
+        self._rollback = StartRollback(self.path)
         os_file.make_directory(self.path, parents=True)
         real_path = os_file.resolve(self.path)
         if real_path not in _locked_here:
@@ -387,8 +386,8 @@ class LogDir:
 
     def take_back_start(self) -> None:
         """Leave a directory that belongs to no broker as it was found."""
-        if self._lock_fd is not None and self._traces is not None and not self.belongs_to_broker:
-            self._traces.take_back()
+        if self._lock_fd is not None and self._rollback is not None and not self.belongs_to_broker:
+            self._rollback.take_back()
 
     def unlock(self) -> None:
         """Let another broker have the directory."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pybroker.storage.log.append_queue import OnComplete, PendingAppend
 from pybroker.storage.log.log_rolling import make_room
 from pybroker.storage.log.log_state import LogState
-from pybroker.storage.log.placing import note_refusal, place, verdict_on, write_failed
+from pybroker.storage.log.placing import check_sequence, note_refusal, place, write_failed
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE, RECORD_LIST_TOO_LARGE, AppendResult
 from pybroker.storage.rules.maximum_timestamp import true_header
 from pybroker.storage.rules.producer_state import BatchFields, BatchMetadata, FormerState, SequenceError
@@ -222,13 +222,13 @@ def _append(
 
 def _without_place(log: LogState, append: LeaderAppend) -> AppendResult | None:
     """Do what has to be done first, and append then; or answer a batch that its producer may not append now."""
-    verdict = verdict_on(log, append.header)
-    if log.queue.busy and not isinstance(verdict, SequenceError):
+    outcome = check_sequence(log, append.header)
+    if log.queue.busy and not isinstance(outcome, SequenceError):
         # The original of a repeated batch may be in flight still, and may fail: decide when that is known.
         _append_when_idle(log, append)
         return None
-    if verdict is not None:
-        return _answer_verdict(log, append, verdict)
+    if outcome is not None:
+        return _answer_check(log, append, outcome)
     if log.next_offset + append.header[LAST_OFFSET_DELTA] > OFFSET_MAX:
         return _without_offsets(log, append)
     refused = make_room(log, len(append.records), log.next_offset)
@@ -260,15 +260,15 @@ def _append_when_idle(log: LogState, append: LeaderAppend) -> None:
     log.queue.when_idle(append_now)
 
 
-def _answer_verdict(log: LogState, append: LeaderAppend, verdict: BatchFields | SequenceError) -> AppendResult | None:
+def _answer_check(log: LogState, append: LeaderAppend, outcome: BatchFields | SequenceError) -> AppendResult | None:
     """Refuse a batch out of sequence; answer a repeated one with the original's offsets."""
-    if isinstance(verdict, SequenceError):
+    if isinstance(outcome, SequenceError):
         batch, now_ms = BatchHeader._make(append.header), log.environment.now_ms()
         refused = log.producers.answer_behind(
-            verdict, batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms
+            outcome, batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms
         )
         return log.failure(refused.error_code, refused.message)
-    original = BatchMetadata._make(verdict)
+    original = BatchMetadata._make(outcome)
     timestamp = original.max_timestamp if log.rules.log_append_time else -1
     result = AppendResult(
         NONE, original.base_offset, original.last_offset, timestamp, log.log_start_offset, append.leader_epoch

@@ -223,22 +223,22 @@ class LogState:
 
     def drop_segments(self, segments: list[Segment]) -> None:
         """Take segments out of the log: their files are renamed now and removed after ``file.delete.delay.ms``."""
-        doomed = []
+        to_delete = []
         for segment in segments:
             self.segments.remove(segment)
-            doomed += segment.rename_files(DELETED_SUFFIX)
+            to_delete += segment.rename_files(DELETED_SUFFIX)
             segment.retire()
         self.flushes.note_changed_files()
-        self.directory.remove_later(doomed, self.config.file_delete_delay_ms)
+        self.directory.remove_later(to_delete, self.config.file_delete_delay_ms)
 
-    def replace_segments(self, replaced: list[Segment], segment: Segment, doomed: list[Path]) -> None:
-        """A cleaned segment has taken the place of those it was made from, whose files are ``doomed``."""
+    def replace_segments(self, replaced: list[Segment], segment: Segment, to_delete: list[Path]) -> None:
+        """A cleaned segment has taken the place of those it was made from, whose files are ``to_delete``."""
         self.segments.replace(replaced, segment)
         for old in replaced:
             old.retire()
         self.flushes.note_changed_files()
         self.flushes.flush()
-        self.directory.remove_later(doomed, self.config.file_delete_delay_ms)
+        self.directory.remove_later(to_delete, self.config.file_delete_delay_ms)
 
     def close_files(self) -> None:
         """Let go of all descriptors and maps; nothing may be in flight."""
@@ -318,12 +318,12 @@ class LogState:
         self.become_empty(offset)
         self.leader_epochs.clear()
         self.producers.clear(offset)
-        doomed = []
+        to_delete = []
         for segment in former:
-            doomed += segment.rename_files(DELETED_SUFFIX)
+            to_delete += segment.rename_files(DELETED_SUFFIX)
             segment.retire()
-        if doomed:
-            self.directory.remove_later(doomed, self.config.file_delete_delay_ms)
+        if to_delete:
+            self.directory.remove_later(to_delete, self.config.file_delete_delay_ms)
         self._tell_mirror_of_cut()
 
     def _tell_mirror_of_cut(self) -> None:

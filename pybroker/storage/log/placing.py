@@ -50,12 +50,12 @@ def place(
 ) -> Placed | None:
     """Give a batch the place at ``position`` and ``base_offset``; None where something is in the way: nothing changes.
 
-    In the way is that it is not next in its producer's sequence (``verdict_on``), or has no room in the active segment.
-    Its bytes are patched.  A data batch's producer is taken to have written it: ``formers`` says what was before.  A
-    marker's is not, as what it ends cannot be taken back: ``LogState.note_producer`` follows its write.
+    In the way is that it is not next in its producer's sequence (``check_sequence``), or has no room in the active
+    segment.  Its bytes are patched.  A data batch's producer is taken to have written it:  ``formers`` says what was
+    before.  A marker's is not, as what it ends cannot be taken back:  ``LogState.note_producer`` follows its write.
 
     The segment's bounds are looked at before ``must_roll`` is called: a call less is 4 % of what a small batch that
-    comes alone costs a front, as much as this function is.
+    comes alone costs a fast path, as much as this function is.
     """
     _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
     size = length + LOG_OVERHEAD
@@ -79,7 +79,7 @@ def place(
     return position, size, base_offset, last_offset, max_timestamp
 
 
-def verdict_on(log: LogState, header: HeaderFields) -> BatchFields | SequenceError | None:
+def check_sequence(log: LogState, header: HeaderFields) -> BatchFields | SequenceError | None:
     """Why the producer of a batch may not append it now, or the batch that it repeats; None if it may.
 
     That it waits for a batch which was refused is another question (``ProducerStateManager.answer_behind``).
@@ -104,8 +104,8 @@ def note_refusal(log: LogState, records: memoryview, error_code: int) -> None:
     batch = read_batch_header(records)
     if batch.magic != CURRENT_MAGIC or batch.producer_id < 0 or batch.base_sequence < 0 or batch.is_control:
         return
-    verdict = verdict_on(log, batch)
-    if verdict is None or (isinstance(verdict, SequenceError) and verdict.error_code == INVALID_TXN_STATE):
+    outcome = check_sequence(log, batch)
+    if outcome is None or (isinstance(outcome, SequenceError) and outcome.error_code == INVALID_TXN_STATE):
         log.producers.refused.note(batch.producer_id, batch.producer_epoch, batch.base_sequence, error_code)
 
 

@@ -1,7 +1,7 @@
 """A search by timestamp that takes longer than the loop has time for, and goes on in the reader thread.
 
 Owns ``TimestampLookup``, from its start to its one end: found or not, failed with its log, or given up, when its
-caller has gone.  Does not own the search (``timestamp_search``), nor whose turn it is (``dirs/lookup_turns``).
+caller has gone.  Does not own the search (``timestamp_search``), nor whose turn it is (``dirs/lookup_queue``).
 
 Invariant: what is given up goes no further than to its next yield.
 """
@@ -68,7 +68,7 @@ class TimestampLookup:
             self._job.cancel()
 
     def hand_over(self, ended: Callable[[TimestampLookup], None]) -> None:
-        """Called by ``LookupTurns``, which hears when the thread has no more to do for it."""
+        """Called by ``LookupQueue``, which hears when the thread has no more to do for it."""
         search, self._search = self._search, None
         assert search is not None, "a lookup is handed over once"
 

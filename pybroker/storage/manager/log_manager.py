@@ -24,7 +24,7 @@ from pybroker.storage.files.checkpoints import MetaProperties
 from pybroker.storage.files.metadata_mark import MARK_FILE, NOTHING_SEEN, read_mark, write_mark
 from pybroker.storage.log.log_environment import LogEnvironment, StorageSettings
 from pybroker.storage.log.partition_log import PartitionLog
-from pybroker.storage.manager.clean_stop import close_directory
+from pybroker.storage.manager.clean_shutdown import close_directory
 from pybroker.storage.manager.housekeeping import Housekeeping
 from pybroker.storage.manager.log_dir_state import LogDirState, cordon, online
 from pybroker.storage.manager.move_names import InterruptedMoves
@@ -71,7 +71,7 @@ class LogManager:
         self.moves = ReplicaMoves(env, config, self._states, self._places, self._stop_cleaning, self._moved)
         self._interrupted_moves = InterruptedMoves()  # until ``settle``
         # Partitions of deleted topics, with the topics' ids, whose directories are to be renamed.
-        self._doomed: OrderedDict[tuple[TopicPartition, bytes], None] = OrderedDict()
+        self._to_delete: OrderedDict[tuple[TopicPartition, bytes], None] = OrderedDict()
         self._timers: dict[str, Cancellable] = {}
         self._meta: dict[str, str] | None = None
         self._log_cleaner: LogCleaner | None = None  # made when it first looks for work
@@ -282,10 +282,10 @@ class LogManager:
         ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
         """
         key = (topic, partition)
-        if (key, topic_id) in self._doomed:
+        if (key, topic_id) in self._to_delete:
             # It was taken away and is back before its turn to go came, which would take the new one instead.
-            del self._doomed[key, topic_id]
-            self._delete_doomed(key, topic_id)
+            del self._to_delete[key, topic_id]
+            self._delete_marked(key, topic_id)
         log = self._logs.get(key)
         if log is not None and log.topic_id == topic_id:
             log.forget_failure()
@@ -317,28 +317,28 @@ class LogManager:
 
         As many now as take a slice of time; the others in later turns of the loop.
         """
-        self._doom(((topic, index) for index in range(partition_count)), topic_id)
+        self._mark_deleted(((topic, index) for index in range(partition_count)), topic_id)
 
     def delete_partition(self, topic: str, topic_id: bytes, partition: int) -> None:
         """Delete one partition of a topic that is not here any more; otherwise as ``delete``."""
-        self._doom(((topic, partition),), topic_id)
+        self._mark_deleted(((topic, partition),), topic_id)
 
-    def _doom(self, keys: Iterable[TopicPartition], topic_id: bytes) -> None:
-        was_at_it = bool(self._doomed)
-        self._doomed.update(((key, topic_id), None) for key in keys if key in self._places)
+    def _mark_deleted(self, keys: Iterable[TopicPartition], topic_id: bytes) -> None:
+        was_at_it = bool(self._to_delete)
+        self._to_delete.update(((key, topic_id), None) for key in keys if key in self._places)
         if not was_at_it:
             self._delete_some()
 
     def _delete_some(self) -> None:
         slice_end_ms = self._env.clock.monotonic_ms() + DELETION_SLICE_MS
-        while self._doomed and self._env.clock.monotonic_ms() < slice_end_ms:
-            self._delete_doomed(*self._doomed.popitem(last=False)[0])
-        if self._doomed:
+        while self._to_delete and self._env.clock.monotonic_ms() < slice_end_ms:
+            self._delete_marked(*self._to_delete.popitem(last=False)[0])
+        if self._to_delete:
             self._timers["deletion"] = self._env.timers.call_soon(self._delete_some)
         elif "deleted" not in self._timers:  # once for all the topics that go in this turn of the loop
             self._timers["deleted"] = self._env.timers.call_soon(self._checkpoint_deletions)
 
-    def _delete_doomed(self, key: TopicPartition, topic_id: bytes) -> None:
+    def _delete_marked(self, key: TopicPartition, topic_id: bytes) -> None:
         """Unless a topic made anew under the name has put it aside already."""
         log = self._logs.get(key)
         try:
@@ -465,8 +465,8 @@ class LogManager:
         self._housekeeping.stop()
         for timer in self._timers.values():
             timer.cancel()
-        while self._doomed:
-            self._delete_doomed(*self._doomed.popitem(last=False)[0])
+        while self._to_delete:
+            self._delete_marked(*self._to_delete.popitem(last=False)[0])
         self.moves.close()
         if self._log_cleaner is not None:
             self._log_cleaner.close()

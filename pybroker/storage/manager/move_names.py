@@ -60,7 +60,7 @@ def moved_path(source: LogDirState, future: Path) -> Path:
     return source.directory.path / (future.name.removesuffix(FUTURE_DIR_SUFFIX) + MOVED_DIR_SUFFIX)
 
 
-def doom(path: Path) -> Path:
+def mark_deleted(path: Path) -> Path:
     """Rename a directory of a move, so that it is to be removed; raises OSError.  Returns its new path."""
     target = path.with_name(path.name.rpartition("-")[0] + DELETE_DIR_SUFFIX)
     os_file.rename(path, target)
@@ -68,7 +68,7 @@ def doom(path: Path) -> Path:
 
 
 class InterruptedMoves:
-    """What was found at a start, and what it comes to; see the module's docstring."""
+    """What was found at a start, and what it comes to, by the rules of the module."""
 
     def __init__(self) -> None:
         self.futures: dict[TopicPartition, tuple[LogDirState, Path]] = {}  # of moves that go on
@@ -89,13 +89,13 @@ class InterruptedMoves:
             self._let_go(states, key, state, path)
         for key, state, path in futures.values():
             if key in self.futures or os_file.exists(state.path_of(key)):
-                _guarded(state, partial(doom, path))
+                _guarded(state, partial(mark_deleted, path))
             else:
                 self.futures[key] = (state, path)
 
     def _let_go(self, states: Sequence[LogDirState], key: TopicPartition, state: LogDirState, path: Path) -> None:
         if any(os_file.exists(other.path_of(key)) for other in online(states)):
-            _guarded(state, partial(doom, path))
+            _guarded(state, partial(mark_deleted, path))
         else:
             logger.error("%s-%d has moved from %s to a log directory that is not here", *key, state.directory.path)
             self.away.add(key)

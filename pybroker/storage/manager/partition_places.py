@@ -100,15 +100,15 @@ class PartitionPlaces:
         return keys
 
     def _partitions_in(self, directory: LogDir) -> Iterator[TopicPartition]:
-        doomed = []
+        to_delete = []
         for name in os_file.subdirectories(directory.path, lambda name: "-" in name):
             topic, _, partition = name.rpartition("-")
             if name.endswith(DELETE_DIR_SUFFIX):
-                doomed.append(directory.path / name)
+                to_delete.append(directory.path / name)
             elif partition.isdigit() and topic != _CLUSTER_METADATA and not name.endswith(_NOT_PARTITIONS):
                 yield topic, int(partition)
-        if doomed:
-            directory.remove_later(doomed, 0)
+        if to_delete:
+            directory.remove_later(to_delete, 0)
 
     def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
         """See ``LogManager.settle``."""

@@ -39,7 +39,7 @@ from pybroker.storage.files.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
 from pybroker.storage.files.mirror import SourceCut, SourceFailed
 from pybroker.storage.log.producer_snapshot import encode_snapshot, snapshot_offsets, snapshot_path
 from pybroker.storage.manager.move_copy import Piece, copy_piece, make_whole, sync_directory
-from pybroker.storage.manager.move_names import doom, moved_path
+from pybroker.storage.manager.move_names import mark_deleted, moved_path
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env, Executor
@@ -393,20 +393,20 @@ class ReplicaMove:
         if error is not None and not isinstance(error, WorkGivenUp):
             self.target.directory.fail(error, f"the move of {self.key[0]}-{self.key[1]}")
         elif not self._closing:
-            self._doom(former)
+            self._mark_deleted(former)
         self._become(Event.END)
 
-    def _doom(self, former: Path) -> None:
+    def _mark_deleted(self, former: Path) -> None:
         """They count no more, whatever becomes of the new ones: were those deleted, a start would look for them."""
         directory = self.source.directory
         try:
-            doomed = doom(former)
+            to_delete = mark_deleted(former)
         except FileNotFoundError:
             return
         except OSError as error:
             directory.fail(error, f"the renaming of {former}")
             return
-        directory.remove_later([doomed], self.log.config.file_delete_delay_ms)
+        directory.remove_later([to_delete], self.log.config.file_delete_delay_ms)
 
     def _move_unwritten(self) -> None:
         """A log that has no files, because it was never written to, takes its place at once.
@@ -430,7 +430,7 @@ class ReplicaMove:
             return
         self.log.move_to(self.target.directory, place, {})
         self._mover.took_place(self)
-        self._doom(former)
+        self._mark_deleted(former)
         self._become(Event.END)
 
     # --- ends and failures -------------------------------------------------------------------------------------------

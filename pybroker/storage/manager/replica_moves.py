@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from pybroker import limits, storage_limits
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.manager.log_dir_state import online
-from pybroker.storage.manager.move_names import InterruptedMoves, doom, future_dir_name, moved_path
+from pybroker.storage.manager.move_names import InterruptedMoves, future_dir_name, mark_deleted, moved_path
 from pybroker.storage.results import (
     INVALID_REPLICA_ASSIGNMENT,
     KAFKA_STORAGE_ERROR,
@@ -218,7 +218,7 @@ class ReplicaMoves:
 
     def _discard(self, state: LogDirState, path: Path) -> None:
         try:
-            state.directory.remove_later([doom(path)], 0)
+            state.directory.remove_later([mark_deleted(path)], 0)
         except FileNotFoundError:
             pass
         except OSError as error:

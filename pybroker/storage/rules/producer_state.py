@@ -157,10 +157,10 @@ class ProducerStateManager:
             return (
                 self._check_beginning(producer_id, producer_epoch, base_sequence) if self.refused.by_producer else None
             )
-        verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
-        if verdict is None and entry.current_txn_first_offset >= 0:
+        outcome = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
+        if outcome is None and entry.current_txn_first_offset >= 0:
             return SequenceError(INVALID_TXN_STATE, f"Producer {producer_id} has an open transaction here")
-        return verdict
+        return outcome
 
     def _check_beginning(self, producer_id: int, producer_epoch: int, base_sequence: int) -> SequenceError | None:
         """A producer without state may begin anywhere, and would otherwise begin with the second of the batches that it
@@ -218,13 +218,13 @@ class ProducerStateManager:
         last_offset_delta: int,
     ) -> BatchFields | SequenceError | None:
         """As ``check``; the first batch of a transaction must have been verified (KIP-890)."""
-        verdict = None
+        outcome = None
         if entry is not None:
-            verdict = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
-        if isinstance(verdict, tuple) or self.has_ongoing_transaction(producer_id, producer_epoch):
-            return verdict
+            outcome = self._check_sequence(entry, producer_id, producer_epoch, base_sequence, last_offset_delta)
+        if isinstance(outcome, tuple) or self.has_ongoing_transaction(producer_id, producer_epoch):
+            return outcome
         if entry is not None and producer_epoch < entry.producer_epoch:
-            return verdict
+            return outcome
         verification = self.verifications.of(producer_id)
         if verification is None or verification.verified_epoch != producer_epoch:
             return SequenceError(INVALID_TXN_STATE, "The record was not part of an ongoing transaction")
@@ -234,7 +234,7 @@ class ProducerStateManager:
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Sequence {base_sequence} of producer {producer_id} comes before what has to precede it",
             )
-        return verdict
+        return outcome
 
     @staticmethod
     def _out_of_order(

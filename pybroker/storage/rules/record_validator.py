@@ -77,7 +77,7 @@ def prepare_at_once(records: memoryview, header: HeaderFields, rules: AppendRule
             walk_section(bytes(records[HEADER_BYTES:]), header[RECORDS_COUNT], notes)
         except ProtocolError as error:
             return _damaged(error)
-        return _judge(notes, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
+        return _check_notes(notes, rules, now_ms) or (records, _with_true_time(records, header, notes, rules))
     steps = _prepare(records, header, rules, now_ms, INLINE_DECODE_BYTES_MAX)
     try:
         while True:
@@ -111,7 +111,7 @@ def _prepare(
     rewriting = None if rules.codec in {-1, codec} else _Rewriting(rules)
     read = pieces() if rewriting is None else rewriting.read_through(pieces())
     yield from walk_pieces(read, count, notes)
-    rejection = _judge(notes, rules, now_ms)
+    rejection = _check_notes(notes, rules, now_ms)
     if rejection is not None:
         return rejection
     if rewriting is None:
@@ -176,7 +176,7 @@ def _notes(header: HeaderFields, rules: AppendRules, now_ms: int) -> WalkNotes:
     )
 
 
-def _judge(notes: WalkNotes, rules: AppendRules, now_ms: int) -> Rejection | None:
+def _check_notes(notes: WalkNotes, rules: AppendRules, now_ms: int) -> Rejection | None:
     """Why the records are refused, ``None`` if they are not."""
     if not notes.faults_count:
         return None

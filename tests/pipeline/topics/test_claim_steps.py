@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pybroker.pipeline.topics import claims
-from pybroker.pipeline.topics.answers import QueryRun
 from pybroker.pipeline.topics.claims import NO_EPOCH, Claim, Mark, NameTaken
 from pybroker.pipeline.topics.former_marks import NO_GROUPS
 from pybroker.pipeline.topics.marks_topic import CLAIM_AT, slot_at
+from pybroker.pipeline.topics.task_commits import QueryRun
 
 CLIENT: Mapping[str, str] = {}
 NAME = "name"

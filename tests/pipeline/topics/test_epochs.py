@@ -44,8 +44,8 @@ class Sink:
 
     def of(self, query: str = QUERY, run: str = "run", *, deterministic: bool = True) -> Any:
         """What tasks of a run have in common."""
-        from pybroker.pipeline.topics.answers import QueryRun
         from pybroker.pipeline.topics.epoch_transactions import Write
+        from pybroker.pipeline.topics.task_commits import QueryRun
 
         return Write(self.client, QueryRun(self.group, query, run), self.topic, deterministic)
 
@@ -510,7 +510,7 @@ def test_a_decision_is_committed_though_its_coordinator_is_elsewhere_now(
 
 def test_a_decision_that_no_broker_takes_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from pybroker.pipeline.topics import client_calls, marks_topic
-    from pybroker.pipeline.topics.answers import QueryRun
+    from pybroker.pipeline.topics.task_commits import QueryRun
 
     with Broker() as broker:
         client = {"bootstrap.servers": broker.bootstrap}

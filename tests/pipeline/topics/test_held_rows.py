@@ -22,7 +22,7 @@ TASK = """
 import os, sys
 import pyarrow as pa
 from pybroker.pipeline.topics import epoch_transactions as transactions
-from pybroker.pipeline.topics.answers import QueryRun
+from pybroker.pipeline.topics.task_commits import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
 bootstrap, topic, group, query = sys.argv[1:]
@@ -60,7 +60,7 @@ def held(sink: Sink, *daemon: str) -> Iterator[tuple[Any, psutil.Process]]:
 
 def test_rows_that_are_held_back_outlive_that_spark_lets_their_process_go(pybroker: Broker) -> None:
     from pybroker.pipeline.topics import epoch_transactions
-    from pybroker.pipeline.topics.answers import Outcome, Written
+    from pybroker.pipeline.topics.task_commits import Outcome, Written
 
     sink = Sink(pybroker.bootstrap)
     with held(sink) as (task, _):

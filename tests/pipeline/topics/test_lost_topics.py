@@ -303,15 +303,17 @@ def test_retention_that_overtakes_a_query_is_told_and_the_rest_is_read_where_los
 def test_a_cluster_that_is_gone_for_longer_than_a_look_may_take_is_told_by_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pybroker.pipeline.topics import questions
+    from pybroker.pipeline.topics import cluster_queries
 
     with Broker() as broker:
         tables = Tables(None, broker.bootstrap, tmp_path)
         topic = tables.topic()
         query = Query(tables.bootstrap, topic)
         assert query.next() == []
-    monkeypatch.setattr(questions, "REQUEST_TIMEOUT_S", 0.2)
-    with pytest.raises(questions.NobodyAnswers, match=f"no broker of {tables.bootstrap} answered within 0 s"):
+    monkeypatch.setattr(cluster_queries, "REQUEST_TIMEOUT_S", 0.2)
+    with pytest.raises(
+        cluster_queries.ClusterUnreachable, match=f"no broker of {tables.bootstrap} answered within 0 s"
+    ):
         query.next()
 
 
@@ -358,13 +360,15 @@ def test_a_partition_whose_leader_moves_is_asked_again_and_the_others_are_not(
 def test_a_partition_whose_leader_never_answers_is_told_with_what_it_said(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pybroker.pipeline.topics import questions
+    from pybroker.pipeline.topics import cluster_queries
 
     topic = tables.topic()
     query = Query(tables.bootstrap, topic)
     Refusals(monkeypatch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000)
-    monkeypatch.setattr(questions, "REQUEST_TIMEOUT_S", 0.2)
-    with pytest.raises(questions.NobodyAnswers, match=rf"no leader of {topic}-0 answered within 0 s \(.*[Nn]ot leader"):
+    monkeypatch.setattr(cluster_queries, "REQUEST_TIMEOUT_S", 0.2)
+    with pytest.raises(
+        cluster_queries.ClusterUnreachable, match=rf"no leader of {topic}-0 answered within 0 s \(.*[Nn]ot leader"
+    ):
         query.planned()
 
 
@@ -387,9 +391,9 @@ def test_a_query_goes_on_while_the_leader_between_two_looks(
     find: Callable[[Cluster, int], None],
 ) -> None:
     """Each broker in turn, so that it is the controller, too, and the one that was asked last."""
-    from pybroker.pipeline.topics import questions
+    from pybroker.pipeline.topics import cluster_queries
 
-    monkeypatch.setattr(questions, "ASKED_AGAIN_AFTER_S", 1.0, raising=False)
+    monkeypatch.setattr(cluster_queries, "ASKED_AGAIN_AFTER_S", 1.0, raising=False)
     with Cluster(3) as cluster:
         cluster.create_topic("t", partitions=3, replication_factor=3)
         tables = Tables(None, cluster.bootstrap, tmp_path)

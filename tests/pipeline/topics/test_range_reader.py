@@ -55,10 +55,10 @@ class Played:
     def close(self) -> None:
         pass
 
-    def standing(self, at: Any, within_s: float) -> Any:
-        from pybroker.pipeline.topics.questions import Standing
+    def status(self, at: Any, within_s: float) -> Any:
+        from pybroker.pipeline.topics.cluster_queries import PartitionStatus
 
-        return Standing(self.topic_id, self.leader_epoch, 0, 0 if self.is_cut else self._log[-1].offset())
+        return PartitionStatus(self.topic_id, self.leader_epoch, 0, 0 if self.is_cut else self._log[-1].offset())
 
     def topic_ids(self, names: list[str], within_s: float) -> dict[str, str]:
         return dict.fromkeys(names, self.topic_id)
@@ -78,7 +78,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             return client
 
         monkeypatch.setattr(range_reader, "Consumer", made)
-        monkeypatch.setattr(range_reader, "kept_questions", lambda settings: client)
+        monkeypatch.setattr(range_reader, "kept_queries", lambda settings: client)
         return client
 
     yield start

@@ -183,9 +183,9 @@ def test_marks_are_found_without_their_claim_by_who_may_read_their_groups(way: W
 def test_what_the_topic_of_marks_takes_is_said_where_it_is_lacking(
     way: Way, operations: tuple[str, ...], why: str
 ) -> None:
-    from pybroker.pipeline.topics.answers import QueryRun
     from pybroker.pipeline.topics.claims import claimed
     from pybroker.pipeline.topics.marks_topic import MarksRefused
+    from pybroker.pipeline.topics.task_commits import QueryRun
 
     name = f"marks-{uuid4()}"
     way.allow(

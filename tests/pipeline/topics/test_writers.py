@@ -175,7 +175,7 @@ def test_a_job_group_of_a_batch_without_an_epoch_is_the_users(
 COMMITS = """
 import sys
 from pyspark.sql.types import StringType, StructType
-from pybroker.pipeline.topics.answers import Outcome, QueryRun, Written
+from pybroker.pipeline.topics.task_commits import Outcome, QueryRun, Written
 from pybroker.pipeline.topics.data_source import TopicDataSource
 from pybroker.pipeline.topics.writers import TaskWritten
 

@@ -20,7 +20,7 @@ ZOMBIE = """
 import sys
 import pyarrow as pa
 from pybroker.pipeline.topics import epoch_transactions as transactions
-from pybroker.pipeline.topics.answers import QueryRun
+from pybroker.pipeline.topics.task_commits import QueryRun
 from pybroker.pipeline.topics.sink_options import read_sink_options
 
 bootstrap, topic, group, query, run, task, moment = sys.argv[1:]

@@ -1,7 +1,7 @@
 """A metadata store's SQLite file that several processes share: what is done in it beside ``sqlite_worker``.
 
-Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out is told to
-the followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
+Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out goes to the
+followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
 
 A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
 writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
 from pybroker import cluster_limits
-from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreAwayError, StoreError, Transaction
+from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreError, StoreUnavailableError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.store.sqlite.opened_sqlite_file import OpenedSqliteFile
 from pybroker.cluster.store.sqlite.sqlite_worker import SqliteWorker
@@ -370,7 +370,7 @@ class SharedSqliteWorker(SqliteWorker):
             waited_ms = self._now_ms() - since_ms
             if waited_ms >= (timeout_ms or self._timeout_ms):
                 self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
-                raise StoreAwayError(
+                raise StoreUnavailableError(
                     f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms"
                 )
             if self._session and self._now_ms() >= self._poll_at_ms and self._is_heard:

@@ -1,6 +1,6 @@
 """A metadata store's SQLite file in the hands of one process: everything that touches it, and nothing of the broker.
 
-Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_room``).  Not owned: which
+Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_space``).  Not owned: which
 thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``): without
 them there is no session to lose, no history to keep and no news to look for.
 
@@ -17,8 +17,8 @@ from typing import ClassVar, Final
 
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, Snapshot, StoreError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_tables
-from pybroker.cluster.store.sqlite.reserved_room import ReservedRoom
-from pybroker.limits import RESERVED_ROOM_BYTES_MIN, RESERVED_ROOM_COMMITS
+from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
+from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_COMMITS
 
 ROOM_SUFFIX: Final = "-room"
 
@@ -36,7 +36,7 @@ class SqliteWorker:
         self._now_ms = now_ms
         self._synchronous = "FULL" if fsync else "OFF"
         self._keeps_room = fsync  # where the loss of room is to be survived; throw-away brokers take none
-        self._room = ReservedRoom(path + ROOM_SUFFIX)
+        self._room = ReservedSpace(path + ROOM_SUFFIX)
         self._lock_timeout_ms = 5_000
         self._connection: sqlite3.Connection | None = None
         self._session = 0  # none before ``open``: where that refuses the file, the sessions in it are others'
@@ -156,7 +156,7 @@ class SqliteWorker:
             failure.__cause__ = error
             return CommitResult(error=failure)
         self._is_empty = False
-        if revision % RESERVED_ROOM_COMMITS == 0:
+        if revision % RESERVED_SPACE_COMMITS == 0:
             self._keep_room()
         return CommitResult(revision=revision)
 
@@ -181,7 +181,7 @@ class SqliteWorker:
             with suppress(sqlite3.Error):
                 (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
                 (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
-                self._room.keep(RESERVED_ROOM_BYTES_MIN + pages * page_bytes)
+                self._room.keep(RESERVED_SPACE_BYTES_MIN + pages * page_bytes)
 
 
 def _lacks_room(error: BaseException | None) -> bool:

@@ -22,7 +22,7 @@ from kazoo.security import CREATOR_ALL_ACL
 from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.cluster.store.zookeeper import zookeeper_codec as codec
 from pybroker.env import Cancellable, Env
-from pybroker.folded_log import FoldedLog
+from pybroker.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
@@ -50,14 +50,14 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().spawn(run)
 
 
-class Revival:
+class ClientRestart:
     """Starts a client again whose connection's thread has ended.  Runs on the loop."""
 
     def __init__(self, client: Any, env: Env, name: str) -> None:
         self._client = client
         self._timers = env.timers
         self._name = name
-        self._folded_log = FoldedLog(log, env.timers, logging.ERROR)
+        self._limited_log = RateLimitedLog(log, env.timers, logging.ERROR)
         self._timer: Cancellable | None = None
 
     def watch(self) -> None:
@@ -69,7 +69,7 @@ class Revival:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._folded_log.close()
+        self._limited_log.close()
 
     def _look(self) -> None:
         self._timer = None
@@ -84,7 +84,7 @@ class Revival:
         self._client.handler.error = None
         reason = "the servers refused the credentials" if error is None else reason_of(error)
         line = "the connection to %s had ended for good: %s; it is made anew"
-        self._folded_log.warning(self._name, reason, line, self._name, reason)
+        self._limited_log.warning(self._name, reason, line, self._name, reason)
         try:
             self._client.start_async()
         except Exception as failure:  # no thread could be started: there is another try

@@ -9,8 +9,8 @@ now and then writes it down as a snapshot, and removes the changes that are long
 So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
 got lost is found by its id.  What ZooKeeper holds is not for reading by hand.
 
-Not owned: whose turn it is and waiting for a connection (``zookeeper_strand``), what znodes hold (``zookeeper_codec``),
-what they came to (``zookeeper_contents``), the client (``zookeeper_client``).
+Not owned: whose turn it is and waiting for a connection (``zookeeper_operations``), what znodes hold
+(``zookeeper_codec``), what they came to (``zookeeper_contents``), the client (``zookeeper_client``).
 
 Invariants: those of the port; everything here runs on the loop; state changes within operations of the strand alone.
 
@@ -35,17 +35,17 @@ from pybroker.cluster.store.metadata_store import (
     CommitResult,
     Entry,
     Snapshot,
-    StoreAwayError,
     StoreError,
+    StoreUnavailableError,
     Transaction,
     ignore_session_loss,
 )
 from pybroker.cluster.store.store_followers import StoreFollowers
 from pybroker.cluster.store.zookeeper import zookeeper_client
 from pybroker.cluster.store.zookeeper import zookeeper_codec as codec
-from pybroker.cluster.store.zookeeper.zookeeper_client import Revival, failure, is_failure, new_client, reason_of
+from pybroker.cluster.store.zookeeper.zookeeper_client import ClientRestart, failure, is_failure, new_client, reason_of
 from pybroker.cluster.store.zookeeper.zookeeper_contents import Contents, Ephemeral
-from pybroker.cluster.store.zookeeper.zookeeper_strand import AWAY, Steps, Strand
+from pybroker.cluster.store.zookeeper.zookeeper_operations import AWAY, OperationQueue, Steps
 from pybroker.env import Env
 
 # ZooKeeper takes requests of 1 MB less a byte: of a longer transaction the writes go ahead by themselves, in parts.
@@ -75,7 +75,7 @@ class _Commit:
 class ZooKeeperStore:
     """``MetadataStore`` at ``zookeeper://host:port,host:port/chroot``.
 
-    ``digest`` is user:password of ZooKeeper's digest scheme: nobody else may read or write what is made here then.
+    ``digest`` is user:password of ZooKeeper's digest scheme: no other user may read or write what is made here then.
     Sessions last for about ``timeout_ms``, as far as the servers agree.
     """
 
@@ -84,25 +84,25 @@ class ZooKeeperStore:
         self._url = url
         self._env = env
         self._client = new_client(url, timeout_ms, digest)
-        self._revival = Revival(self._client, env, f"the metadata store {url}")
-        self._strand = Strand(env, lambda: bool(self._client.connected), timeout_ms)
+        self._client_restart = ClientRestart(self._client, env, f"the metadata store {url}")
+        self._operations = OperationQueue(env, lambda: bool(self._client.connected), timeout_ms)
         self._followers = StoreFollowers(env.timers, self._catch_up_follower)
         self._contents = Contents()
         self._ephemerals: dict[str, Ephemeral] = {}
         self._bytes_since_snapshot = 0
         self._ephemerals_are_stale = True
-        self._look_is_waiting = self._session_is_lost = self._is_doubted = self._closed = False
+        self._look_is_waiting = self._session_is_lost = self._is_suspected = self._closed = False
 
     # ------------------------------------------------------------------ start and end
 
     def open(self) -> None:
         try:
-            self._client.start_async().wait(self._strand.timeout_ms / 1000)
+            self._client.start_async().wait(self._operations.timeout_ms / 1000)
             if not self._client.connected:
                 raise StoreError(f"no server answers at the metadata store {self._url}")
             self._client.add_listener(self._hear_state)
             zookeeper_client.make_folders(self._client, self._url)
-            self._strand.block(self._read_everything)
+            self._operations.block(self._read_everything)
         except (KazooException, *AWAY) as error:
             self.close()
             raise StoreError(f"cannot open the metadata store {self._url}: {reason_of(error)}") from error
@@ -137,14 +137,14 @@ class ZooKeeperStore:
     def _ask(self, begin: Callable[[], Steps]) -> None:
         """Do an operation, and wait for it on the loop; StoreError."""
         try:
-            self._strand.block(begin)
+            self._operations.block(begin)
         except KazooException as error:
             raise failure(error) from error
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         commit = _Commit(transaction)
         try:
-            result: CommitResult = self._strand.block(partial(self._commit, commit))
+            result: CommitResult = self._operations.block(partial(self._commit, commit))
         except (KazooException, StoreError) as error:
             return CommitResult(error=failure(error))
         return result
@@ -155,10 +155,10 @@ class ZooKeeperStore:
     def close(self) -> None:
         if self._closed:
             return
-        self._strand.finish()
+        self._operations.finish()
         self._closed = True
         self._followers.close()
-        self._revival.close()
+        self._client_restart.close()
         self._client.stop()
         self._client.close()
 
@@ -169,7 +169,7 @@ class ZooKeeperStore:
             done(result or CommitResult(error=failure(error)))
 
         commit = _Commit(transaction)
-        self._strand.submit(partial(self._commit, commit), finish, of_session=bool(transaction.ephemerals))
+        self._operations.submit(partial(self._commit, commit), finish, of_session=bool(transaction.ephemerals))
 
     def read(self, prefix: str, done: Callable[[Snapshot | None, StoreError | None], None]) -> None:
         def read() -> Steps:
@@ -179,7 +179,7 @@ class ZooKeeperStore:
         def finish(snapshot: Snapshot | None, error: Exception | None) -> None:
             done(snapshot, None if error is None else failure(error))
 
-        self._strand.submit(read, finish)
+        self._operations.submit(read, finish)
 
     def follow(
         self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
@@ -209,12 +209,12 @@ class ZooKeeperStore:
         if self._closed:
             return
         if state == KazooState.LOST:
-            self._session_is_lost = self._is_doubted = True
-            self._strand.session += 1
-            self._revival.watch()
+            self._session_is_lost = self._is_suspected = True
+            self._operations.session += 1
+            self._client_restart.watch()
         elif state == KazooState.CONNECTED:
             self._look_at_ephemerals()
-            self._strand.go_on()
+            self._operations.go_on()
             if self._session_is_lost:
                 self._session_is_lost = False
                 log.warning("the session in the metadata store %s has expired: a new one has begun", self._url)
@@ -223,12 +223,12 @@ class ZooKeeperStore:
                 log.info("the metadata store %s is back", self._url)
         else:
             log.warning("the metadata store %s is away", self._url)
-            self._env.timers.call_later(self._strand.timeout_ms, self._take_any_server)
+            self._env.timers.call_later(self._operations.timeout_ms, self._take_any_server)
 
     def _take_any_server(self) -> None:
         """Servers turn away who has seen more than they hold: to begin anew is to find out that they were wiped."""
         if not self._client.connected:
-            self._client.last_zxid, self._is_doubted = 0, True
+            self._client.last_zxid, self._is_suspected = 0, True
 
     def _look_at_ephemerals(self) -> None:
         self._ephemerals_are_stale = True
@@ -238,7 +238,7 @@ class ZooKeeperStore:
         """Find out what is new, unless somebody is about to; without a connection the next one brings it about."""
         if not self._look_is_waiting and not self._closed and self._client.connected:
             self._look_is_waiting = True
-            self._strand.submit(self._hear_news, self._looked)
+            self._operations.submit(self._hear_news, self._looked)
 
     def _hear_news(self) -> Steps:
         self._look_is_waiting = False
@@ -254,7 +254,7 @@ class ZooKeeperStore:
     # ------------------------------------------------------------------ reading
 
     def _read_snapshot(self) -> Steps:
-        """Begin anew with the last snapshot; whoever follows is told that there is a gap."""
+        """Begin anew with the last snapshot; followers hear that there is a gap."""
         former = None
         while True:
             pointer, _ = yield self._client.get_async(codec.SNAPSHOT)
@@ -278,7 +278,7 @@ class ZooKeeperStore:
 
     def _catch_up(self, *, sync: bool = False) -> Steps:
         """Apply every change there is; with ``sync``, or in doubt, those too that this server has not heard of yet."""
-        if sync or self._is_doubted:
+        if sync or self._is_suspected:
             yield self._client.sync_async(codec.HEAD)
         while True:
             head = yield from self._read_head()
@@ -306,7 +306,7 @@ class ZooKeeperStore:
         if head < self._contents.revision:
             seen = f"ends at revision {max(head, 0)}, where this broker has seen {self._contents.revision}"
             raise StoreError(f"the metadata store {self._url} {seen}: it was wiped")
-        if self._is_doubted:
+        if self._is_suspected:
             yield from self._recognize()
         return head
 
@@ -316,7 +316,7 @@ class ZooKeeperStore:
             data, _ = yield self._client.get_async(codec.change_path(self._contents.revision))
             if not self._contents.may_end_with(codec.decode_change(data).ident):
                 raise StoreError(f"the metadata store {self._url} has other changes than before: it was wiped")
-        self._is_doubted = False
+        self._is_suspected = False
 
     def _read_parts(self, folder: str, names: Sequence[str]) -> Steps:
         coming = [self._client.get_async(f"{folder}/{name}") for name in names]
@@ -372,7 +372,7 @@ class ZooKeeperStore:
                 if (revision := self._contents.revision_of(commit.ident)) is not None:
                     return CommitResult(revision)
                 if commit.revision is not None and not self._contents.remembers(commit.revision):
-                    return CommitResult(error=StoreAwayError("it is not known whether the transaction has committed"))
+                    return CommitResult(error=StoreUnavailableError("whether the transaction has committed is unknown"))
                 is_fresh = True
             conflict = self._conflict(commit.transaction.checks)
             if conflict is None:
@@ -406,11 +406,11 @@ class ZooKeeperStore:
         self._add_ephemerals(request, transaction)
         commit.revision = self._contents.revision
         results = yield request.commit_async()
-        culprit = next((result for result in results if is_failure(result)), None)
-        if culprit is not None:
-            if isinstance(culprit, _STALE):
+        failed = next((result for result in results if is_failure(result)), None)
+        if failed is not None:
+            if isinstance(failed, _STALE):
                 return None
-            raise culprit
+            raise failed
         if touches:
             self._note_ephemerals(transaction)
         self._take(commit.ident, transaction.puts, deletes, len(writes))
@@ -460,18 +460,18 @@ class ZooKeeperStore:
     # ------------------------------------------------------------------ snapshots
 
     def _snapshot_if_due(self) -> None:
-        """Each so many revisions have one, whoever commits them."""
+        """Each so many revisions have one, of any broker."""
         due = self._contents.revision % STORE_CHANGES_PER_SNAPSHOT == 0
         if due or self._bytes_since_snapshot > STORE_CHANGE_BYTES_PER_SNAPSHOT:
             self._bytes_since_snapshot = 0
-            self._strand.submit(self._make_snapshot, self._made_snapshot)
+            self._operations.submit(self._make_snapshot, self._made_snapshot)
 
     def _made_snapshot(self, _: object, error: Exception | None) -> None:
         if error is not None:  # the next one has its turn
             log.warning("no snapshot of the metadata store %s could be written: %s", self._url, reason_of(error))
 
     def _make_snapshot(self) -> Steps:
-        """Write down what all changes came to, and remove those that nobody will ask for."""
+        """Write down what all changes came to, and remove those that are not asked for any more."""
         revision, data = self._contents.revision, bytearray()
         for number, (key, entry) in enumerate(self._contents.entries.items()):
             data += codec.encode_entry(key, entry)

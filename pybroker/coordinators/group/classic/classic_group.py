@@ -223,13 +223,13 @@ class ClassicGroup(Group):
         With ``replaced`` the vote is held as if that member had the given protocols.  None when nothing is common
         to all; on a tie the protocol wins that an older member voted for.
         """
-        ballots = [protocols if member is replaced else member.protocols for member in self.members.values()]
-        candidates = set.intersection(*({name for name, _ in ballot} for ballot in ballots))
+        preferences = [protocols if member is replaced else member.protocols for member in self.members.values()]
+        candidates = set.intersection(*({name for name, _ in preferred} for preferred in preferences))
         if not candidates:
             return None
         votes: dict[str, int] = {}
-        for ballot in ballots:
-            choice = next(name for name, _ in ballot if name in candidates)
+        for preferred in preferences:
+            choice = next(name for name, _ in preferred if name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 

@@ -22,7 +22,6 @@ from pybroker.coordinators.group.assignors.spec import (
     Assignor,
     Partitions,
 )
-from pybroker.coordinators.group.consumer.coming_target import ComingTarget
 from pybroker.coordinators.group.consumer.consumer_group import NOTHING, ConsumerGroup
 from pybroker.coordinators.group.consumer.consumer_member import ConsumerMember
 from pybroker.coordinators.group.consumer.consumer_records import (
@@ -31,6 +30,7 @@ from pybroker.coordinators.group.consumer.consumer_records import (
     tombstone,
 )
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
+from pybroker.coordinators.group.consumer.target_assignment_builder import TargetAssignmentBuilder
 from pybroker.coordinators.group.group_topics import Topics
 from pybroker.coordinators.result import Record, Result, TimerKey
 
@@ -80,12 +80,12 @@ def update_target(
     if coming.advance():
         result.records += coming.records(coming.shares.items(), group.target, now_ms)
         return group_epoch, coming.shares.get(after.member_id, NOTHING)
-    group.coming_target = coming
+    group.target_assignment_builder = coming
     result.schedule(assignment_timer(group), 0)
 
     def on_failure(_failed_ms: int, _code: int) -> Result:
         # It is for a member, and an epoch, that the group does not have.
-        group.coming_target = None
+        group.target_assignment_builder = None
         return Result()
 
     result.on_failure = on_failure
@@ -103,14 +103,14 @@ def go_on_assigning(group: ConsumerGroup, settings: ConsumerSettings, topics: To
     """
     result = Result()
     if is_target_due(group, settings, group.group_epoch, now_ms):
-        group.coming_target = _begin_target(group, settings, topics, group.group_epoch)
-    coming = group.coming_target
+        group.target_assignment_builder = _begin_target(group, settings, topics, group.group_epoch)
+    coming = group.target_assignment_builder
     if coming is None:
         return result
     if not coming.advance():
         result.schedule(assignment_timer(group), 0)
         return result
-    group.coming_target = None
+    group.target_assignment_builder = None
     if group.assignment_epoch < coming.epoch <= group.group_epoch:
         result.records += coming.records(coming.shares_now(group.predecessor), group.target, now_ms)
     return result
@@ -118,7 +118,7 @@ def go_on_assigning(group: ConsumerGroup, settings: ConsumerSettings, topics: To
 
 def is_target_due(group: ConsumerGroup, settings: ConsumerSettings, group_epoch: int, now_ms: int) -> bool:
     """Whether the target assignment is behind that epoch of the group, old enough for another, and none is coming."""
-    if group_epoch <= group.assignment_epoch or group.coming_target is not None:
+    if group_epoch <= group.assignment_epoch or group.target_assignment_builder is not None:
         return False
     last_ms = group.assignment_timestamp_ms
     if last_ms == 0:
@@ -139,7 +139,7 @@ def _begin_target(
     topics: Topics,
     epoch: int,
     after: ConsumerMember | None = None,
-) -> ComingTarget:
+) -> TargetAssignmentBuilder:
     """A target of the members as they are; ``after`` is one that changes, as it is about to be."""
     members = dict(group.members)
     if after is not None:
@@ -152,4 +152,4 @@ def _begin_target(
         for member_id, member in members.items()
     ]
     assignor = _assignor(group, settings, after)
-    return ComingTarget(group.group_id, epoch, assignor, topics, to_assign, group.subscription)
+    return TargetAssignmentBuilder(group.group_id, epoch, assignor, topics, to_assign, group.subscription)

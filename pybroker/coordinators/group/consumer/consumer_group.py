@@ -3,8 +3,8 @@
 Owns: the group's data, the bookkeeping that keeps it consistent, and the checks that need nothing else.  Owns no
 protocol: what a heartbeat does is in ``consumer_heartbeat``, what classic members do in ``classic_members``.
 
-All that the log has changes in ``replay`` alone.  ``metadata_checked``, ``joins_awaited`` and ``coming_target`` are
-forgotten by a reload.
+All that the log has changes in ``replay`` alone.  ``metadata_checked``, ``joins_awaited`` and
+``target_assignment_builder`` are forgotten by a reload.
 
 Invariants:
 - The group epoch and the epoch of the target assignment only grow; the second never passes the first.
@@ -47,7 +47,7 @@ from pybroker.coordinators.result import Record
 from pybroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pybroker.coordinators.group.consumer.coming_target import ComingTarget
+    from pybroker.coordinators.group.consumer.target_assignment_builder import TargetAssignmentBuilder
 
 # The epochs of a group that has none of its own yet.
 FIRST_EPOCH = 1
@@ -84,7 +84,6 @@ class ConsumerGroup(Group):
         "assignment_timestamp_ms",
         "assignor_counts",
         "classic_members",
-        "coming_target",
         "group_epoch",
         "group_id",
         "has_partition_metadata",
@@ -98,6 +97,7 @@ class ConsumerGroup(Group):
         "resolved",
         "static_members",
         "target",
+        "target_assignment_builder",
         "topic_counts",
     )
 
@@ -126,7 +126,7 @@ class ConsumerGroup(Group):
         # Classic members that were told to join again, and have a timer for it.
         self.joins_awaited: set[str] = set()
         # The next target, while it is being worked out.
-        self.coming_target: ComingTarget | None = None
+        self.target_assignment_builder: TargetAssignmentBuilder | None = None
 
     # --- state ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class ConsumerGroup(Group):
     def preferred_assignor(
         self, removed: ConsumerMember | None = None, added: ConsumerMember | None = None
     ) -> str | None:
-        """The assignor that most members name, as if one had changed; None when nobody names any."""
+        """The assignor that most members name, as if one had changed; None when no member names any."""
         counts = dict(self.assignor_counts)
         if removed is not None:
             _count(counts, _assignor(removed), -1)

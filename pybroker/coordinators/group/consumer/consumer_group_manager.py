@@ -46,10 +46,10 @@ REGEX_TIMER = "regex"
 LONG_TIMERS = frozenset({REGEX_TIMER, ASSIGNMENT_TIMER})
 
 
-class ConsumerWorld:
+class ConsumerGroupContext:
     """What the consumer groups of all partitions have in common.
 
-    ``new_member_id()`` makes an id that nobody has; ``monotonic_ms()`` is the clock that long work is sliced by.
+    ``new_member_id()`` makes an unused id; ``monotonic_ms()`` is the clock that long work is sliced by.
     """
 
     __slots__ = ("monotonic_ms", "new_member_id", "settings", "topics")
@@ -70,15 +70,15 @@ class ConsumerWorld:
 class ConsumerGroupManager:
     """The consumer groups among ``groups``, which holds the groups of all kinds by id."""
 
-    __slots__ = ("_context", "_group_settings", "_groups", "_resolutions", "_world")
+    __slots__ = ("_context", "_group_settings", "_groups", "_resolutions", "_shared")
 
-    def __init__(self, groups: dict[str, Group], world: ConsumerWorld, group_settings: GroupSettings) -> None:
+    def __init__(self, groups: dict[str, Group], shared: ConsumerGroupContext, group_settings: GroupSettings) -> None:
         self._groups = groups
-        self._world = world
+        self._shared = shared
         self._group_settings = group_settings
         self._resolutions: dict[str, Resolution] = {}
         self._context = Context(
-            world.settings, world.topics, world.new_member_id, self._resolve, self._downgrade_without
+            shared.settings, shared.topics, shared.new_member_id, self._resolve, self._downgrade_without
         )
 
     # --- replaying ------------------------------------------------------------------------------------------------
@@ -100,13 +100,13 @@ class ConsumerGroupManager:
 
     def topic_id(self, name: str) -> bytes | None:
         """The id of a topic by the image that groups go by."""
-        return self._world.topics.id_of(name)
+        return self._shared.topics.id_of(name)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def on_loaded(self, group: ConsumerGroup, result: Result) -> None:
         """The log is replayed."""
-        begin_timers(group, self._world.settings, result)
+        begin_timers(group, self._shared.settings, result)
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Result:
         """A timer of a consumer group expired, or of a group that was one."""
@@ -117,7 +117,7 @@ class ConsumerGroupManager:
         if not isinstance(group, ConsumerGroup):
             return Result()
         if kind == ASSIGNMENT_TIMER:
-            return go_on_assigning(group, self._world.settings, self._world.topics, now_ms)
+            return go_on_assigning(group, self._shared.settings, self._shared.topics, now_ms)
         return member_removal.on_timer(group, kind, member_id, self._context, now_ms)
 
     def on_unloaded(self) -> None:
@@ -156,7 +156,7 @@ class ConsumerGroupManager:
         if group.state is ClassicState.EMPTY:
             new = ConsumerGroup(group.group_id)
             return consumer_heartbeat.heartbeat(new, beat, self._context, group.tombstones(), now_ms)
-        new, records = upgraded(group, self._world.settings, self._world.topics)
+        new, records = upgraded(group, self._shared.settings, self._shared.topics)
         result = consumer_heartbeat.heartbeat(new, beat, self._context, records, now_ms)
         finish_upgrade(group, result)
         return result
@@ -167,13 +167,13 @@ class ConsumerGroupManager:
             group = self._group(group_id)
         except GroupFailure as failure:
             return describe_error(group_id, failure.code, failure.message)
-        return described(group, self._world.settings.default_assignor, self._world.topics)
+        return described(group, self._shared.settings.default_assignor, self._shared.topics)
 
     # --- members of the classic protocol --------------------------------------------------------------------------
 
     def join(self, group: ConsumerGroup, joining: Join, now_ms: int) -> Result:
         """JoinGroup."""
-        settings = self._world.settings
+        settings = self._shared.settings
         present = group.static_member(joining.request.group_instance_id)
         leaves_classic_only = present is not None and may_downgrade(
             group, [present], 1, settings, self._group_settings.max_size
@@ -191,14 +191,14 @@ class ConsumerGroupManager:
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> Result:
         """SyncGroup."""
         try:
-            return classic_members.sync(group, request, self._world.topics)
+            return classic_members.sync(group, request, self._shared.topics)
         except GroupFailure as failure:
             return Result(sync_error(failure.code))
 
     def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Result:
         """Heartbeat."""
         try:
-            return classic_members.heartbeat(group, request, self._world.settings, now_ms)
+            return classic_members.heartbeat(group, request, self._shared.settings, now_ms)
         except GroupFailure as failure:
             return Result(HeartbeatResponse(throttle_time_ms=0, error_code=failure.code))
 
@@ -211,7 +211,7 @@ class ConsumerGroupManager:
     def _downgrade_without(
         self, group: ConsumerGroup, gone: Sequence[ConsumerMember], result: Result, now_ms: int
     ) -> bool:
-        if not may_downgrade(group, gone, 0, self._world.settings, self._group_settings.max_size):
+        if not may_downgrade(group, gone, 0, self._shared.settings, self._group_settings.max_size):
             return False
         member_ids = [member.member_id for member in gone]
         return self._downgrade(group, member_ids, None, True, result, now_ms)
@@ -232,7 +232,7 @@ class ConsumerGroupManager:
         now_ms: int,
     ) -> bool:
         live = partial(self._classic, group.group_id)
-        topics, settings = self._world.topics, self._group_settings
+        topics, settings = self._shared.topics, self._group_settings
         return downgrade(group, gone, joining, topics, settings, live, rebalance, result, now_ms)
 
     def _classic(self, group_id: str) -> ClassicGroup:
@@ -244,7 +244,7 @@ class ConsumerGroupManager:
 
     def _resolve(self, group_id: str, regexes: list[str], may_describe: MayDescribe, result: Result) -> None:
         if regexes and group_id not in self._resolutions:
-            self._resolutions[group_id] = Resolution(regexes, self._world.topics, may_describe)
+            self._resolutions[group_id] = Resolution(regexes, self._shared.topics, may_describe)
             result.schedule((REGEX_TIMER, group_id, ""), 0)
 
     def _go_on_resolving(self, group_id: str, now_ms: int) -> Result:
@@ -252,11 +252,11 @@ class ConsumerGroupManager:
         result = Result()
         if resolution is None:
             return result
-        if not resolution.advance(self._world.monotonic_ms):
+        if not resolution.advance(self._shared.monotonic_ms):
             result.schedule((REGEX_TIMER, group_id, ""), 0)
             return result
         del self._resolutions[group_id]
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return take_over(group, self._world.topics, resolution.resolved(now_ms))
+            return take_over(group, self._shared.topics, resolution.resolved(now_ms))
         return result

@@ -2,9 +2,9 @@
 
 Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``member_removal``.
 
-A heartbeat does three things, each of which may write records: the member says something new of itself, the group
-gets a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with
-nothing new writes nothing and looks at nobody else.
+A heartbeat does three things, each of which may write records: the member says something new of itself, the group gets
+a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with nothing
+new writes nothing and looks at no other member.
 
 Counterpart in Kafka: ``consumerGroupHeartbeat`` of ``GroupMetadataManager``.
 """
@@ -210,7 +210,7 @@ def move_on(
     Raises GroupFailure; a target that was begun is given up then.
     """
     settings, topics = context.settings, context.topics
-    epoch, coming_target = group.group_epoch, group.coming_target
+    epoch, target_assignment_builder = group.group_epoch, group.target_assignment_builder
     if bump or group.is_metadata_due(topics.version):
         epoch = update_group_epoch(group, topics, bump, member, result.records)
     assignment_epoch, target = update_target(group, settings, topics, epoch, member, now_ms, result)
@@ -221,7 +221,7 @@ def move_on(
     try:
         return step(group, member, situation, result)
     except GroupFailure:
-        group.coming_target = coming_target
+        group.target_assignment_builder = target_assignment_builder
         raise
 
 

@@ -1,7 +1,7 @@
 """The way of one member from what it has to what the target gives it: first it gives up, then it gets.
 
-Owns: the next state of a member, given its own, the target and what others still have.  A pure function; whoever calls
-it writes the record.
+Owns: the next state of a member, given its own, the target and what others still have.  A pure function; its caller
+writes the record.
 
     STABLE --------------- newer target ---------------> one of the three, by what is left to do
     UNREVOKED_PARTITIONS   stays until the member no longer names what it was told to give up; its epoch stays, too
@@ -20,7 +20,7 @@ from pybroker.coordinators.group.consumer.consumer_member import Assigned, Consu
 from pybroker.coordinators.group.failures import GroupFailure
 from pybroker_protocol.errors import ErrorCode
 
-NOBODY: frozenset[int] = frozenset()
+NO_PARTITIONS: frozenset[int] = frozenset()
 
 
 class Situation(NamedTuple):
@@ -100,7 +100,7 @@ def _divide(
     granted: dict[bytes, list[int]] = {}
     has_unreleased = False
     for topic_id in dict.fromkeys((*situation.target, *member.assigned)):
-        target = situation.target.get(topic_id, NOBODY) if topic_id in situation.subscribed else NOBODY
+        target = situation.target.get(topic_id, NO_PARTITIONS) if topic_id in situation.subscribed else NO_PARTITIONS
         has = member.assigned.get(topic_id, {})
         stays = {partition: epoch for partition, epoch in has.items() if partition in target}
         if stays:
