@@ -14,6 +14,9 @@ from harness.child_process import ChildProcess
 from harness.connect_jars import MAIN_CLASSES, java_command
 from harness.waiting import wait_until
 
+# Longer than elsewhere: on a machine that does much else a worker starts for a minute and a half.
+PATIENCE_S = 300
+
 READY = {
     "pybroker": re.compile(r"^pybroker ready on ", re.MULTILINE),
     "connect-distributed.sh": re.compile(r"Kafka Connect started"),
@@ -48,7 +51,7 @@ class PageProcess:
 
     def wait_until_ready(self) -> None:
         """Wait for its line; raises ``RuntimeError`` where it ends before, ``TimeoutError``."""
-        wait_until(self._has_said_so, f"{self.line}: {READY[self._program].pattern}")
+        wait_until(self._has_said_so, f"{self.line}: {READY[self._program].pattern}", PATIENCE_S)
 
     def kill(self) -> None:
         """SIGKILL; does nothing when it does not run."""

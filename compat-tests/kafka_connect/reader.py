@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.broker_probe import free_port
-from harness.waiting import PATIENCE_S
 
-from kafka_connect.processes import PageProcess
+from kafka_connect.processes import PATIENCE_S, PageProcess
 
 _BIN = Path(sys.executable).parent
 _SECTION = re.compile(r"^## (.*)\n((?:(?!## ).*\n)*)", re.MULTILINE)

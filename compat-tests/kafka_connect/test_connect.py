@@ -19,15 +19,15 @@ from urllib.request import urlopen
 
 import pytest
 from harness.connect_jars import CONNECT_PAGE, JARS_OF_PAGES
-from harness.waiting import PATIENCE_S, wait_until
+from harness.waiting import wait_until
 
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
-from kafka_connect.processes import PageProcess
+from kafka_connect.processes import PATIENCE_S, PageProcess
 from kafka_connect.reader import Reader
 from kafka_connect.topics import leader_of, records_of
 from pybroker.security.client_access import ClientAccess
 
-pytestmark = [pytest.mark.jvm(needs="connect"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.jvm(needs="connect"), pytest.mark.timeout(900)]
 
 SQL_PORT, BROKER_PORTS, WORKER_PORTS = "5432", ("9093", "9094", "9095"), ("8083", "8084")
 LINES = (1_000, 5_000, 10_000, 15_000, 20_000)
@@ -69,7 +69,7 @@ class Connect:
             alive = [each for each, worker in zip(self.addresses, self.workers, strict=True) if worker.is_running]
             return [task["state"] for task in tasks if task["worker_id"] in alive] == ["RUNNING"]
 
-        wait_until(runs, f"a task of {connector} that runs")
+        wait_until(runs, f"a task of {connector} that runs", PATIENCE_S)
 
     def _status(self, connector: str) -> dict[str, Any]:
         """Of a worker that answers; empty where none does now."""
@@ -133,7 +133,7 @@ def test_lines_of_a_file_arrive_once_though_a_worker_and_a_broker_are_killed(con
     source, sink = connect.path("source.txt"), connect.path("sink.txt")
 
     def arrived(count: int) -> None:
-        wait_until(lambda: len(set(sink.read_text().splitlines())) >= count, f"{count} lines in the sink")
+        wait_until(lambda: len(set(sink.read_text().splitlines())) >= count, f"{count} lines in the sink", PATIENCE_S)
 
     connect.reader.read("Files, exactly once")
     append_lines(source, LINES[1])
@@ -240,5 +240,5 @@ def test_topics_of_debezium_replayed_give_the_tables(connect: Connect) -> None:
         "DELETE FROM customers WHERE id BETWEEN 1191 AND 1200",
     )
     wanted = {name: shop.rows(name) for name in TABLES}
-    wait_until(lambda: shop.replayed()[1].total() >= shop.changes.total(), "as many events as changes")
+    wait_until(lambda: shop.replayed()[1].total() >= shop.changes.total(), "as many events as changes", PATIENCE_S)
     assert shop.replayed() == (wanted, shop.changes)

@@ -13,15 +13,16 @@ import pytest
 from confluent_kafka import Producer
 from harness import apache_kafka
 from harness.apache_kafka import ROOT, ApacheKafka
-from harness.waiting import PATIENCE_S, wait_until
+from harness.waiting import wait_until
 
+from kafka_connect.processes import PATIENCE_S
 from kafka_connect.reader import Reader
 from kafka_connect.topics import Record, records_of, topic_names
 from pybroker.security.client_access import ClientAccess
 
 pytestmark = [
     pytest.mark.jvm(needs="connect"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(apache_kafka.missing_requirement() is not None, reason=str(apache_kafka.missing_requirement())),
 ]
 
@@ -101,7 +102,7 @@ def test_page_of_mirrormaker_and_records_arrive_once_though_it_is_killed(reader:
 
 def read_until(count: int, access: ClientAccess, topic: str) -> list[Record]:
     """All records of a topic, once there are as many."""
-    wait_until(lambda: len(records_of(access, topic)) >= count, f"{count} records of {topic}")
+    wait_until(lambda: len(records_of(access, topic)) >= count, f"{count} records of {topic}", PATIENCE_S)
     return records_of(access, topic)
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness.waiting import PATIENCE_S
 
+from kafka_connect.processes import PATIENCE_S
 from pybroker.security.client_access import ClientAccess
 
 
