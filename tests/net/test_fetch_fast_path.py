@@ -45,7 +45,7 @@ def broker() -> Iterator[Broker]:
                 for index in (0, 1):
                     assert wire.produce("t", batch(value), partition=index).error_code == 0
             assert wire.produce("u", batch(b"e")).error_code == 0
-        running._call(lambda server, done: done(append_aborted(partition_of(server, "t", 1))))
+        running._call(append_transactions)
         yield running
 
 
@@ -55,8 +55,9 @@ def partition_of(server: BrokerServer, topic: str, index: int = 0) -> Partition:
     return partition
 
 
-def append_aborted(partition: Partition) -> None:
+def append_transactions(server: BrokerServer, done: Callable[[None], None]) -> None:
     """A transaction that was aborted, and one that is open."""
+    partition = partition_of(server, "t", 1)
     verifications = partition.log.producers.verifications
     for producer_id in (7, 8):
         verifications.succeed(producer_id, verifications.begin(producer_id, 0, 0, False, 0), 0)
@@ -71,6 +72,7 @@ def append_aborted(partition: Partition) -> None:
         partition.append_internal(written, lambda _: None)
     marker = end_transaction_batch(commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=2)
     partition.append_internal(marker, lambda _: None)
+    done(None)
 
 
 def fetch(broker: Broker, *wanted: tuple[str, int, int], **fields: Any) -> FetchRequest:
