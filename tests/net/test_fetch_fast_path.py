@@ -270,6 +270,20 @@ def test_client_that_goes_while_its_fetch_waits_leaves_nothing(broker: Broker, b
     wait_until(lambda: broker._call(count_waiting) == 0, "nothing waits")
 
 
+def test_limit_that_another_request_of_the_session_has_changed_is_set_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, begun: list[bool]
+) -> None:
+    consumer = Consumer(broker)
+    of_one_batch = fetch(broker, ("t", 0, 0), partition_fields={"partition_max_bytes": 1})
+    consumer.ask(NEW, of_one_batch, 12)
+    monkeypatch.setattr("pybroker.net.fast_paths._PAUSE", 64)  # what is learned now stays
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert b"b" * 200 in consumer.ask(GOES_ON, fetch(broker, ("t", 0, 0), ("u", 0, 0)), 12)
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert begun == [True]
+    consumer.wire.close()
+
+
 @pytest.mark.parametrize("version", [12, 13])
 def test_partition_that_is_gone_is_told_of_the_ordinary_way(broker: Broker, begun: list[bool], version: int) -> None:
     consumer = Consumer(broker)
