@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CONNECTOR_FORMAT, PYBROKER_FORMAT = "kafka", "pybroker"
 FORMATS = (CONNECTOR_FORMAT, PYBROKER_FORMAT)
 READ_BATCH, READ_STREAM, WINDOW, RESTART = "read in batch", "read as a stream", "window", "restart"
+GROUP = "count and group"
 
 MASTER = "local[2,4]"
 MEMORY = "4g"
@@ -63,10 +64,11 @@ class SparkOutcome:
 
 
 def source(spark: SparkSession, job: Job, topic: str) -> Any:
-    """The reader of a topic from its beginning, in batch or, by ``READ_STREAM`` and what writes, as a stream."""
-    reader: Any = spark.read if job.kind == READ_BATCH else spark.readStream
+    """The reader of a topic from its beginning: in batch, or as a stream for ``READ_STREAM`` and what writes."""
+    in_batch = job.kind in (READ_BATCH, GROUP)
+    reader: Any = spark.read if in_batch else spark.readStream
     reader = reader.format(job.format).option("kafka.bootstrap.servers", job.bootstrap).option("subscribe", topic)
-    if job.kind != READ_BATCH:
+    if not in_batch:
         reader = reader.option("maxOffsetsPerTrigger", RECORDS_PER_TRIGGER)
     return reader.option("startingOffsets", "earliest").load()
 
@@ -129,6 +131,19 @@ def restart(spark: SparkSession, job: Job) -> float:
     return seconds
 
 
+def group(spark: SparkSession, job: Job) -> float:
+    """A topic of JSON counted, and counted and averaged by device, as the first queries of a session; seconds."""
+    from pyspark.sql import functions as F
+
+    def queries() -> None:
+        source(spark, job, job.topic).count()
+        event = F.from_json(F.col("value").cast("string"), EVENT_SCHEMA).alias("event")
+        events = source(spark, job, job.topic).select(event).select("event.*")
+        events.groupBy("device").agg(F.count("*"), F.avg("reading")).collect()
+
+    return timed(queries)
+
+
 Query = Callable[["SparkSession", Job, str, Path, str], None]
 QUERIES: Mapping[str, Query] = {READ_BATCH: read_batch, READ_STREAM: read_stream, WINDOW: window}
 
@@ -141,6 +156,8 @@ def run(job: Job) -> SparkOutcome:
         session_s = time.monotonic() - started_s
         if job.kind == RESTART:
             return SparkOutcome(restart(spark, job), session_s)
+        if job.kind == GROUP:
+            return SparkOutcome(group(spark, job), session_s)
         query = QUERIES[job.kind]
         with tempfile.TemporaryDirectory(prefix="pybroker-bench-") as directory:
             root = Path(directory)

@@ -15,6 +15,8 @@ COMMANDS: Final = (
     "partitions",
     "produce",
     "consume",
+    "sql",
+    "connect",
     "groups",
     "transactions",
     "brokers",
@@ -29,6 +31,7 @@ COMMANDS: Final = (
     "doctor",
     "tenants",
     "cluster",
+    "links",
     "dump-log",
     "completion",
 )

@@ -19,30 +19,21 @@ Counterpart: the JDBC sink connector in mode ``upsert``.
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
-from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pybroker.pipeline.postgres_database import PATIENCE_S, Database
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
-DRIVER_CLASS = "org.postgresql.Driver"
-
-PATIENCE_S = 300.0
-ASK_AGAIN_AFTER_S = 0.5
 # A write may hit the very moment when a database goes or comes; one that fails this often while it answers is wrong.
 FAILURES_MAX = 3
-
-# The driver's: for how long a connection may take, and a statement that a database gone without a word leaves open.
-_TIMEOUTS = {"connectTimeout": "5", "socketTimeout": "300"}
 
 # Hexadecimal digits of each of the two parts of a staging table's name.
 _NAME_PART = 16
@@ -61,10 +52,6 @@ _CONSTRAINT = re.compile(
 )
 
 _log = logging.getLogger(__name__)
-
-
-class DatabaseGone(RuntimeError):
-    """The database did not answer for longer than the sink waits."""
 
 
 class Table(NamedTuple):
@@ -154,6 +141,17 @@ def staging_names(table: str, query: str) -> str:
     return f"staging_{blake2b(f'{table} {query}'.encode(), digest_size=_NAME_PART // 2).hexdigest()}_"
 
 
+def dropping(beginning: str) -> str:
+    """The statement that drops the staging tables whose names, of letters and digits, begin so; in one go."""
+    return f"""
+        DO $$ DECLARE found text; BEGIN
+            FOR found IN SELECT tablename FROM pg_tables
+                WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
+            LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
+        END $$
+        """
+
+
 def upsert_into(
     table: Table,
     url: str,
@@ -196,10 +194,7 @@ class _Upserts:
         self._anonymous_query = uuid4().hex
         # How the names of staging tables begin, once those that were left behind are dropped.
         self._stagings: str | None = None
-        self._url = url
-        self._properties = {**_TIMEOUTS, **properties, "driver": DRIVER_CLASS}
-        self._patience_s = patience_s
-        self._on_outage = on_outage
+        self._database = Database(url, properties, patience_s, on_outage)
 
     def write(self, batch: DataFrame, epoch: int) -> None:
         latest_by = [] if self._latest_by is None else [F.col(self._latest_by).alias(_LATEST_BY)]
@@ -210,7 +205,7 @@ class _Upserts:
         failures = 0
         try:
             while True:
-                self._wait_until_it_answers(batch.sparkSession)
+                self._database.wait_until_it_answers(batch.sparkSession)
                 try:
                     if self._stagings is None:
                         self._stagings = self._drop_left_behind(batch.sparkSession, query or self._anonymous_query)
@@ -218,15 +213,15 @@ class _Upserts:
                     return
                 except (Py4JJavaError, PySparkException):
                     self._stagings = None
-                    failures += self._refusal(batch.sparkSession) is None
+                    failures += self._database.refusal(batch.sparkSession) is None
                     if failures == FAILURES_MAX:
                         raise
         finally:
             rows.unpersist()
 
     def _write_once(self, rows: DataFrame, epoch: int, query: str | None, staging: str) -> None:
-        rows.write.mode("errorifexists").jdbc(self._url, staging, properties=self._properties)
-        self._execute(
+        rows.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
+        self._database.execute(
             rows.sparkSession,
             self._table.creation(),
             self._table.completion(),
@@ -238,74 +233,8 @@ class _Upserts:
     def _drop_left_behind(self, spark: SparkSession, query: str) -> str:
         """How the names of this query's staging tables for this table begin; drops those that there are."""
         beginning = staging_names(self._table.name, query)
-        # The block finds them and drops them in one go; names are made of letters and digits.
-        self._execute(
-            spark,
-            f"""
-            DO $$ DECLARE found text; BEGIN
-                FOR found IN SELECT tablename FROM pg_tables
-                    WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
-                LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
-            END $$
-            """,
-        )
+        self._database.execute(spark, dropping(beginning))
         return beginning
-
-    def _execute(self, spark: SparkSession, *statements: str) -> None:
-        """In one transaction."""
-        with _connection(spark, self._url, self._properties) as connection:
-            connection.setAutoCommit(False)
-            statement = connection.createStatement()
-            for text in statements:
-                statement.execute(text)
-            connection.commit()
-
-    def _wait_until_it_answers(self, spark: SparkSession) -> None:
-        deadline = monotonic() + self._patience_s
-        is_out = False
-        while (reason := self._refusal(spark)) is not None:
-            if monotonic() > deadline:
-                raise DatabaseGone(f"{self._url} did not answer for {self._patience_s:.0f} s: {reason}")
-            if not is_out:
-                self._on_outage(
-                    f"The database does not answer; waiting for it up to {self._patience_s:.0f} s: {reason}"
-                )
-                is_out = True
-            sleep(ASK_AGAIN_AFTER_S)
-        if is_out:
-            self._on_outage("The database answers again.")
-
-    def _refusal(self, spark: SparkSession) -> str | None:
-        """Why the database can't be had now."""
-        try:
-            with _connection(spark, self._url, self._properties):
-                return None
-        except Py4JJavaError as error:
-            state = error.java_exception.getSQLState() or ""
-            # Class 08: no connection; 57P: it shuts down, or starts up.  A wrong password is no outage.
-            if not state.startswith(("08", "57P")):
-                raise
-            return str(error.java_exception.getMessage()).partition(". ")[0]
-
-
-@contextmanager
-def _connection(spark: SparkSession, url: str, properties: Mapping[str, str]) -> Iterator[Any]:
-    """A connection of the JVM's.  (DriverManager knows no driver that came with a session's jars.)"""
-    jvm: Any = spark._jvm
-    given = jvm.java.util.Properties()
-    for name, value in properties.items():
-        given.setProperty(name, value)
-    driver = jvm.org.postgresql.Driver
-    if not isinstance(driver, JavaClass):
-        raise RuntimeError(f"the session has no {DRIVER_CLASS}: it wants the package org.postgresql:postgresql")
-    connection = driver().connect(url, given)
-    if connection is None:
-        # With a password, perhaps.
-        raise ValueError(f"no URL of PostgreSQL, which begins with jdbc:postgresql: {url.partition('?')[0]}")
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def _value_type(kind: str) -> str:

@@ -169,7 +169,7 @@ CASES = [
     ("tls", "SSL", ("ssl.ca.location=/no/such.pem",), "ssl.ca.location: /no/such.pem cannot be read: No such file"),
 ]
 ADVICE = "Is --bootstrap right? `pybroker doctor` checks each step of the way."
-COMMANDS = (("topics", "list"), ("produce", "t"), ("consume", "t", "-e"))
+COMMANDS = (("topics", "list"), ("produce", "t"), ("consume", "t", "-e"), ("sql", "-e", "SHOW TOPICS"))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])

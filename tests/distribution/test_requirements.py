@@ -29,7 +29,10 @@ LATER = {"annotationlib", "compression"}
 PARTS_WITH_EXTRAS = (
     "pybroker/cli/",
     "pybroker/cluster/store/zookeeper/",
+    "pybroker/connectors/",
     "pybroker/pipeline/",
+    "pybroker/sql/",
+    "pybroker/values/",
     "pybroker/security/bearer_tokens.py",
     "pybroker/security/certificate_authority.py",
     "pybroker/security/key_sets.py",

@@ -29,7 +29,7 @@ VERSIONS = (4, 6, 7, 8, 9, 11, 12, 13, 15, LAST)
 NO_SESSION, NEW, GOES_ON, WRONG_EPOCH = "none", "new", "goes on", "wrong epoch"
 LARGE = 40_000  # more than is joined with other replies, and a length of three bytes
 RUN = 4
-pytestmark = pytest.mark.usefixtures("fronts_from_the_first_request")
+pytestmark = pytest.mark.usefixtures("fast_paths_from_the_first_request")
 
 # How a request belongs to a session, and the request but for its session.
 Step = tuple[str, FetchRequest]
@@ -199,12 +199,12 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_ways_answer_the_same_bytes(
-    broker: Broker, without_fronts: pytest.MonkeyPatch, begun: list[bool], version: int, seed: int
+    broker: Broker, without_fast_paths: pytest.MonkeyPatch, begun: list[bool], version: int, seed: int
 ) -> None:
     asked = steps(broker, Random(seed), version)
     expected = answers(broker, asked, version)
     assert not begun
-    without_fronts.undo()
+    without_fast_paths.undo()
     assert answers(broker, asked, version) == expected
     assert begun.count(True) > RUN or version < FIRST_WITH_A_FAST_PATH, "the fast path served some of them"
 
@@ -251,10 +251,10 @@ def count_waiting(server: BrokerServer, done: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("kind", [NO_SESSION, GOES_ON])
 @pytest.mark.parametrize("version", [7, 12, LAST])
 def test_fetch_that_waits_is_answered_alike(
-    broker: Broker, without_fronts: pytest.MonkeyPatch, begun: list[bool], version: int, kind: str
+    broker: Broker, without_fast_paths: pytest.MonkeyPatch, begun: list[bool], version: int, kind: str
 ) -> None:
     expected = woken(broker, kind, version)
-    without_fronts.undo()
+    without_fast_paths.undo()
     assert woken(broker, kind, version) == expected
     assert begun == [True, True]
 

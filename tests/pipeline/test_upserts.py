@@ -203,7 +203,7 @@ def test_a_query_waits_for_a_database_that_is_gone_and_writes_nothing_twice(targ
 
 
 def test_patience_has_an_end_that_is_said(target: Target) -> None:
-    from pybroker.pipeline.upserts import DatabaseGone
+    from pybroker.pipeline.postgres_database import DatabaseGone
 
     write = target.writer(patience_s=0.1)
     target.postgres.stop()
@@ -312,7 +312,7 @@ def test_a_url_that_is_no_postgres_is_told_in_one_line(target: Target) -> None:
 
 
 def test_a_session_without_the_driver_is_told_in_one_line(target: Target) -> None:
-    from pybroker.pipeline import upserts
+    from pybroker.pipeline.postgres_database import Database
 
     class Session:
         """As one whose JVM has no such class: py4j takes its name for a package."""
@@ -325,5 +325,5 @@ def test_a_session_without_the_driver_is_told_in_one_line(target: Target) -> Non
 
     told = r"^the session has no org\.postgresql\.Driver: it wants the package org\.postgresql:postgresql$"
     session: Any = Session()
-    with pytest.raises(RuntimeError, match=told), upserts._connection(session, "", {}):
+    with pytest.raises(RuntimeError, match=told), Database("", {}, 0, print).connection(session):
         pass

@@ -41,10 +41,10 @@ class LogDirectory(NamedTuple):
 
 
 def offsets_at(
-    client: AdminClient, leaders: Mapping[Partition, int], timestamp: int
+    client: AdminClient, leaders: Mapping[Partition, int], timestamp: int, *, committed: bool = False
 ) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset of the first record from a time on, or of a special time; -1 where
-    there is no such record.
+    there is no such record.  ``committed``: the end is before the first open transaction.
     """
     from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -57,7 +57,7 @@ def offsets_at(
             )
             for topic, numbers in by_topic.items()
         ]
-        request = ListOffsetsRequest(replica_id=_CLIENT, isolation_level=0, topics=topics)
+        request = ListOffsetsRequest(replica_id=_CLIENT, isolation_level=int(committed), topics=topics)
         found |= {
             Partition(topic.name, answer.partition_index): (int(answer.error_code), int(answer.offset))
             for topic in client.ask(request, leader).topics

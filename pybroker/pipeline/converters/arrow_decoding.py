@@ -1,7 +1,6 @@
 """Decoders and encoders in Python: a function per value, over batches of Arrow.
 
-Owns that an error becomes the value's, with its reason, and fails no task: the function's own, and that of Arrow for a
-value that its type has no room for.
+An error becomes the value's, with its reason, and fails no task (`pybroker.values.arrow_values`).
 """
 
 from collections.abc import Callable
@@ -15,8 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, once
-
-_REASON_MAX = 300
+from pybroker.values.arrow_values import read_values
 
 
 def decoder_of(read: Callable[[bytes], Any], kind: DataType) -> Decoder:
@@ -25,18 +23,7 @@ def decoder_of(read: Callable[[bytes], Any], kind: DataType) -> Decoder:
     arrow_kind = to_arrow_type(kind, timezone="UTC")
 
     def read_all(column: pa.Array) -> pa.Array:
-        values, errors = [], []
-        for cell in column.to_pylist():
-            value, error = None, None
-            if cell is not None:
-                try:
-                    value = read(cell)
-                except Exception as problem:
-                    error = _reason(problem)
-            values.append(value)
-            errors.append(error)
-        arrays = [_array(values, errors, arrow_kind), pa.array(errors, pa.string())]
-        return pa.StructArray.from_arrays(arrays, names=["value", "error"])
+        return pa.StructArray.from_arrays([*read_values(read, column, arrow_kind)], names=["value", "error"])
 
     function: Callable[[Column], Column] = arrow_udf(read_all, result)  # type: ignore[call-overload,unused-ignore]
 
@@ -58,23 +45,3 @@ def encoder_of(write: Callable[[Any], bytes]) -> Callable[[Column], Column]:
 
     encoder: Callable[[Column], Column] = arrow_udf(write_all, BinaryType())  # type: ignore[call-overload,unused-ignore]
     return encoder
-
-
-def _array(values: list[Any], errors: list[str | None], kind: pa.DataType) -> pa.Array:
-    """The values; of one that Arrow refuses its reason is put among ``errors``."""
-    try:
-        return pa.array(values, kind)
-    except Exception:
-        # One is enough to fail all: which it is, only one by one tells.
-        for i, value in enumerate(values):
-            try:
-                pa.array([value], kind)
-            except Exception as problem:
-                values[i], errors[i] = None, _reason(problem)
-        return pa.array(values, kind)
-
-
-def _reason(problem: Exception) -> str:
-    said = f"{type(problem).__name__}: {problem}"[:_REASON_MAX]
-    # What could not be read may be in it, and may be no text.
-    return said.encode(errors="replace").decode()

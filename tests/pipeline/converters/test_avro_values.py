@@ -22,9 +22,10 @@ READING = {
 
 
 def written(schema: Any, value: Any) -> bytes:
-    from pybroker.pipeline.converters.avro import _parsed, _Writer
+    from pybroker.pipeline.converters.avro import _Writer
+    from pybroker.values.avro_values import parsed
 
-    return _Writer(json.dumps(_parsed(schema)))(value)
+    return _Writer(json.dumps(parsed(schema)))(value)
 
 
 def one_field(kind: Any) -> dict[str, Any]:
@@ -100,10 +101,10 @@ def test_a_value_that_fits_is_written(kind: Any, value: Any) -> None:
 
 
 def reader_of(schema: Any, wanted: Any = None, registry_header: bool | int = False) -> Any:
-    from pybroker.pipeline.converters.avro import _parsed, _Reader
+    from pybroker.values.avro_values import Reader, parsed
 
-    texts = [None if one is None else json.dumps(_parsed(one)) for one in (schema, wanted)]
-    return _Reader(texts[0] or "", texts[1], registry_header)
+    texts = [None if one is None else json.dumps(parsed(one)) for one in (schema, wanted)]
+    return Reader(texts[0] or "", texts[1], registry_header)
 
 
 def test_a_registrys_header_has_to_have_the_id_that_is_expected() -> None:
@@ -164,15 +165,16 @@ def test_a_negative_index_is_an_error_of_a_schema_that_is_no_record(schema: Any,
 
 
 def test_an_error_of_avros_is_a_record() -> None:
-    from pybroker.pipeline.converters.avro import _parsed, spark_type
+    from pybroker.pipeline.converters.avro import spark_type
+    from pybroker.values.avro_values import parsed
 
     schema = {"type": "error", "name": "Refusal", "fields": [{"name": "reason", "type": "string"}]}
-    assert spark_type(_parsed(schema)).simpleString() == "struct<reason:string>"
+    assert spark_type(parsed(schema)).simpleString() == "struct<reason:string>"
     assert reader_of(schema)(written(schema, {"reason": "x"})) == {"reason": "x"}
 
 
 def test_a_type_that_sparks_has_none_for_is_told_by_its_name() -> None:
     from pybroker.pipeline.converters.avro import spark_type
 
-    with pytest.raises(ValueError, match="request has no type of Spark's"):
+    with pytest.raises(ValueError, match="request is no type of a column"):
         spark_type({"type": "request", "name": "Q", "fields": []})

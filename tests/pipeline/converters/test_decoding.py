@@ -370,19 +370,20 @@ def test_a_schema_is_also_a_files_path_as_text(tmp_path: Path) -> None:
 
 
 def test_short_names_are_those_of_the_namespace_that_is_around_them() -> None:
-    from pybroker.pipeline.converters.avro import _parsed, spark_type
+    from pybroker.pipeline.converters.avro import spark_type
+    from pybroker.values.avro_values import parsed
 
     state = {"type": "enum", "name": "State", "symbols": ["OPEN"]}
     line = {"type": "record", "name": "lines.Line", "fields": [{"name": "s", "type": "shop.State"}]}
     fields = [{"name": "a", "type": state}, {"name": "b", "type": "State"}, {"name": "c", "type": line}]
     schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
-    assert spark_type(_parsed(schema)).simpleString() == "struct<a:string,b:string,c:struct<s:string>>"
+    assert spark_type(parsed(schema)).simpleString() == "struct<a:string,b:string,c:struct<s:string>>"
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (["int", "string"], "a union of 2 types has no type of Spark's"),
+        (["int", "string"], "a union of 2 types is no type of a column"),
         (["null", "R"], "R contains itself"),
         ("S", "no schema of Avro's: UnknownType: S"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 39}, "a decimal of 39 digits"),

@@ -56,15 +56,16 @@ NOTHING = {
 
 
 def reader_of(file: Path, name: str = "shop.Order", registry_header: bool | int = False) -> Any:
-    from pybroker.pipeline.converters.protobuf import _Definition, _Reader
+    from pybroker.values.protobuf_values import Definition, Reader
 
-    return _Reader(_Definition((file, name)), registry_header)
+    return Reader(Definition((file, name)), registry_header)
 
 
 def written(file: Path, value: dict[str, Any]) -> bytes:
-    from pybroker.pipeline.converters.protobuf import _Definition, _Writer
+    from pybroker.pipeline.converters.protobuf import _Writer
+    from pybroker.values.protobuf_values import Definition
 
-    return _Writer(_Definition((file, "shop.Order")))(value)
+    return _Writer(Definition((file, "shop.Order")))(value)
 
 
 def test_a_number_that_an_enum_has_no_name_for_is_written_as_it_was_read(file: Path) -> None:

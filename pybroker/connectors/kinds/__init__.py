@@ -1,0 +1,1 @@
+"""What the kinds of connectors do, on Spark and beside it."""

@@ -1,0 +1,133 @@
+"""What the code of a kind is given, and what it gives back.
+
+Owns the port between the supervisor and the kinds, and the run of a streaming query.  A kind's module has ``start``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pybroker.connectors.declared.config_keys import parse
+from pybroker.connectors.declared.plugin_kinds import Kind
+
+_log = logging.getLogger(__name__)
+
+RETRIES_FOR_EVER_S = 10.0 * 365 * 86_400
+
+
+class RecordRefused(RuntimeError):
+    """A record cannot be read, changed or written, and the connector tolerates none such."""
+
+
+class Place(Protocol):
+    """Where a source's offsets are kept, in the topic of offsets."""
+
+    topic: str
+    transactional_id: str
+
+    def read(self) -> Mapping[str, Mapping[str, Any]]:
+        """The offset of each partition, which is JSON text, as the topic has them now."""
+        ...
+
+    def records(
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records that say so."""
+        ...
+
+    def remember(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """They have been committed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A connector to be run: its resolved configuration, the session, and where it keeps its place.
+
+    ``cluster`` has the options of the brokers, each with ``kafka.`` in front; ``directory`` is the checkpoint's, which
+    is new after a reset of offsets; ``starting_offsets`` is where a new checkpoint begins.  ``ends`` is set when the
+    connector is to stop.  ``place`` is that of sources that are asked again and again.
+    """
+
+    name: str
+    kind: Kind
+    config: Mapping[str, str]
+    spark: Any
+    cluster: Mapping[str, str]
+    directory: str
+    group: str
+    starting_offsets: Callable[[Sequence[str]], str]
+    place: Place
+    ends: threading.Event = field(default_factory=threading.Event)
+
+    def __repr__(self) -> str:
+        return f"Work({self.name!r}, {self.kind.name})"
+
+    def value(self, name: str) -> Any:
+        """The parsed value of a key: its default where it is unset."""
+        (key,) = (each for each in self.kind.keys if each.name == name)
+        text = self.config.get(name, key.default)
+        return None if text is None else parse(key.type, text)
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a target that is away is waited for."""
+        timeout_ms: int = self.value("errors.retry.timeout")
+        return RETRIES_FOR_EVER_S if timeout_ms < 0 else timeout_ms / 1_000
+
+    @property
+    def tolerates_errors(self) -> bool:
+        """Whether a record that cannot be used is passed over."""
+        tolerance: str = self.value("errors.tolerance")
+        return tolerance.lower() == "all"
+
+    @property
+    def interval(self) -> str:
+        """How often it looks for news, as Spark's triggers have it."""
+        return f"{self.value('poll.interval.ms')} milliseconds"
+
+
+class Run(Protocol):
+    """A connector that runs."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why it ended by itself; ``None`` while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """End it; returns when it writes nothing more."""
+        ...
+
+
+class QueryRun:
+    """A streaming query that is a connector."""
+
+    def __init__(self, query: Any, work: Work) -> None:
+        self._query, self._work = query, work
+
+    @property
+    def failure(self) -> str | None:
+        """See `Run`."""
+        from pybroker.pipeline.query_failure import what_ended
+
+        if self._query.isActive:
+            return None
+        return what_ended(self._query) or "the query ended without an error"
+
+    def stop(self) -> None:
+        """See `Run`."""
+        self._work.ends.set()
+        self._query.stop()
+
+
+def start(work: Work) -> Run:
+    """Start a connector by its kind's module; raises what is wrong."""
+    module = importlib.import_module(f"pybroker.connectors.kinds.{work.kind.module}")
+    run: Run = module.start(work)
+    return run

@@ -1,0 +1,124 @@
+"""The run of a source that is asked again and again: records go to the topic with their offset, in one transaction.
+
+Owns the thread, the producer and the order of things, which is that of KIP-618: fence whoever ran before, read the
+offsets, and only then ask the source.  So each record is written once for readers of committed records, as far as the
+source gives the same again after the same offset.  A failure ends the run; the supervisor starts it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaException, Producer
+
+from pybroker.connectors.kinds.connector_runs import Work
+from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
+from pybroker.pipeline.topics.client_log import with_client_log
+from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, client_settings
+
+# Records of one transaction.
+_RECORDS_MAX: Final = 50_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Polled:
+    """What a source has given: keys and values of records, and the offset behind them by the source's partition."""
+
+    records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+    offsets: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
+
+
+class Poller(Protocol):
+    """A source; used by one thread."""
+
+    def poll(self) -> Polled:
+        """What there is now; raises what is wrong.  May wait for the interval of the source."""
+        ...
+
+    def close(self) -> None:
+        """It is not asked any more."""
+        ...
+
+
+# Makes the source, given its offsets by partition, which is JSON text.
+Open = Callable[[Mapping[str, Mapping[str, Any]]], Poller]
+
+
+class PolledRun:
+    """A source that runs on a thread."""
+
+    def __init__(self, work: Work, opened: Open) -> None:
+        self._work, self._open = work, opened
+        self._failure: str | None = None
+        self._topic: str = work.value("topic")
+        self._interval_s: float = work.value("poll.interval.ms") / 1_000
+        self._thread = threading.Thread(target=self._run, name=f"connector-{work.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """See `Run`."""
+        return self._failure
+
+    def stop(self) -> None:
+        """See `Run`."""
+        self._work.ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._poll_until_it_ends()
+        except KafkaException as error:
+            self._failure = f"KafkaException: {error.args[0].str()}"
+        except Exception as error:  # whatever a source says
+            self._failure = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+    def _poll_until_it_ends(self) -> None:
+        place, ends = self._work.place, self._work.ends
+        client = client_settings({name.removeprefix(CLIENT_PREFIX): text for name, text in self._work.cluster.items()})
+        own = {"transactional.id": place.transactional_id, "linger.ms": 20, "partitioner": "murmur2_random"}
+        producer = Producer(with_client_log({**client, **own}))
+        producer.init_transactions(REQUEST_TIMEOUT_S)
+        poller = self._open(place.read())
+        try:
+            while not ends.is_set():
+                polled = poller.poll()
+                if not polled.records:
+                    ends.wait(self._interval_s)
+                    continue
+                for at in range(0, len(polled.records), _RECORDS_MAX):
+                    is_last = at + _RECORDS_MAX >= len(polled.records)
+                    offsets = place.records(polled.offsets) if is_last else []
+                    self._write(producer, polled.records[at : at + _RECORDS_MAX], offsets)
+        finally:
+            poller.close()
+
+    def _write(
+        self,
+        producer: Producer,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        offsets: Sequence[tuple[bytes, bytes | None]],
+    ) -> None:
+        producer.begin_transaction()
+        try:
+            for key, value in records:
+                while True:
+                    try:
+                        producer.produce(self._topic, value, key)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+            for key, value in offsets:
+                producer.produce(self._work.place.topic, value, key)
+            producer.commit_transaction(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                producer.abort_transaction(REQUEST_TIMEOUT_S)
+            raise
+        self._work.place.remember(offsets)

@@ -1,0 +1,1 @@
+"""Kafka Connect's REST interface, both ends of it."""

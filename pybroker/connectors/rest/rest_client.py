@@ -1,0 +1,92 @@
+"""The other end of the REST interface: requests of the client commands, to a supervisor or to Kafka Connect.
+
+Owns the request, and the words of a refusal.  A password comes from a file, and goes over TLS or to this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from pybroker.config.properties import parse_properties
+
+TIMEOUT_S: Final = 60.0
+_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class ReplyRefused(Exception):
+    """A request was not done: Connect's words, or why nobody answered."""
+
+
+class RestClient:
+    """Requests to ``url``; ``login`` is a file of users and passwords, of which the first one is taken."""
+
+    def __init__(self, url: str, login: Path | None = None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ReplyRefused(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
+        self._url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if login is not None:
+            users = logins_of(login)
+            user, word = next(iter(users.items()))
+            token = base64.b64encode(f"{user}:{word}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {token}"
+
+    def ask(self, method: str, *path: str, body: Any = None, **query: str) -> Any:
+        """The document of the reply, None where it has none; ReplyRefused."""
+        target = "/".join((self._url, *(quote(part, safe="") for part in path)))
+        if query:
+            target += f"?{urlencode(query)}"
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(target, data, self._headers, method=method)
+        try:
+            with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
+                return _document(reply.read(_BYTES_MAX))
+        except HTTPError as error:
+            with error:
+                raise ReplyRefused(_message(error.read(_BYTES_MAX), error.code)) from None
+        except (URLError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise ReplyRefused(f"{self._url} does not answer: {reason}") from None
+
+
+def logins_of(file: Path) -> dict[str, str]:
+    """Users and passwords of a file of properties; ReplyRefused, OSError."""
+    try:
+        found = parse_properties(file.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ReplyRefused(f"{file} is no file of properties in UTF-8") from None
+    if not found or "" in found.values():
+        raise ReplyRefused(f"{file} must have lines USER=PASSWORD")
+    return found
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A password does not follow to another place."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _document(raw: bytes) -> Any:
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        raise ReplyRefused("the reply is no JSON: is this Kafka Connect's REST interface?") from None
+
+
+def _message(raw: bytes, code: int) -> str:
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        found = None
+    message = found.get("message") if isinstance(found, dict) else None
+    return str(message) if message else f"the reply is {code}"

@@ -1,0 +1,1 @@
+"""What runs, and which supervisor of a name it is that runs it."""

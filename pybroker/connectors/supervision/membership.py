@@ -1,0 +1,89 @@
+"""Which of several supervisors of one name works: the one whose member of a group has the topic of configurations.
+
+The topic has one partition, so that one member of the group has it.  A supervisor that dies is missed
+after the session's timeout, and the next one gets the partition.  Assignment is cooperative and sticky: who joins takes
+nothing from who works.  Why a group: brokers watch the members already, and any tool of Kafka's shows who they are.
+That a supervisor which was thought dead writes nothing is another matter, which transactions see to (`state_topics`).
+
+Owns the member and its thread.  What the partition holds is not read here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from pybroker.connectors.state.worker_settings import WorkerSettings
+from pybroker.pipeline.topics.client_log import with_client_log
+from pybroker.pipeline.topics.librdkafka_settings import client_settings
+
+SESSION_MS: Final = 6_000
+_HEARTBEAT_MS: Final = 1_500
+_POLL_S: Final = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """A member of the supervisors' group, on a thread of its own until `close`.
+
+    ``on_change`` is called on that thread when this supervisor begins or ceases to be the one that works.
+    """
+
+    def __init__(self, settings: WorkerSettings, on_change: Callable[[bool], None]) -> None:
+        self._on_change = on_change
+        self._topic = settings.config_topic
+        self._consumer = Consumer(
+            with_client_log(
+                {
+                    **client_settings(settings.client),
+                    "group.id": settings.group,
+                    "group.protocol": "classic",
+                    "partition.assignment.strategy": "cooperative-sticky",
+                    "session.timeout.ms": SESSION_MS,
+                    "heartbeat.interval.ms": _HEARTBEAT_MS,
+                    "enable.auto.commit": False,
+                    "client.id": "pybroker-connect",
+                }
+            )
+        )
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+
+    def start(self) -> None:
+        """Join."""
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the group, so that another supervisor need not wait for the session's end."""
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._ends.is_set():
+                message = self._consumer.poll(_POLL_S)
+                if message is not None and (error := message.error()) is not None:
+                    _log.debug("the group of supervisors: %s", error)
+        except KafkaException as error:
+            _log.error("the group of supervisors: %s", error.args[0].str())
+            self._on_change(False)
+        finally:
+            self._consumer.close()
+
+    def _assigned(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        if partitions:
+            consumer.pause(partitions)  # what it holds `state_topics` reads
+            self._on_change(True)
+
+    def _revoked(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._on_change(False)

@@ -1,0 +1,64 @@
+"""The cluster as a question sees it: a port, whose implementation the command hands in.
+
+Owns the port and its values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, TypeAlias
+
+from pybroker_protocol.schema import Buffer
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins, and the offset behind its last committed record."""
+
+    begin: int
+    end: int
+
+
+class Fetched(NamedTuple):
+    """What a fetch has of one partition: whole record batches, and its aborted transactions.
+
+    A transaction is its producer's id and its first offset; they come in the order of these.
+    """
+
+    partition: int
+    records: Buffer
+    aborted: Sequence[tuple[int, int]]
+
+
+class Cluster(Protocol):
+    """Asks a cluster; for one thread.  What is refused or not reached is an exception with a sentence."""
+
+    def topics(self) -> list[str]:
+        """The names of all topics that the user may see, in order."""
+        ...
+
+    def partitions(self, topic: str) -> list[int] | None:
+        """Those of a topic, in order; None where it is not there."""
+        ...
+
+    def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, Bounds]:
+        """Where each partition begins and ends now."""
+        ...
+
+    def offsets_from(self, topic: str, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int | None]:
+        """The offset of the first record of this time or later; None where there is none."""
+        ...
+
+    def has_broker_times(self, topic: str) -> bool:
+        """Whether the broker's clock gives the timestamps, so that they ascend with the offsets."""
+        ...
+
+    def fetch(self, topic: str, positions: Mapping[int, int], bytes_max: int, wait_ms: int) -> list[Fetched]:
+        """Committed records from the positions on; without any, ``wait_ms`` at most is waited for some.
+
+        ``bytes_max`` bounds the answer, but for a first batch that is larger.
+        """
+        ...
+
+
+Connect: TypeAlias = Callable[[], AbstractContextManager[Cluster]]

@@ -1,0 +1,112 @@
+"""The prompt: history, completion, several lines, and Ctrl-C that ends a query and not the session.
+
+Owns the terminal while a statement is typed; it is prompt_toolkit's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+
+from pybroker.sql.catalog import PSEUDO_COLUMNS
+from pybroker.sql.interrupts import Interrupts
+from pybroker.sql.session import End, Session
+from pybroker.sql.sql_errors import Interrupted
+from pybroker.sql.statements import is_complete
+
+PROMPT: Final = "sql> "
+_CONTINUED: Final = "  -> "
+_HISTORY: Final = "pybroker/sql_history"
+KEYWORDS: Final = (
+    *("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "HAVING", "DISTINCT", "WITH", "UNION ALL", "AS"),
+    *("JOIN", "LEFT JOIN", "ON", "USING", "AND", "OR", "NOT", "NULL", "IN", "BETWEEN", "LIKE", "ASC", "DESC"),
+    *("CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "COUNT", "SUM", "AVG", "MIN", "MAX", "EMIT CHANGES"),
+    *("EXPLAIN", "SHOW TOPICS", "SHOW STREAMS", "SHOW TABLES", "DESCRIBE", "CREATE STREAM", "CREATE TABLE"),
+    *("DROP STREAM", "DROP TABLE", "SET", "HELP", "EXIT"),
+)
+
+
+class _Names(Completer):
+    """Topics, declared names, known columns and keywords, in any case."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        word = document.get_word_before_cursor(WORD=False)
+        if not word:
+            return
+        for name in self._candidates():
+            if name.lower().startswith(word.lower()) and name.lower() != word.lower():
+                yield Completion(name, start_position=-len(word))
+
+    def _candidates(self) -> Iterator[str]:
+        seen: set[str] = set()
+        names = [*self._session.topics(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
+        for name in names:
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+
+def history_file() -> Path:
+    """Where the history is kept, by the XDG directories."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state) / _HISTORY
+
+
+def _history() -> History:
+    """In a file that others cannot read; in memory where there is no place for one."""
+    path = history_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600, exist_ok=True)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def converse(session: Session, remark: Callable[[str], None], described: Callable[[Exception], str | None]) -> None:
+    """Ask for statements and run them until EXIT or the end of the input.
+
+    ``described`` gives the sentence for an error that ends a statement, and None for one that ends the program.
+    """
+    unfinished = Condition(lambda: not is_complete(prompts.default_buffer.text))
+    prompts: PromptSession[str] = PromptSession(
+        PROMPT,
+        history=_history(),
+        completer=_Names(session),
+        complete_while_typing=False,
+        lexer=PygmentsLexer(SqlLexer),
+        multiline=unfinished,
+        prompt_continuation=_CONTINUED,
+    )
+    interrupts = Interrupts()
+    while True:
+        try:
+            text = prompts.prompt()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        try:
+            with interrupts.heeded():
+                session.run(text, interrupts)
+        except End:
+            return
+        except (Interrupted, KeyboardInterrupt):
+            remark("the query was ended")
+        except Exception as error:
+            if (told := described(error)) is None:
+                raise
+            remark(told)

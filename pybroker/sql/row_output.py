@@ -1,0 +1,153 @@
+"""Rows as a person or a program reads them: tables, JSON lines or CSV.
+
+Owns what a cell looks like in each of them, and that rows leave as they come.  Owns no stdout: ``Sheet`` is the port.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+# So many rows are one table on a terminal, whose columns are as wide as these need.
+_ROWS_PER_TABLE: Final = 1_000
+
+
+class OutputForm(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Sheet(Protocol):
+    """Where results go."""
+
+    is_terminal: bool
+
+    def write(self, data: bytes) -> None:
+        """Bytes of a result."""
+        ...
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        ...
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table under a heading; outside of a terminal tab-separated lines."""
+        ...
+
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """Tab-separated lines without a heading."""
+        ...
+
+
+class RowPrinter:
+    """Prints the rows of one query; ``add`` as they come, ``end`` behind the last one."""
+
+    def __init__(self, sheet: Sheet, form: OutputForm, columns: Sequence[str], *, as_they_come: bool = False) -> None:
+        """``as_they_come``: each row is shown at once, so that a table's columns have no common width."""
+        self.count = 0
+        self._sheet = sheet
+        self._form = form
+        self._columns = list(columns)
+        self._at_once = as_they_come
+        self._waiting: list[list[object]] = []
+        self._has_heading = False
+        if form is OutputForm.CSV:
+            self._csv([self._columns])
+        if form is OutputForm.TABLE and as_they_come:
+            self._heading([])
+
+    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Print rows, or keep them until there are enough for a table."""
+        self.count += len(rows)
+        if self._form is OutputForm.JSON:
+            self._sheet.write(b"".join(json_line(self._columns, row) for row in rows))
+        elif self._form is OutputForm.CSV:
+            self._csv([[csv_cell(cell) for cell in row] for row in rows])
+        else:
+            self._waiting += [[table_cell(cell) for cell in row] for row in rows]
+            if self._at_once or len(self._waiting) >= _ROWS_PER_TABLE:
+                self._tabulate()
+        self._sheet.flush()
+
+    def end(self) -> None:
+        """Print what waits; a query without a row has its heading."""
+        if self._form is OutputForm.TABLE and (self._waiting or not self._has_heading):
+            self._tabulate()
+        self._sheet.flush()
+
+    def _tabulate(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if self._has_heading and (self._at_once or not self._sheet.is_terminal):
+            self._sheet.rows(waiting)
+        else:
+            self._heading(waiting)
+
+    def _heading(self, rows: list[list[object]]) -> None:
+        self._has_heading = True
+        if self._at_once:
+            self._sheet.rows([self._columns, *rows])
+        else:
+            self._sheet.table(self._columns, rows)
+
+    def _csv(self, rows: Iterable[Sequence[object]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._sheet.write(text.getvalue().encode())
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers stay numbers as far as JSON has them, and all else is text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond % 1_000 == 0 else "microseconds")
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return str(value) if isinstance(value, (timedelta, UUID)) else repr(value)
+
+
+def json_line(columns: Sequence[str], row: Sequence[Any]) -> bytes:
+    """A row as an object on one line; of two columns of one name the last stays, as JSON's readers have it."""
+    document = {name: plain(cell) for name, cell in zip(columns, row, strict=True)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
+
+
+def csv_cell(value: Any) -> object:
+    """A cell of CSV; null is empty, and what has parts is JSON."""
+    found = plain(value)
+    if isinstance(found, bool):
+        return str(found).lower()
+    return json.dumps(found, ensure_ascii=False) if isinstance(found, (dict, list)) else found
+
+
+def table_cell(value: Any) -> object:
+    """A cell of a table; null is a dash there, and an empty text a pair of quotes."""
+    found = csv_cell(value)
+    if isinstance(found, float):
+        return repr(found)
+    return '""' if found == "" else found

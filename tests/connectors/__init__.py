@@ -1,0 +1,1 @@
+"""Connectors: declarations, the supervisor and its REST interface; `jvm/` needs Spark."""

@@ -1,0 +1,109 @@
+"""Kafka Connect's REST interface over doubles of the topics, the groups and the connectors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from aiohttp import web
+from confluent_kafka import TopicPartition
+
+from pybroker.connectors.rest.rest_server import make_app
+from pybroker.connectors.state.state_records import Known, Record
+from pybroker.connectors.supervision.connect_operations import Operations
+from pybroker.connectors.supervision.connector_supervisor import Supervisor
+
+WORKER = "127.0.0.1:8083"
+
+
+class Topics:
+    """The topics in memory."""
+
+    def __init__(self) -> None:
+        self.known = Known()
+
+    def write_configs(self, records: list[Record]) -> None:
+        for record in records:
+            self.known.take_config(*record)
+
+    def write_statuses(self, records: list[Record]) -> None:
+        for record in records:
+            self.known.take_status(*record)
+
+    def write_offsets(self, records: list[Record]) -> None:
+        for record in records:
+            self.known.take_offset(*record)
+
+
+class Groups:
+    """Offsets of groups in memory."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[tuple[str, int], int]] = {}
+
+    def documents(self, group: str, topics: list[str]) -> list[dict[str, Any]]:
+        return [
+            {"partition": {"kafka_partition": number, "kafka_topic": topic}, "offset": {"kafka_offset": at}}
+            for (topic, number), at in self.offsets.get(group, {}).items()
+            if topic in topics
+        ]
+
+    def alter(self, group: str, wanted: list[TopicPartition]) -> None:
+        self.offsets.setdefault(group, {}).update({(at.topic, at.partition): at.offset for at in wanted})
+
+    def reset(self, group: str) -> None:
+        self.offsets.pop(group, None)
+
+
+class Run:
+    """A connector that runs."""
+
+    failure: str | None = None
+
+    def stop(self) -> None:
+        """It has nothing to stop."""
+
+
+class World:
+    """The interface, and what is behind it."""
+
+    def __init__(self, logins: Mapping[str, str] | None = None) -> None:
+        topics: Any = Topics()
+        groups: Any = Groups()
+        self.topics, self.groups = topics, groups
+        self.runs: list[Run] = []
+        self.supervisor = Supervisor(self.topics, self._start, WORKER)
+        self.works = True
+        operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
+        root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": "k"}
+        self.app = make_app(lambda: operations if self.works else None, logins or {}, root)
+
+    def _start(self, *_: Any) -> Run:
+        self.runs.append(Run())
+        return self.runs[-1]
+
+
+@contextmanager
+def served(world: World) -> Iterator[str]:
+    """The interface at an address of this machine, on a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="rest")
+    thread.start()
+    runner = asyncio.run_coroutine_threadsafe(_started(world.app), loop).result()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _started(app: web.Application) -> web.AppRunner:
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner

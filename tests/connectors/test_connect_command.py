@@ -1,0 +1,178 @@
+"""``pybroker connect``: what the commands ask over REST, and what they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from tests.cli.command import CommandLine, end_forked_commands
+from tests.connectors.rest_world import WORKER, World, served
+
+FILE = """\
+name: lines
+config:
+  connector.class: FileSource
+  path: /in
+  format: text
+  topic: lines
+---
+name: rows
+connector.class: JdbcSink
+topics: orders
+connection.url: jdbc:postgresql://h/d
+connection.password: ${file:/p:k}
+"""
+
+
+@pytest.fixture(scope="module")
+def cli() -> Iterator[CommandLine]:
+    yield CommandLine("127.0.0.1:1")
+    end_forked_commands()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def url(world: World) -> Iterator[str]:
+    with served(world) as address:
+        yield address
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    made = tmp_path / "connectors.yaml"
+    made.write_text(FILE)
+    return str(made)
+
+
+def test_declarations_are_created_listed_and_deleted(cli: CommandLine, world: World, url: str, file: str) -> None:
+    assert cli.lines("connect", "create", file, "--url", url) == ["NAME\tTYPE", "lines\tsource", "rows\tsink"]
+    world.supervisor.step()
+    assert cli.lines("connect", "list", "--url", url) == [
+        "NAME\tTYPE\tSTATE\tWORKER\tTASKS\tREASON",
+        f"lines\tsource\tRUNNING\t{WORKER}\tRUNNING\t-",
+        f"rows\tsink\tRUNNING\t{WORKER}\tRUNNING\t-",
+    ]
+    for name in ("lines", "rows"):
+        cli.ok("connect", "delete", name, "--url", url)
+    assert cli.json("connect", "list", "--url", url) == []
+
+
+def test_a_connector_that_is_there_is_replaced_only_where_that_is_asked_for(
+    cli: CommandLine, url: str, file: str
+) -> None:
+    cli.ok("connect", "create", file, "--url", url)
+    refused = cli.run("connect", "create", file, "--url", url)
+    assert (refused.returncode, refused.stderr) == (1, b"pybroker: Connector lines already exists\n")
+    cli.ok("connect", "create", file, "--replace", "--url", url)
+
+
+def test_a_status_tells_why_a_connector_failed(cli: CommandLine, world: World, url: str, file: str) -> None:
+    cli.ok("connect", "create", file, "--url", url)
+    world.supervisor.step()
+    world.runs[0].failure = "the disk is full\nand more"
+    world.supervisor.step()
+    assert cli.lines("connect", "status", "lines", "--url", url)[1] == (
+        f"lines\tsource\tRUNNING\t{WORKER}\tFAILED\tthe disk is full"
+    )
+
+
+def test_a_connector_is_paused_resumed_stopped_and_restarted(
+    cli: CommandLine, world: World, url: str, file: str
+) -> None:
+    cli.ok("connect", "create", file, "--url", url)
+    for verb, state in (("pause", "PAUSED"), ("resume", "RUNNING"), ("stop", "STOPPED"), ("resume", "RUNNING")):
+        cli.ok("connect", verb, "rows", "--url", url)
+        world.supervisor.step()
+        assert cli.json("connect", "status", "rows", "--url", url)["connector"]["state"] == state
+    started = len(world.runs)
+    cli.ok("connect", "restart", "rows", "--only-failed", "--url", url)
+    world.supervisor.step()
+    assert len(world.runs) == started
+    cli.ok("connect", "restart", "rows", "--url", url)
+    world.supervisor.step()
+    assert len(world.runs) == started + 1
+
+
+def test_offsets_are_shown_changed_and_reset(
+    cli: CommandLine, world: World, url: str, file: str, tmp_path: Path
+) -> None:
+    cli.ok("connect", "create", file, "--url", url)
+    world.groups.offsets["connect-rows"] = {("orders", 0): 7}
+    assert cli.lines("connect", "offsets", "rows", "--url", url) == [
+        "PARTITION\tOFFSET",
+        '{"kafka_partition": 0, "kafka_topic": "orders"}\t{"kafka_offset": 7}',
+    ]
+    cli.ok("connect", "stop", "rows", "--url", url)
+    world.supervisor.step()
+    document = tmp_path / "offsets.json"
+    document.write_text(json.dumps(cli.json("connect", "offsets", "rows", "--url", url)).replace("7", "3"))
+    cli.ok("connect", "offsets", "rows", "--alter", str(document), "--url", url)
+    assert world.groups.offsets["connect-rows"] == {("orders", 0): 3}
+    cli.ok("connect", "offsets", "rows", "--reset", "--url", url)
+    assert world.groups.offsets == {}
+    assert cli.run("connect", "offsets", "rows", "--reset", "--alter", "x", "--url", url).returncode == 2
+
+
+def test_a_declaration_is_validated_with_its_lines_and_without_a_supervisor(cli: CommandLine, tmp_path: Path) -> None:
+    made = tmp_path / "a.yaml"
+    made.write_text(FILE.replace("format", "fromat").replace("${file:/p:k}", "hunter2"))
+    done = cli.run("connect", "validate", str(made))
+    assert done.returncode == 1
+    lines = done.stdout.decode().splitlines()
+    assert [line.removeprefix(f"{made}:").partition(":")[0] for line in lines] == ["1", "5", "12"]
+    assert "is format meant?" in lines[1]
+    assert b"hunter2" not in done.stdout + done.stderr
+    made.write_text(FILE)
+    assert cli.ok("connect", "validate", str(made)) == b""
+
+
+def test_nothing_is_created_where_one_declaration_is_wrong(cli: CommandLine, url: str, tmp_path: Path) -> None:
+    made = tmp_path / "a.yaml"
+    made.write_text(FILE.replace("topics", "topcs"))
+    assert cli.run("connect", "create", str(made), "--url", url).returncode == 1
+    assert cli.json("connect", "list", "--url", url) == []
+
+
+def test_kinds_and_their_keys_are_listed(cli: CommandLine) -> None:
+    assert cli.lines("connect", "plugins")[:2] == [
+        "CLASS\tTYPE\tSUMMARY",
+        "FileSource\tsource\tFiles of a directory as they arrive.",
+    ]
+    keys = {each["name"] for each in cli.json("connect", "plugins", "JdbcSink")}
+    assert {"connection.url", "errors.tolerance"} <= keys
+    assert cli.run("connect", "plugins", "JdbcSnk").returncode == 1
+
+
+def test_a_supervisor_that_is_not_there_is_one_line(cli: CommandLine) -> None:
+    done = cli.run("connect", "list", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"pybroker: http://127.0.0.1:1 does not answer: ")
+
+
+def test_a_supervisor_beyond_loopback_without_a_login_does_not_start(cli: CommandLine) -> None:
+    done = cli.run("connect", "serve", "--listen", "0.0.0.0:0")
+    assert (done.returncode, b"--login" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://user:word@host", "http://"])
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ReplyRefused) as refused:
+        RestClient(url)
+    assert "word" not in str(refused.value)
+
+
+def test_a_login_comes_from_a_file(tmp_path: Path) -> None:
+    logins = tmp_path / "logins"
+    logins.write_text("ann=secret\n")
+    with served(World({"ann": "secret"})) as url:
+        assert RestClient(url, logins).ask("GET", "connectors") == []
+        with pytest.raises(ReplyRefused, match="cannot access"):
+            RestClient(url).ask("GET", "connectors")

@@ -1,0 +1,152 @@
+"""Declarations in YAML and JSON, and the line that is named where one is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybroker.connectors.declared.declaration_files import DeclarationError, declarations
+from pybroker.connectors.declared.validation import findings
+
+GOOD = """\
+name: lines
+config:
+  connector.class: FileSource
+  path: /in
+  format: text
+  topic: lines
+"""
+
+
+def test_a_declaration_is_read_with_the_lines_of_its_keys() -> None:
+    (found,) = declarations(GOOD, "a.yaml")
+    assert (found.name, found.config["path"], found.lines["topic"]) == ("lines", "/in", 6)
+    assert findings(found) == []
+
+
+def test_several_documents_lists_and_flat_declarations_are_read() -> None:
+    text = f"{GOOD}---\n- {{name: b, connector.class: FileSource}}\n- {{name: c, tasks.max: 2, header: yes}}\n"
+    found = declarations(text, "a.yaml")
+    assert [each.name for each in found] == ["lines", "b", "c"]
+    assert found[2].config == {"name": "c", "tasks.max": "2", "header": "true"}
+
+
+def test_json_is_read_as_connect_takes_it_by_post() -> None:
+    (found,) = declarations('{\n\t"name": "a",\n\t"config": {"tasks.max": 1, "header": true}\n}', "a.json")
+    assert found.config == {"name": "a", "tasks.max": "1", "header": "true"}
+
+
+def test_a_list_is_a_setting_with_commas() -> None:
+    (found,) = declarations("name: a\ntopics: [x, y]\n", "a.yaml")
+    assert found.config["topics"] == "x,y"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name: a\nconfig:\n  path: x\n  path: y\n", "a.yaml:4: path stands on line 3, too"),
+        ("name: a\nname: b\n", "a.yaml:2: name stands on line 1, too"),
+        ("name: a\n---\nname: a\n", "a.yaml:3: a is declared at line 1, too"),
+        ("config:\n  path: x\n", "a.yaml:1: a declaration needs a name"),
+        ("name: a\nconfig:\n  name: b\n", "a.yaml:3: config names b, and not a"),
+        ("name: a\nconfg: 1\nconfig: {}\n", "a.yaml:2: there is no confg beside config; is config meant?"),
+        ("name: a\nconfig:\n  path: [a, [b]]\n", "a.yaml:3: path must have a value of text, a number, true or false"),
+        ("name: a\npath:\n", "a.yaml:2: path must have a value of text, a number, true or false"),
+        ("- 1\n", "a.yaml:1: expected keys with values"),
+        ("", "a.yaml: declares no connector"),
+        ("name: a\n  x: [\n", "a.yaml:2: is no YAML: mapping values are not allowed here"),
+        ("a: &a [*a]\nname: b\n", "a.yaml:1: a must have a value of text, a number, true or false"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        declarations(text, "a.yaml")
+    assert str(refused.value) == told
+
+
+def test_a_mistake_in_json_is_told_with_its_line() -> None:
+    with pytest.raises(DeclarationError, match=r"^a\.json:2: is no JSON"):
+        declarations('{\n"name": }', "a.json")
+
+
+def told(config: str) -> list[str]:
+    (found,) = declarations(f"name: a\nconnector.class: JdbcSink\ntopics: t\n{config}", "a.yaml")
+    return [each for each in findings(found) if "connection.url" not in each or "nearest" in config]
+
+
+URL = "connection.url: jdbc:postgresql://h/d\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        ("insert.mod: upsert\n", ["a.yaml:4: Configuration is not defined: insert.mod; is insert.mode meant?"]),
+        (
+            "pk.mode: record_kye\n",
+            [
+                "a.yaml:1: pk.mode record_kye needs the columns of the key",
+                "a.yaml:4: Invalid value record_kye for configuration pk.mode: String must be one of: none, "
+                "record_key, record_value; is record_key meant?",
+            ],
+        ),
+        ("tasks.max: many\n", ["a.yaml:4: Invalid value many for configuration tasks.max: Not a number of type INT"]),
+        ("tasks.max: 0\n", ["a.yaml:4: Invalid value 0 for configuration tasks.max: Value must be at least 1"]),
+        (
+            "auto.create: maybe\n",
+            ["a.yaml:4: Invalid value maybe for configuration auto.create: Expected value to be either true or false"],
+        ),
+        (
+            "value.converter: JsonConvertor\n",
+            [
+                "a.yaml:4: Invalid value JsonConvertor for configuration value.converter: there is no such converter; "
+                "there are json, text, bytes, avro, protobuf"
+            ],
+        ),
+        (
+            "delete.enabled: true\n",
+            ["a.yaml:4: a tombstone has its key alone: delete.enabled needs pk.mode record_key"],
+        ),
+        (
+            "topics.regex: a.*\n",
+            ["a.yaml:3: topics and topics.regex are mutually exclusive options, but both are set."],
+        ),
+    ],
+)
+def test_a_key_or_value_that_is_wrong_is_told_with_its_line_and_what_is_near(config: str, wrong: list[str]) -> None:
+    assert told(config) == wrong
+
+
+def test_a_kind_that_is_not_there_names_the_nearest() -> None:
+    (found,) = declarations("name: a\nconnector.class: JdbcSinc\n", "a.yaml")
+    (wrong,) = findings(found)
+    assert wrong.startswith("a.yaml:2: Failed to find any class")
+    assert wrong.endswith("is JdbcSink meant?")
+
+
+def test_kinds_and_converters_of_connect_by_their_short_names_are_taken() -> None:
+    text = f"name: a\nconnector.class: JdbcSinkConnector\ntopics: t\n{URL}value.converter: "
+    for converter in ("org.apache.kafka.connect.json.JsonConverter", "StringConverter", "bytes"):
+        (found,) = declarations(f"{text}{converter}\n", "a.yaml")
+        assert findings(found) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "connection.password: hunter2\n",
+        "connection.pasword: hunter2\n",
+        "connection.url: jdbc:postgresql://h/d?password=hunter2\n",
+        "connection.url: jdbc:mysql://u:hunter2@h/d\n",
+    ],
+)
+def test_a_secret_in_plain_text_is_refused_and_not_told(config: str) -> None:
+    (found,) = declarations(f"name: a\nconnector.class: JdbcSink\ntopics: t\n{config}", "a.yaml")
+    wrong = findings(found)
+    assert wrong
+    assert "hunter2" not in "".join(wrong)
+
+
+def test_a_secret_that_a_provider_has_is_taken() -> None:
+    (found,) = declarations(
+        f"name: a\nconnector.class: JdbcSink\ntopics: t\n{URL}connection.password: ${{file:/p:k}}\n", "a.yaml"
+    )
+    assert findings(found) == []

@@ -1,0 +1,34 @@
+"""Statements of the sink into PostgreSQL, as text; what they do is tested with a database."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+def test_names_and_texts_are_quoted() -> None:
+    from pybroker.connectors.kinds.jdbc_sink import columns_query, identifier, literal, marked
+
+    assert identifier('mart.we"ird') == '"mart"."we""ird"'
+    assert literal("it's") == "'it''s'"
+    assert "to_regclass('\"a''b\"')" in columns_query("a'b")
+    insert, block = marked(["INSERT INTO t VALUES ('x')"], "c'1", "t", "q", 7)
+    assert "'c''1'" in insert
+    assert "VALUES (''x'')" in block
+    assert "epoch = 7" in block
+
+
+def test_without_a_key_all_rows_are_added() -> None:
+    from pybroker.connectors.kinds.jdbc_sink import takeover
+
+    (statement,) = takeover("s", "t", {"id": "bigint", "at": "timestamptz"}, [])
+    assert statement == (
+        'INSERT INTO "t" ("id", "at") SELECT "id"::bigint, "at"::timestamptz FROM "s" WHERE NOT staged_is_deleted'
+    )
+
+
+def test_a_table_of_keys_alone_is_not_updated() -> None:
+    from pybroker.connectors.kinds.jdbc_sink import takeover
+
+    assert takeover("s", "t", {"id": "bigint"}, ["id"])[1].endswith('ON CONFLICT ("id") DO NOTHING')

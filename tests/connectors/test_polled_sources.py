@@ -1,0 +1,216 @@
+"""Sources that are asked again and again, on a broker: what is there is counted over failures and restarts."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.connectors.declared.plugin_kinds import kind_named
+from pybroker.connectors.declared.validation import errors_of
+from pybroker.connectors.kinds.connector_runs import Run, Work, start
+from pybroker.connectors.state.state_topics import SourcePlace, StateTopics, create_topics
+from pybroker.connectors.state.worker_settings import WorkerSettings
+from pybroker.testing import Broker
+from tests.connectors.http_items import Server
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+class World:
+    """A topic, the topics of a supervisor, and runs of one connector."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker, self.name, self.topic = broker, name, f"{name}-topic"
+        self.settings = WorkerSettings({"bootstrap.servers": broker.bootstrap}, f"{name}-group")
+        create_topics(self.settings)
+        broker.create_topic(self.topic)
+        self.state = StateTopics(self.settings)
+        self.state.take_over()
+        self.runs: list[Run] = []
+
+    def start(self, kind: str, **config: str) -> Run:
+        """A run of the connector beside those that there are, as a supervisor that was replaced may leave them."""
+        found = kind_named(kind)
+        assert found is not None
+        whole = {"name": self.name, "connector.class": kind, "topic": self.topic, "poll.interval.ms": "20"}
+        whole |= {key.replace("_", "."): text for key, text in config.items()}
+        # A configuration is judged before its references are resolved.
+        assert errors_of(whole | dict.fromkeys(whole.keys() & {"http.authorization"}, "${env:TOKEN}")) == {}
+        work = Work(
+            name=self.name,
+            kind=found,
+            config=whole,
+            spark=None,
+            cluster={"kafka.bootstrap.servers": self.broker.bootstrap},
+            directory="",
+            group="",
+            starting_offsets=lambda _: "",
+            place=SourcePlace(self.state, self.settings, self.name),
+        )
+        self.runs.append(start(work))
+        return self.runs[-1]
+
+    def records(self) -> list[tuple[str | None, Any]]:
+        """The committed records: keys, and values of JSON."""
+        settings = {"bootstrap.servers": self.broker.bootstrap, "group.id": "test", "enable.partition.eof": True}
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(self.topic, 0, 0)])
+            found: list[tuple[str | None, Any]] = []
+            while True:
+                message = consumer.poll(PATIENCE_S)
+                assert message is not None
+                if message.error() is not None:
+                    return found
+                key = message.key()
+                found.append((None if key is None else key.decode(), json.loads(message.value() or b"")))
+        finally:
+            consumer.close()
+
+    def offsets(self) -> dict[str, Any]:
+        return self.state.known.offsets.get(self.name, {})
+
+
+@pytest.fixture
+def world(broker: Broker) -> Iterator[World]:
+    made = World(broker, f"polled-{uuid4().hex}")
+    yield made
+    for run in made.runs:
+        run.stop()
+    made.state.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+HTTP = {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after", "key.fields": "id"}
+
+
+def ids(world: World) -> list[int]:
+    return [value["id"] for _, value in world.records()]
+
+
+def test_values_of_a_server_are_written_once_over_restarts(world: World, server: Server) -> None:
+    server.items = [{"id": 1, "n": "a"}, {"id": 2}]
+    first = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: len(world.offsets()) == 1, "an offset")
+    first.stop()
+    server.items.append({"id": 3})
+    world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": 3}], "the next offset")
+    assert world.records() == [("1", {"id": 1, "n": "a"}), ("2", {"id": 2}), ("3", {"id": 3})]
+    assert server.asked[-1][0].endswith("after=3") or server.asked[-1][0].endswith("after=2")
+
+
+def test_a_run_that_was_replaced_writes_nothing_more(world: World, server: Server) -> None:
+    first = world.start("HttpSource", url=server.url, **HTTP)
+    server.items = [{"id": 1}]
+    wait_until(lambda: ids(world) == [1], "the first value")
+    world.start("HttpSource", url=server.url, **HTTP)
+
+    def first_is_over() -> bool:
+        # A run hears that it was replaced when it has something to write.
+        server.items.append({"id": len(server.items) + 1})
+        return first.failure is not None
+
+    wait_until(first_is_over, "the end of the first run")
+    wait_until(lambda: ids(world)[-1] == len(server.items), "the last value")
+    assert ids(world) == list(range(1, len(server.items) + 1))
+
+
+def test_offsets_that_were_set_are_where_a_source_goes_on(world: World, server: Server) -> None:
+    server.items = [{"id": number} for number in range(1, 6)]
+    place = SourcePlace(world.state, world.settings, world.name)
+    world.state.write_offsets(place.records([({"url": server.url}, {"offset": 3})]))
+    world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: ids(world) == [4, 5], "what is behind the offset")
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "told"),
+    [
+        (500, b"{}", "answers 500"),
+        (302, b"{}", "answers 302"),
+        (200, b"<html>", "answers with no JSON"),
+        (200, b'{"data":{}}', "has no data.items"),
+        (200, b'{"data":{"items":[{"n":1}]}}', "has no id, a number or a text"),
+        (200, b'{"data":{"items":[1]}}', "has no id, a number or a text"),
+    ],
+)
+def test_a_reply_that_cannot_be_used_ends_the_run_with_its_reason(
+    world: World, server: Server, code: int, answer: bytes, told: str
+) -> None:
+    server.code, server.answer = code, lambda _: answer
+    run = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: run.failure, "the end of the run")
+    assert told in str(run.failure)
+    assert world.records() == []
+
+
+def test_a_secret_goes_to_the_server(world: World, server: Server) -> None:
+    config = {"connector.class": "HttpSource", "http.authorization": "Bearer x"}
+    assert "Invalid value [hidden]" in errors_of(config)["http.authorization"][0]
+    assert "http.authorization" not in errors_of({**config, "http.authorization": "${env:TOKEN}"})
+    world.start("HttpSource", url=server.url, **HTTP, **{"http.authorization": "Bearer x"})
+    wait_until(lambda: server.asked, "a request")
+    assert server.asked[0][1] == "Bearer x"
+
+
+def datagrams(world: World, port: int, *sent: bytes) -> list[Any]:
+    """What becomes of datagrams; UDP may lose some, so that they are sent until they are there."""
+
+    def there() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for each in sent:
+                sender.sendto(each, ("127.0.0.1", port))
+        return bool(world.records())
+
+    wait_until(there, "a record")
+    return world.records()
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_datagrams_of_syslog_are_records(world: World) -> None:
+    port = free_port()
+    world.start("UdpSource", port=str(port))
+    (key, value), *_ = datagrams(world, port, b"<34>1 2026-01-31T12:00:00Z web app 7 - - it failed")
+    assert (key, value["from"], value["severity"], value["message"]) == ("web", "127.0.0.1", 2, "it failed")
+
+
+def test_metrics_of_statsd_are_records(world: World) -> None:
+    port = free_port()
+    world.start("UdpSource", port=str(port), format="statsd")
+    found = datagrams(world, port, b"hits:3|c|@0.5|#host:a\nno metric\ntook:12|ms")
+    assert found[:2] == [
+        ("hits", {"name": "hits", "value": 3.0, "type": "c", "rate": 0.5, "tags": ["host:a"]}),
+        ("took", {"name": "took", "value": 12.0, "type": "ms", "rate": 1.0}),
+    ]
+
+
+def test_a_port_that_is_taken_ends_the_run(world: World) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        run = world.start("UdpSource", port=str(taken.getsockname()[1]))
+        wait_until(lambda: run.failure, "the end of the run")
+    assert "OSError" in str(run.failure)

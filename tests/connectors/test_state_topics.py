@@ -1,0 +1,108 @@
+"""The topics of a supervisor on a broker, and who of several supervisors works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from harness.waiting import wait_until
+
+from pybroker.connectors.state.state_records import (
+    State,
+    Status,
+    Target,
+    config_record,
+    offset_record,
+    run_record,
+    status_records,
+    target_record,
+)
+from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
+from pybroker.connectors.state.worker_settings import WorkerSettings
+from pybroker.connectors.supervision.connector_offsets import GroupOffsets, OffsetsRefused
+from pybroker.connectors.supervision.membership import Membership
+from pybroker.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(broker: Broker, request: pytest.FixtureRequest) -> WorkerSettings:
+    name = request.node.name.replace("[", "-").replace("]", "")[:60]
+    made = WorkerSettings(
+        {"bootstrap.servers": broker.bootstrap}, name, f"{name}-configs", f"{name}-offsets", f"{name}-status"
+    )
+    create_topics(made)
+    return made
+
+
+def test_topics_are_made_once(settings: WorkerSettings) -> None:
+    create_topics(settings)
+
+
+def test_what_was_written_is_known_to_the_next_supervisor(settings: WorkerSettings) -> None:
+    first, second = StateTopics(settings), StateTopics(settings)
+    first.take_over()
+    first.write_configs([config_record("a", {"x": "1"}), target_record("a", Target.PAUSED), run_record("a", 2)])
+    first.write_configs([config_record("b", {"x": "2"}), config_record("b", None)])
+    first.write_statuses(status_records("a", Status(State.RUNNING, None, "w")))
+    first.write_offsets([offset_record("a", {"table": "t"}, {"incrementing": 7})])
+    second.take_over()
+    assert second.known == first.known
+    assert second.known.configs == {"a": {"x": "1"}}
+
+
+def test_a_supervisor_that_was_replaced_writes_nothing(settings: WorkerSettings) -> None:
+    first, second = StateTopics(settings), StateTopics(settings)
+    first.take_over()
+    first.write_configs([config_record("a", {"x": "1"})])
+    second.take_over()
+    second.write_configs([config_record("a", {"x": "2"})])
+    for _ in range(2):
+        with pytest.raises(Replaced):
+            first.write_configs([config_record("a", {"x": "3"})])
+    assert first.known.configs == {"a": {"x": "1"}}
+    second.take_over()
+    assert second.known.configs == {"a": {"x": "2"}}
+
+
+def test_one_of_two_supervisors_works_and_the_other_takes_over(settings: WorkerSettings) -> None:
+    heard: list[tuple[str, bool]] = []
+    first = Membership(settings, lambda works: heard.append(("first", works)))
+    second = Membership(settings, lambda works: heard.append(("second", works)))
+    first.start()
+    try:
+        wait_until(lambda: heard == [("first", True)], "the first supervisor works")
+        second.start()
+        try:
+            first.close()
+            wait_until(lambda: ("second", True) in heard, "the second supervisor works")
+            assert heard.index(("second", True)) > heard.index(("first", True))
+        finally:
+            second.close()
+    finally:
+        first.close()
+
+
+def test_offsets_of_a_group_are_told_changed_and_forgotten(broker: Broker, settings: WorkerSettings) -> None:
+    from confluent_kafka import TopicPartition
+
+    topic = f"{settings.group}-orders"
+    broker.create_topic(topic, partitions=2)
+    groups, group = GroupOffsets(settings.client), f"connect-{settings.group}"
+    assert groups.documents(group, [topic]) == []
+    assert groups.starting_offsets(group, [topic], "earliest") == "earliest"
+    groups.alter(group, [TopicPartition(topic, 1, 5)])
+    assert groups.documents(group, [topic]) == [
+        {"partition": {"kafka_partition": 1, "kafka_topic": topic}, "offset": {"kafka_offset": 5}}
+    ]
+    assert groups.starting_offsets(group, [topic], "earliest") == f'{{"{topic}": {{"0": -2, "1": 5}}}}'
+    with pytest.raises(OffsetsRefused, match="no partition"):
+        groups.alter(group, [TopicPartition(topic, 9, 5)])
+    groups.reset(group)
+    groups.reset(group)
+    assert groups.documents(group, [topic]) == []

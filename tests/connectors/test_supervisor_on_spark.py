@@ -1,0 +1,270 @@
+"""A supervisor as a process, with Spark, a broker and PostgreSQL: what arrives is counted against what was sent.
+
+Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one supervisor, which costs seconds to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.child_process import ChildProcess
+from harness.waiting import PATIENCE_S, wait_until
+
+from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres, program
+from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.testing import Broker
+
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
+
+PROVIDERS = "config.providers=file\nconfig.providers.file.class={}.FileConfigProvider\n".format(
+    "org.apache.kafka.common.config.provider"
+)
+SCHEMA = "id bigint, name string, amount double"
+
+
+class World:
+    """The supervisor, and what it works with."""
+
+    def __init__(self, broker: Broker, postgres: Postgres, directory: Path) -> None:
+        self.broker, self.postgres, self.directory = broker, postgres, directory
+        self.worker = directory / "worker.properties"
+        self.worker.write_text(PROVIDERS)
+        (directory / "secret.properties").write_text(f"password={postgres.password}\n")
+        self.process: ChildProcess | None = None
+        self.client: RestClient
+
+    def start(self) -> None:
+        log = self.directory / "supervisor.log"
+        begins_at = log.stat().st_size if log.exists() else 0
+        command = [sys.executable, "-m", "pybroker", "connect", "serve", "--worker", str(self.worker)]
+        command += ["--bootstrap", self.broker.bootstrap, "--listen", "127.0.0.1:0"]
+        command += ["--data", str(self.directory / "checkpoints"), "--master", "local[2,4]"]
+        self.process = process = ChildProcess(command, log)
+
+        def address() -> str:
+            assert process.exit_code is None, process.log_tail()
+            _, ready, rest = log.read_text()[begins_at:].partition("pybroker connect ready on ")
+            return rest.partition("\n")[0] if ready and "\n" in rest else ""
+
+        wait_until(address, "the supervisor's line")
+        self.client = RestClient(address())
+        wait_until(self._works, "a supervisor that works")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+
+    def _works(self) -> bool:
+        try:
+            self.client.ask("GET", "connectors")
+        except ReplyRefused:
+            return False
+        return True
+
+    def put(self, name: str, **config: str) -> None:
+        self.client.ask("PUT", "connectors", name, "config", body=config)
+
+    def sink(self, table: str, topics: str, **more: str) -> dict[str, str]:
+        return {
+            "connector.class": "JdbcSink",
+            "topics": topics,
+            "table.name.format": table,
+            "value.converter.schema": SCHEMA,
+            "connection.url": self.postgres.jdbc_url,
+            "connection.user": SUPERUSER,
+            "connection.password": f"${{file:{self.directory / 'secret.properties'}:password}}",
+            "auto.create": "true",
+            "poll.interval.ms": "100",
+            **more,
+        }
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
+        return found
+
+    def state(self, name: str) -> str:
+        """Of the task, or of the connector where it has none."""
+        status = self.status(name)
+        return str((status["tasks"] or [status["connector"]])[0]["state"])
+
+    def sql(self, query: str) -> list[str]:
+        environment = {"PGHOST": "127.0.0.1", "PGPORT": str(self.postgres.port), "PGUSER": SUPERUSER}
+        environment |= {"PGDATABASE": DATABASE, "PGPASSWORD": self.postgres.password}
+        done = subprocess.run(
+            [str(program("psql")), "-At", "-c", query],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.stdout.split("\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with Broker() as broker, own_postgres() as postgres:
+        made = World(broker, postgres, tmp_path_factory.mktemp("connect"))
+        made.start()
+        yield made
+        assert made.process is not None
+        assert made.process.terminate(PATIENCE_S) == 0, made.process.log_tail()
+
+
+def arrive(folder: Path, name: str, lines: list[str]) -> None:
+    """A file that is there whole."""
+    folder.mkdir(exist_ok=True)
+    made = folder.parent / f".{name}"
+    made.write_text("".join(f"{line}\n" for line in lines))
+    made.rename(folder / name)
+
+
+def values(world: World, topic: str) -> list[Any]:
+    """The committed values of a topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": world.broker.bootstrap, "group.id": "test"})
+    try:
+        there = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
+        found = []
+        for number in there:
+            at = TopicPartition(topic, number, 0)
+            _, end = consumer.get_watermark_offsets(at, PATIENCE_S)
+            consumer.assign([at])
+            while consumer.position([at])[0].offset < end:
+                message = consumer.poll(1)
+                if message is None:
+                    break
+                found.append(message)
+        return found
+    finally:
+        consumer.close()
+
+
+def test_rows_of_files_are_in_a_table_once_though_the_supervisor_is_killed_half_way(world: World) -> None:
+    folder = world.directory / "in"
+    world.broker.create_topic("orders", partitions=2)
+    for part in range(5):
+        arrive(folder, f"{part}.csv", [f"{part * 500 + row},n,{row}" for row in range(500)])
+    world.put(
+        "lines",
+        **{"connector.class": "FileSource", "path": str(folder), "format": "csv", "schema": SCHEMA},
+        **{"topic": "orders", "key.fields": "id", "max.files.per.batch": "1", "poll.interval.ms": "100"},
+    )
+    # Without a key in the table a row that was written twice would be there twice.
+    world.put("rows", **world.sink("orders", "orders", **{"max.records.per.batch": "300"}))
+
+    def count() -> int:
+        return int((world.sql("SELECT count(*) FROM orders") or ["0"])[0])
+
+    wait_until(lambda: count() > 0, "rows in the table")
+    world.kill()
+    for part in range(5, 8):
+        arrive(folder, f"{part}.csv", [f"{part * 500 + row},n,{row}" for row in range(500)])
+    world.start()
+    wait_until(lambda: count() >= 4_000, "all rows in the table")
+    assert world.sql("SELECT count(*), count(DISTINCT id), min(id), max(id) FROM orders") == ["4000|4000|0|3999"]
+    sent = [json.loads(message.value())["id"] for message in values(world, "orders")]
+    assert sorted(sent) == list(range(4_000))
+    assert not world.sql("SELECT tablename FROM pg_tables WHERE tablename LIKE 'staging%'")
+
+
+def test_a_poison_record_ends_a_sink_or_is_a_dead_letter_with_its_reason(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("poisoned")
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+    for value in ('{"id":1}', "no json", '{"id":2}'):
+        producer.produce("poisoned", value, "k")
+    producer.flush()
+    sink = world.sink("poisoned", "poisoned", **{"errors.restarts.max": "0"})
+    world.put("strict", **sink)
+    wait_until(lambda: world.state("strict") == "FAILED", "a failed sink")
+    assert "poisoned-0 at offset 1: value: is no JSON" in world.status("strict")["tasks"][0]["trace"]
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"}
+    world.put("strict", **sink, **letters)
+    wait_until(lambda: world.sql("SELECT id FROM poisoned ORDER BY id") == ["1", "2"], "the good rows")
+    (letter,) = values(world, "dead")
+    headers = {name: value.decode() for name, value in letter.headers()}
+    assert (letter.key(), letter.value()) == (b"k", b"no json")
+    assert headers["__connect.errors.exception.message"] == "value: is no JSON"
+    assert (headers["__connect.errors.topic"], headers["__connect.errors.offset"]) == ("poisoned", "1")
+
+
+def test_rows_are_replaced_and_deleted_by_key_and_a_table_is_widened(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("customers")
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+
+    def send(**rows: str | None) -> None:
+        for key, value in rows.items():
+            producer.produce("customers", value, key)
+        producer.flush()
+
+    keyed = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "customer", "delete.enabled": "true"}
+    send(ann='{"name":"Ann"}', bob='{"name":"Bob"}', cid='{"name":"Cid"}')
+    send(ann='{"name":"Anna"}', bob=None)
+    world.put("people", **{**world.sink("people", "customers", **keyed), "value.converter.schema": "name string"})
+    read = "SELECT customer, name FROM people ORDER BY customer"
+    wait_until(lambda: world.sql(read) == ["ann|Anna", "cid|Cid"], "the rows")
+    wider = {"value.converter.schema": "name string, cents bigint", "auto.evolve": "true"}
+    world.put("people", **{**world.sink("people", "customers", **keyed), **wider})
+    send(cid='{"name":"Cid","cents":5}')
+    wait_until(lambda: world.sql("SELECT cents FROM people WHERE customer = 'cid'") == ["5"], "the new column")
+    assert world.sql(read) == ["ann|Anna", "cid|Cid"]
+
+
+def test_a_stopped_sink_goes_on_where_its_offsets_are_set(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("again")
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+    for number in range(4):
+        producer.produce("again", json.dumps({"id": number}))
+    producer.flush()
+    world.put("again", **world.sink("again", "again"))
+    read = "SELECT id, count(*) FROM again GROUP BY id ORDER BY id"
+    wait_until(lambda: world.sql(read) == ["0|1", "1|1", "2|1", "3|1"], "the rows")
+
+    def offsets() -> list[Any]:
+        return list(world.client.ask("GET", "connectors", "again", "offsets")["offsets"])
+
+    wait_until(lambda: [each["offset"]["kafka_offset"] for each in offsets()] == [4], "the offset")
+    world.client.ask("PUT", "connectors", "again", "stop")
+    wait_until(lambda: world.state("again") == "STOPPED", "a stopped sink")
+    body = {"offsets": [{**offsets()[0], "offset": {"kafka_offset": 2}}]}
+    world.client.ask("PATCH", "connectors", "again", "offsets", body=body)
+    world.client.ask("PUT", "connectors", "again", "resume")
+    wait_until(lambda: world.sql(read) == ["0|1", "1|1", "2|2", "3|2"], "the rows again")
+
+
+def test_a_database_that_is_away_is_waited_for(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("away")
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+    world.put("away", **world.sink("away", "away"))
+    producer.produce("away", '{"id":1}')
+    producer.flush()
+    wait_until(lambda: world.sql("SELECT id FROM away") == ["1"], "the first row")
+    world.postgres.stop()
+    producer.produce("away", '{"id":2}')
+    producer.flush()
+    log = world.directory / "supervisor.log"
+    wait_until(lambda: "away: The database does not answer" in log.read_text(), "an outage")
+    world.postgres.start()
+    wait_until(lambda: world.sql("SELECT id FROM away ORDER BY id") == ["1", "2"], "both rows")
+    assert world.state("away") == "RUNNING"
+
+
+def test_no_secret_is_in_the_log_or_in_replies(world: World) -> None:
+    told = json.dumps(world.client.ask("GET", "connectors", expand="info"))
+    assert world.postgres.password not in told + (world.directory / "supervisor.log").read_text()

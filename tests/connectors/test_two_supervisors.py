@@ -1,0 +1,106 @@
+"""Two supervisors of one name as processes: one works, and the other takes over when it is killed.  No JVM."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from harness.child_process import ChildProcess
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.testing import Broker
+from tests.connectors.http_items import Server
+
+
+class Supervisor:
+    """A process, and the way to ask it."""
+
+    def __init__(self, broker: Broker, directory: Path, name: str) -> None:
+        self.log = directory / f"{name}.log"
+        command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", broker.bootstrap]
+        command += ["--listen", "127.0.0.1:0", "--data", str(directory / "checkpoints")]
+        self.process = ChildProcess(command, self.log)
+        wait_until(self._address, "a supervisor's line")
+        self.client = RestClient(self._address())
+
+    def _address(self) -> str:
+        assert self.process.exit_code is None, self.process.log_tail()
+        _, ready, rest = self.log.read_text().partition("pybroker connect ready on ")
+        return rest.partition("\n")[0] if ready and "\n" in rest else ""
+
+    @property
+    def works(self) -> bool:
+        try:
+            self.client.ask("GET", "connectors")
+        except ReplyRefused:
+            return False
+        return True
+
+    def state(self, name: str) -> str:
+        tasks = self.client.ask("GET", "connectors", name, "status")["tasks"]
+        return str(tasks[0]["state"]) if tasks else ""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def ids(broker: Broker) -> list[Any]:
+    """Of the committed records, in their order."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "test", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition("items", 0, 0)])
+        found: list[Any] = []
+        while True:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            if message.error() is not None:
+                return found
+            found.append(json.loads(message.value() or b"")["id"])
+    finally:
+        consumer.close()
+
+
+def test_the_one_that_waits_takes_over_and_each_record_is_there_once(server: Server, tmp_path: Path) -> None:
+    with Broker() as broker:
+        broker.create_topic("items")
+        first = Supervisor(broker, tmp_path, "first")
+        wait_until(lambda: first.works, "the first supervisor works")
+        second = Supervisor(broker, tmp_path, "second")
+        try:
+            server.items = [{"id": number} for number in range(1, 101)]
+            config = {"connector.class": "HttpSource", "topic": "items", "url": server.url, "poll.interval.ms": "20"}
+            config |= {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after"}
+            first.client.ask("PUT", "connectors", "items", "config", body=config)
+            wait_until(lambda: len(ids(broker)) == 100, "the first records")
+            assert not second.works
+            first.process.kill()
+            server.items += [{"id": number} for number in range(101, 201)]
+            wait_until(lambda: second.works, "the second supervisor works")
+            wait_until(lambda: second.state("items") == "RUNNING", "the connector runs")
+            wait_until(lambda: len(ids(broker)) >= 200, "all records")
+            assert ids(broker) == list(range(1, 201))
+            assert second.client.ask("GET", "connectors", "items", "offsets")["offsets"] == [
+                {"partition": {"url": server.url}, "offset": {"offset": 200}}
+            ]
+        finally:
+            first.process.kill()
+            assert second.process.terminate(PATIENCE_S) == 0, second.process.log_tail()
+
+
+def test_a_supervisor_whose_brokers_are_not_there_says_so_and_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", "127.0.0.1:1"]
+    process = ChildProcess([*command, "--listen", "127.0.0.1:0", "--data", str(tmp_path)], tmp_path / "log")
+    assert process.wait(PATIENCE_S) == 1
+    (line,) = process.log_tail().splitlines()
+    assert line.startswith("pybroker: ")

@@ -1,0 +1,64 @@
+"""What samples say of a topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybroker.sql.catalog import Format
+from pybroker.sql.inference import relation_of
+
+
+def columns(*values: bytes) -> list[tuple[str, str]]:
+    found = relation_of("t", values)
+    assert found.format is Format.JSON
+    return [(column.name, column.type) for column in found.columns]
+
+
+def test_objects_of_json_have_the_fields_of_all_samples() -> None:
+    assert columns(b'{"id": 1, "name": "a"}', b'{"id": 2, "ok": true, "price": 1.5}') == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+        ("ok", "BOOLEAN"),
+        ("price", "DOUBLE"),
+    ]
+
+
+def test_nested_fields_are_structs_and_lists() -> None:
+    assert columns(b'{"who": {"name": "a", "age": 1}, "tags": ["x"], "none": null, "empty": []}') == [
+        ("who", 'STRUCT("name" VARCHAR, "age" BIGINT)'),
+        ("tags", "VARCHAR[]"),
+        ("none", "JSON"),
+        ("empty", "JSON[]"),
+    ]
+
+
+def test_whole_numbers_and_fractions_are_fractions() -> None:
+    assert columns(b'{"a": 1}', b'{"a": 1.5}') == [("a", "DOUBLE")]
+
+
+def test_fields_whose_names_differ_by_case_alone_are_one_column() -> None:
+    assert columns(b'{"ID": 1, "id": 2}') == [("ID", "BIGINT")]
+    assert columns(b'{"a": {"ID": 1, "id": 2}}') == [("a", "JSON")]
+
+
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [
+        ([], Format.TEXT),
+        ([b"a line"], Format.TEXT),
+        ([b'{"a": 1}', b"a line"], Format.TEXT),
+        ([b"{not json}"], Format.TEXT),
+        ([b"[1]"], Format.TEXT),
+        ([b"\xff"], Format.BYTES),
+    ],
+)
+def test_what_is_no_object_in_all_samples_is_text_or_bytes(values: list[bytes], form: Format) -> None:
+    found = relation_of("t", values)
+    assert found.format is form
+    assert [column.name for column in found.columns] == ["value"]
+
+
+def test_object_with_very_many_fields_is_one_value() -> None:
+    many = "{" + ",".join(f'"k{number}": 1' for number in range(1_000)) + "}"
+    assert relation_of("t", [many.encode()]).format is Format.TEXT
+    assert columns(b'{"a": ' + many.encode() + b"}") == [("a", "JSON")]
