@@ -45,12 +45,7 @@ def broker() -> Iterator[Broker]:
                 for index in (0, 1):
                     assert wire.produce("t", batch(value), partition=index).error_code == 0
             assert wire.produce("u", batch(b"e")).error_code == 0
-
-        def abort(server: BrokerServer, done: Callable[[None], None]) -> None:
-            append_aborted(partition_of(server, "t", 1))
-            done(None)
-
-        running._call(abort)
+        running._call(append_transactions)
         yield running
 
 
@@ -60,8 +55,9 @@ def partition_of(server: BrokerServer, topic: str, index: int = 0) -> Partition:
     return partition
 
 
-def append_aborted(partition: Partition) -> None:
+def append_transactions(server: BrokerServer, done: Callable[[None], None]) -> None:
     """A transaction that was aborted, and one that is open."""
+    partition = partition_of(server, "t", 1)
     verifications = partition.log.producers.verifications
     for producer_id in (7, 8):
         verifications.succeed(producer_id, verifications.begin(producer_id, 0, 0, False, 0), 0)
@@ -76,6 +72,7 @@ def append_aborted(partition: Partition) -> None:
         partition.append_internal(written, lambda _: None)
     marker = end_transaction_batch(commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=2)
     partition.append_internal(marker, lambda _: None)
+    done(None)
 
 
 def fetch(broker: Broker, *wanted: tuple[str, int, int], **fields: Any) -> FetchRequest:
@@ -271,6 +268,20 @@ def test_client_that_goes_while_its_fetch_waits_leaves_nothing(broker: Broker, b
     assert begun == [True]
     consumer.wire.close()
     wait_until(lambda: broker._call(count_waiting) == 0, "nothing waits")
+
+
+def test_limit_that_another_request_of_the_session_has_changed_is_set_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, begun: list[bool]
+) -> None:
+    consumer = Consumer(broker)
+    of_one_batch = fetch(broker, ("t", 0, 0), partition_fields={"partition_max_bytes": 1})
+    consumer.ask(NEW, of_one_batch, 12)
+    monkeypatch.setattr("pybroker.net.fast_paths._PAUSE", 64)  # what is learned now stays
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert b"b" * 200 in consumer.ask(GOES_ON, fetch(broker, ("t", 0, 0), ("u", 0, 0)), 12)
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert begun == [True]
+    consumer.wire.close()
 
 
 @pytest.mark.parametrize("version", [12, 13])
