@@ -69,7 +69,9 @@ class _JdbcPoller:
         if rows is None or last is None:
             return Polled()
         self._last = last
-        records = [(self._key(row), row.encode()) for row in rows.split(_BETWEEN)]
+        records: list[tuple[bytes | None, bytes | None]] = [
+            (self._key(row), row.encode()) for row in rows.split(_BETWEEN)
+        ]
         return Polled(records, [(self._partition, {self._mode: last})])
 
     def close(self) -> None:

@@ -73,13 +73,13 @@ class _UdpPoller:
     async def _hear(self) -> None:
         while True:
             try:
-                raw, (host, *_) = await self._server.recv()
+                raw, sender = await self._server.recv()
             except asyncio_dgram.TransportClosed:
                 return
             if len(self._kept) >= _KEPT_MAX:
                 self._dropped += 1
             else:
-                self._kept.append((raw, str(host)))
+                self._kept.append((raw, str(sender[0]) if isinstance(sender, tuple) else ""))
 
     def _end_loop(self) -> None:
         def stop() -> None:
