@@ -343,6 +343,41 @@ def _security() -> list[Bar]:
     ]
 
 
+def _links() -> list[Bar]:
+    part = "links"
+    return [
+        Bar("2 GB mirrored, against MirrorMaker 2", part, "2 GB mirrored", Kind.RATIO_AT_LEAST, 1),
+        Bar("2 GB mirrored, CPU", part, "2 GB mirrored CPU", Kind.RATIO_AT_MOST, 0.25),
+        Bar("2 GB mirrored, memory", part, "2 GB mirrored RssAnon", Kind.RATIO_AT_MOST, 0.1),
+        Bar("a mirrored topic at rest, lag p99", part, "lag at rest p99", Kind.AT_MOST, 100),
+        Bar(
+            "a mirrored topic at rest, lag p99, against MirrorMaker 2",
+            part,
+            "lag at rest p99",
+            Kind.RATIO_AT_MOST,
+            None,
+        ),
+        Bar("5,000 mirrored partitions at rest, CPU", part, "5,000 partitions CPU", Kind.AT_MOST, 2),
+        Bar(
+            "5,000 mirrored partitions at rest, their source's CPU",
+            part,
+            "5,000 partitions source CPU",
+            Kind.AT_MOST,
+            None,
+        ),
+        *(
+            Bar(
+                f"tiny requests to a broker with a link, {shape}, × of the CPU without",
+                part,
+                f"{shape} CPU with a link by none",
+                Kind.AT_MOST,
+                limit,
+            )
+            for shape, limit in (("1×1", None), ("8×1", None))
+        ),
+    ]
+
+
 def _spark() -> list[Bar]:
     read, window, restart = "spark_read", "spark_window", "spark_restart"
     against = "against the connector"
@@ -405,6 +440,7 @@ BARS: tuple[Bar, ...] = (
     *_cluster_produce(),
     *_cluster_others(),
     *_security(),
+    *_links(),
     *_spark(),
 )
 

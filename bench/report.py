@@ -19,7 +19,7 @@ from bench.bars import Bar, Verdict, headlines, judge
 from bench.clusters import HEAP_MB
 from bench.contestants import FLOOR, KAFKA, PYBROKER
 from bench.measurements import Measurements, Metric, ratio_text
-from bench.parts import CLUSTER_PARTS, SECURITY_PARTS, SPARK_PARTS
+from bench.parts import CLUSTER_PARTS, LINK_PARTS, SECURITY_PARTS, SPARK_PARTS
 from bench.process_stats import load_average
 
 DIRECTORY = Path(__file__).resolve().parent
@@ -59,6 +59,17 @@ SECTIONS = (
             "take what they get, of pybroker alone. Written by the command below.",
         ),
         "1 GB heap",
+    ),
+    Section(
+        "## Cluster links",
+        LINK_PARTS,
+        (
+            "A topic of one pybroker, mirrored by another. Under Apache Kafka stand the figures of MirrorMaker 2,",
+            "between the same two brokers, with a task for each partition and large batches. CPU and memory are",
+            "those of the mirroring broker, and of MirrorMaker's process with it. Lag is from the moment that a",
+            "record is sent to the source until the mirror has it. Written by the command below.",
+        ),
+        "MirrorMaker's heap of 2 GB",
     ),
     Section(
         "## Spark",

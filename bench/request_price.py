@@ -174,7 +174,7 @@ def _in_session(session_id: int) -> Callable[[int], Iterator[bytes]]:
         for _ in range(count):
             epoch += 1
             struct.pack_into(">i", frame, at, epoch)
-            yield frame
+            yield bytes(frame)
 
     return following
 

@@ -158,6 +158,14 @@ class Client(wire.Client):
         """Produce one batch to each partition; raises ``RuntimeError`` on any error."""
         check_produce_reply(exchange(self._socket, produce_frame(topic, batches)))
 
+    def fetch(self, topic: str, partition: int, offset: int, *, wait_ms: int) -> bytes:
+        """What a partition has from an offset on, up to a megabyte; b"" where nothing came within ``wait_ms``."""
+        payload = exchange(self._socket, fetch_frame(topic, {partition: offset}, bytes_max=10**6, wait_ms=wait_ms))
+        [answer] = decode_reply(FETCH, payload).responses[0].partitions
+        if answer.error_code and answer.error_code not in COMING_UP:
+            raise RuntimeError(f"fetch of {topic}-{partition} at {offset}: error {answer.error_code}")
+        return bytes(answer.records or b"")
+
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic of a broker that is alone and wait until every partition has a leader."""
         self.begin_topic(name, partitions, 1, configs)

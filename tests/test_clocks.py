@@ -15,7 +15,7 @@ import pytest
 from tests.source_tree import BROKER, WIRE, parsed, python_files, relative
 
 # Programs and tools: beside the broker or around it, in real time.
-NOT_THE_BROKER = ("pybroker/cli/", "pybroker/pipeline/", "pybroker/testing/")
+NOT_THE_BROKER = ("pybroker/cli/", "pybroker/connectors/", "pybroker/pipeline/", "pybroker/sql/", "pybroker/testing/")
 # Of a module's names these have to do with time; of ``time`` it is all but how long the processor was used.
 CLOCKS = {
     "datetime.datetime.now",

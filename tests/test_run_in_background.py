@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.source_tree import ROOT
+
 ENDS_BY_AN_INTERRUPT = """
 import signal
 import subprocess

@@ -28,6 +28,7 @@ PARTS = {
     "cluster_catch_up": "a broker that was away takes 2 GB from the others, beside their clients",
     "cluster_rest": "1,000 partitions of three replicas at rest: processor time and memory of all brokers",
     "cluster_workers": "tiny requests to two workers of one command, and to one",
+    "links": "2 GB mirrored by a link and by MirrorMaker 2, lag at rest, 5,000 partitions, a broker that has a link",
     "spark": "the demo's Spark job over the flights (needs scripts/spark-setup)",
     "spark_read": '5 million records read by format("pybroker") and by Spark\'s connector, in batch and streaming',
     "spark_window": "5 million JSON events through a keyed window to a topic, exactly once, and by Spark's connector",
@@ -37,7 +38,8 @@ PARTS = {
     "growth": "memory over five minutes of mixed load",
 }
 FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "spark_tour", "spark_sql", "growth")
-# Those of clusters, of security and quotas, and of Spark: their figures have sections of their own.
+# Those of clusters, of security and quotas, of links, and of Spark: their figures have sections of their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
 SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
+LINK_PARTS = frozenset({"links"})
 SPARK_PARTS = frozenset(name for name in PARTS if name.startswith("spark"))

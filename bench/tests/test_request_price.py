@@ -13,9 +13,9 @@ import uvloop
 
 import pybroker
 from bench import compiled, request_price
-from bench.request_price import CONNECTIONS, KINDS, LAYERS, TOPIC, Cpu, in_process, layer_of, over_sockets, row
+from bench.request_price import CONNECTIONS, KINDS, LAYERS, Cpu, in_process, layer_of, over_sockets, row
 from bench.wire import Client, record_batch
-from bench.without_sockets import with_server
+from bench.without_sockets import TOPIC, with_server
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker
 

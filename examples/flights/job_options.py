@@ -1,4 +1,4 @@
-"""Where a run of the job reads and writes: shared by the job and by whoever starts it. Pure; imports no Spark."""
+"""Where a run of the job reads and writes: shared by the job and by what starts it. Pure; imports no Spark."""
 
 from pathlib import Path
 from typing import NamedTuple

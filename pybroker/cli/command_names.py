@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "doctor",
     "tenants",
     "cluster",
+    "links",
     "dump-log",
     "completion",
 )

@@ -17,7 +17,7 @@ then,
   batches has a turn for each (``Result.in_later_turn``).
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
-so whoever is about to give up asks first whether the partition is still led here.
+so code that is about to give up asks first whether the partition is still led here.
 
 Each operation's records are a batch of their own, and ``group.coordinator.append.linger.ms`` is accepted and means
 nothing: what one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for

@@ -64,7 +64,7 @@ class PartitionWriter(Protocol):
     def high_watermark(self, topic: str, partition: int) -> int:
         """The partition's high watermark, or -1 when this broker does not lead it.
 
-        Every later advance is told to ``GroupCoordinator.on_high_watermark``.
+        Every later advance goes to ``GroupCoordinator.on_high_watermark``.
         """
         ...
 

@@ -77,7 +77,7 @@ class Loader:
 
     def start(self, loaded: Callable[[], None], failed: Callable[[], None]) -> None:
         """Begin in the next turn of the loop; ``loaded()`` runs once all is replayed, or ``failed()``, which leaves a
-        state that nobody may be served from; neither after ``cancel``."""
+        state that must serve no request; neither after ``cancel``."""
         self._loaded, self._failed = loaded, failed
         self._next = self._env.timers.call_soon(self._read)
 

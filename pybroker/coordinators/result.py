@@ -101,7 +101,7 @@ class Result:
         self.on_failure: Callable[[int, int], Result] | None = None
 
     def reply(self, waiter: Waiter | None, response: Any) -> None:
-        """Answer a parked request (None: nobody waits)."""
+        """Answer a parked request (None: no request waits)."""
         if waiter is not None:
             self.replies.append((waiter, response))
 

@@ -3,9 +3,9 @@
 Owns: which partitions of the internal topic are led here, which of them are still loading, and who may ask them.
 Owns no rule of any group (the shards have those) and no order of operations (``coordinator_context``).
 
-Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn
-is over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
-answers NOT_COORDINATOR, is in nobody's way, and is tried again after a pause that grows.
+Partitions are loaded one after another, each in slices of about two milliseconds of the loop's time; until its turn is
+over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot be read to its end has no context: it
+answers NOT_COORDINATOR, holds up no other, and is tried again after a pause that grows.
 
 What takes long behind requests (a group's regular expressions, its assignment, a listing) has one slice of each turn of
 the loop, whatever the number of groups and of listings (``round_robin_work``).
@@ -211,7 +211,7 @@ class CoordinatorRuntime(Generic[S]):
         ask_some()
 
     def submit_to_all(self, operation: CoordinatorOperation[S]) -> None:
-        """Run the operation on every context, with nobody waiting; on one that is loading once it is loaded."""
+        """Run the operation on every context, for no request; on one that is loading once it is loaded."""
         for context in list(self._contexts.values()):
             context.submit(operation, None)
 

@@ -76,9 +76,9 @@ NO_REPLY: Any = object()
 class Parked:
     """A reply that comes later.  The connection is muted (as in Kafka) until it completes.
 
-    ``complete(response)`` is called exactly once, by whoever owns the wait.  When the client goes away first,
-    the connection calls ``abandon()``, which runs ``on_abandon`` so that the owner can forget the wait;
-    ``complete`` after that is ignored.  While ``holds_back`` is set not even Produce overtakes a Produce.
+    ``complete(response)`` is called exactly once, by the owner of the wait.  When the client goes away first, the
+    connection calls ``abandon()``, which runs ``on_abandon`` so that the owner can forget the wait; ``complete`` after
+    that is ignored.  While ``holds_back`` is set not even Produce overtakes a Produce.
     """
 
     __slots__ = ("_deliver", "abandoned", "completed", "holds_back", "on_abandon", "response")

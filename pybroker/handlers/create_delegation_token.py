@@ -1,10 +1,9 @@
 """CreateDelegationToken (key 38), versions 1 to 3 (KIP-48).
 
-Behaviour: a token whose holder logs in, through SCRAM, as its owner: whoever asks or, with CREATE_TOKENS on that user,
-another one.  The reply alone has the HMAC, which waits for the commit.
-Version notes: an owner who does not ask from 3 (KIP-373).
-Not done: owners that are no users; Kafka takes one of another type, and lets the token's holder in as the user of that
-name.
+Behaviour: a token whose holder logs in, through SCRAM, as its owner: the user that asks or, with CREATE_TOKENS on that
+user, another one.  The reply alone has the HMAC, which waits for the commit.  Version notes: an owner who does not ask
+from 3 (KIP-373).  Not done: owners that are no users; Kafka takes one of another type, and lets the token's holder in
+as the user of that name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DeleteGroups (key 42), versions 0 to 3.
 
-Behaviour: each group is deleted with all its offsets if nobody is in it (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND); a
-name that is given twice is deleted once.  The message of 3 is for what Kafka's plugins of streams groups may refuse:
-there is none where the error says all.
+Behaviour: each group is deleted with all its offsets if it has no member (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND); a name
+that is given twice is deleted once.  The message of 3 is for what Kafka's plugins of streams groups may refuse: there
+is none where the error says all.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _NODES_SINCE: Final = DescribeQuorumResponse.since("nodes")
 
 
 def handle(ctx: RequestContext, request: DescribeQuorumRequest) -> Steps:
-    """Describe the quorum to whoever asks for its one partition."""
+    """Describe the quorum to a request for its one partition."""
     if not ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return refuse(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = [
@@ -58,7 +58,7 @@ def handle(ctx: RequestContext, request: DescribeQuorumRequest) -> Steps:
 
 
 def refuse(ctx: RequestContext, request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
-    """Nothing is told, for this reason."""
+    """There is no description, for this reason."""
     return DescribeQuorumResponse(error_code=error, error_message=error.message, topics=[], nodes=[])
 
 

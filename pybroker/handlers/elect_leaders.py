@@ -43,7 +43,7 @@ def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Steps:
 
 
 def refuse(ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode) -> ElectLeadersResponse:
-    """Nobody was elected, for this reason."""
+    """No leader was elected, for this reason."""
     elections = refused_partitions(_wanted(request) or (), error, error.message)
     return _whole_response(ctx.api_version, elections, [_result(*topic) for topic in elections.topics])
 

@@ -2,12 +2,12 @@
 
 Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
 ``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
-none.  ``read_committed`` stops at the last stable offset.  A client that says what it fetched last is told where its
-log diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).  From 11 a consumer may read a
+none.  ``read_committed`` stops at the last stable offset.  A client that says what it fetched last hears where its log
+diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).  From 11 a consumer may read a
 follower, up to its high watermark, and is sent to one in its rack if ``replica.selector.class`` says so (KIP-392).
 Followers ask by the listener between brokers, with the broker epoch that they are registered with: a replica id that
-comes otherwise, or is nobody's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
-NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 no epoch is told, so no follower is served.
+comes otherwise, or is no broker's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
+NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 the request has no epoch, so no follower is served.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from pybroker.replication.fetch_session import FetchSessionCache
     from pybroker.replication.follower_fetch import FollowerFetch
 
-_BY_ID = 13
-_RACKS = 11
-_REPLICA_EPOCH = 15
-_SESSIONS = 7
+_BY_ID = FetchTopic.since("topic_id")
+_RACKS = FetchRequest.since("rack_id")
+_REPLICA_EPOCH = FetchRequest.since("replica_state")
+_SESSIONS = FetchRequest.since("session_id")
 _READ_COMMITTED = 1
 _READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pybroker.handlers.context import RequestContext
     from pybroker.replication.fetch_session import FetchPartition, FetchSession
 
-_LEADER_HINTS = 16
+_LEADER_HINTS = FetchResponse.since("node_endpoints")
 _WRONG_LEADER = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 
 

@@ -45,7 +45,7 @@ _READ_COMMITTED = 1
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> Steps:
-    """Answer every partition, one after another: whoever asks for many has one search by timestamp under way."""
+    """Answer every partition, one after another: a request for many has one search by timestamp under way."""
     read_committed = request.isolation_level == _READ_COMMITTED
     is_debug = request.replica_id == DEBUGGING_CONSUMER
     to_the_end = is_debug or (request.replica_id >= 0 and ctx.is_brokers)

@@ -36,7 +36,7 @@ def handle(ctx: RequestContext, request: ListPartitionReassignmentsRequest) -> S
 def refuse(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest, error: ErrorCode
 ) -> ListPartitionReassignmentsResponse:
-    """Nothing is told, for this reason."""
+    """Nothing is listed, for this reason."""
     topics = [
         OngoingTopicReassignment(
             name=topic.name,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Mutations:
-    """One request's.  From version ``strict_since`` on what is over the quota is refused; before it is told alone."""
+    """One request's.  From version ``strict_since`` on what is over the quota is refused; before it is only
+    reported."""
 
     __slots__ = ("_quota",)
 

@@ -214,14 +214,14 @@ def _refusal_of_request(ctx: RequestContext, required_acks: int) -> int:
 
 
 def _refusal_of_topic(ctx: RequestContext, name: str | None) -> int:
-    """The error of all batches for a topic, or 0, also for None: an id that nobody has is refused as such."""
+    """The error of all batches for a topic, or 0, also for None: an unknown id is refused as such."""
     if ctx.services.authorizer is None or name is None or ctx.authorize(_WRITE, _TOPIC, name):
         return 0
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refusal_of_partition(ctx: RequestContext, topic: str) -> int:
-    """The error of a batch for a partition that there is, or 0, whatever is in it and whoever leads the partition."""
+    """The error of a batch for a partition that there is, or 0, whatever is in it and wherever the leader is."""
     if topic in INTERNAL_TOPICS and ctx.client_id != _ADMIN_CLIENT:
         # What a client wrote there, a coordinator would replay as its own state.
         return ErrorCode.INVALID_TOPIC_EXCEPTION

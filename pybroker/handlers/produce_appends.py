@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_LEADER_HINTS = 10
-_BY_ID = 13
+_LEADER_HINTS = PartitionProduceResponse.since("current_leader")
+_BY_ID = messages.TopicProduceData.since("topic_id")
 
 
 class ProduceAppends:
@@ -107,7 +107,7 @@ class ProduceAppends:
         return self.wait(ctx)
 
     def wait(self, ctx: RequestContext) -> Parked:
-        """The handler's answer while something is missing; whoever needs the request's bytes till then holds them.
+        """The handler's answer while something is missing; code that needs the request's bytes till then holds them.
 
         Also with acks=0: a request that waits without a place among the others would be bounded by nothing.
         """

@@ -1,9 +1,9 @@
 """SaslAuthenticate (key 36), versions 0 to 2.
 
 Behaviour: one step of what SaslHandshake began.  With the last one the connection is its user's, or another broker's of
-this cluster; whoever fails is answered after ``connection.failed.authentication.delay.ms``, and the connection ends.
-What takes long to check is waited for; nothing else of the connection is served meanwhile.
-Version notes: from 1 the last answer says how long the session lasts (KIP-368).
+this cluster; a failure is answered after ``connection.failed.authentication.delay.ms``, and the connection ends.  What
+takes long to check is waited for; nothing else of the connection is served meanwhile.  Version notes: from 1 the last
+answer says how long the session lasts (KIP-368).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SaslHandshake (key 17), versions 0 and 1.
 
 Behaviour: a client names the mechanism by which it will say who it is; behind version 0 its tokens come bare (KIP-152).
-On a connection whose session ends it begins a login anew (KIP-368), at most once a second; where nobody logs in, or not
-now, the answer is ILLEGAL_SASL_STATE.
+On a connection whose session ends it begins a login anew (KIP-368), at most once a second; where clients do not log in,
+or not now, the answer is ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations

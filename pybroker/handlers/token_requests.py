@@ -1,7 +1,7 @@
 """What the requests about delegation tokens share: on which connections they may come, and principals in two fields.
 
-Kafka asks for the protocol of the listener; who is nobody on a listener that lets nobodies in is ANONYMOUS here, on
-whichever broker the request is judged.
+Kafka asks for the protocol of the listener; a client without a login, on a listener that needs none, is ANONYMOUS here,
+on any broker that judges the request.
 
 Counterpart in Kafka: ``KafkaApis.allowTokenRequests``.
 """

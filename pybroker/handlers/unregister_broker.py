@@ -23,7 +23,7 @@ def handle(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterB
 
 
 def refuse(ctx: RequestContext, request: UnregisterBrokerRequest, error: ErrorCode) -> UnregisterBrokerResponse:
-    """Nobody is forgotten, for this reason."""
+    """No broker is forgotten, for this reason."""
     return _response(Outcome(error, error.message))
 
 

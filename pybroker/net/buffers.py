@@ -3,9 +3,9 @@
 Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) and ``BufferPool`` (the free
 ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
 
-Invariants: a buffer goes back to the pool only when nobody holds it (``holds`` is 0), so a view of a request
-stays valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free, and none that
-was not needed between two calls of ``forget_unused``.
+Invariants: a buffer goes back to the pool only when it has no holder (``holds`` is 0), so a view of a request stays
+valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free, and none that was
+not needed between two calls of ``forget_unused``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BufferPool:
         return ReceiveBuffer(self, capacity)
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
-        """Called by the buffer when nobody holds it any more."""
+        """Called by the buffer when it has no holder any more."""
         self.bytes_in_use -= buffer.capacity
         if self.bytes_free + buffer.capacity <= limits.BUFFER_POOL_BYTES:
             self.bytes_free += buffer.capacity

@@ -2,14 +2,14 @@
 
 Owns: whether the loop goes round without sleeping, and for how long.  A client with one request in flight answers
 within microseconds; a thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to
-100 µs on a virtual machine, half of it the processor time of whoever wakes it.
+100 µs on a virtual machine, half of it the processor time of the process that wakes it.
 
-Only for small requests of one client in a row: several keep the loop awake as it is, or leave it pauses that are
-nobody's wait, and who sends or gets much waits for bytes.
+Only for small requests of one client in a row: several keep the loop awake as it is, or leave it pauses in which no
+client waits, and a client that sends or gets much waits for bytes.
 
 Invariants: nothing is asked of a broker without requests; when nothing comes in the time allowed the loop sleeps, and
-more and more requests have to come before it is tried again, until tries succeed more often than not; whoever else
-wants the processor is let go first.
+more and more requests have to come before it is tried again, until tries succeed more often than not; other processes
+that want the processor go first.
 
 An in-process broker does not do it, because it would take the interpreter from its client, nor does a broker on one
 processor.  A simulation must not set it: its time stands while the loop goes round, which would never end.  Measured
@@ -111,5 +111,5 @@ def busy_poll(
 
 
 def _processors() -> int:
-    """How many processors this process may use; where nobody can say (macOS), how many there are."""
+    """How many processors this process may use; where the system cannot say (macOS), how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

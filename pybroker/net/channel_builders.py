@@ -40,8 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class ChannelBuilder:
-    """One listener's.  ``mechanisms`` is None where nobody is asked who it is, and nobody may say so; ``tls`` where all
-    is in the clear.
+    """One listener's.  ``mechanisms`` is None where clients do not log in; ``tls`` is None where all is in the clear.
 
     ``asks``: nothing is served before a login, of at most ``receive_bytes_max`` bytes a message.
     """
@@ -64,7 +63,7 @@ class ChannelBuilder:
 
     @property
     def authenticates(self) -> bool:
-        """Whether nobody is served without a login or a certificate."""
+        """Whether clients are served only with a login or a certificate."""
         return self._asks or (self.tls is not None and self.tls.wants_certificates)
 
     def connection(self, processor: Processor) -> asyncio.BufferedProtocol:
@@ -126,7 +125,7 @@ class ImageUsers:
 class ChannelBuilders:
     """Those of all listeners.  Raises ConfigError, before anything of the broker is made, for what none can be.
 
-    ``context`` may lack the cluster's secret, until ``set_cluster_secret``; it is None where nobody logs in.
+    ``context`` may lack the cluster's secret, until ``set_cluster_secret``; it is None where clients do not log in.
     """
 
     def __init__(

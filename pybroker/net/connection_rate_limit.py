@@ -5,8 +5,8 @@ to be closed late.  Does not own the rates (``quotas/connection_rates``), nor wh
 (``channel_builders``).
 
 A listener lets in one after another, as Kafka's acceptor does: who is too early for its listener or for the broker has
-those behind it wait, too.  Who is too early for its own address is closed when its throttle time is over, so that a
-client which tries again at once is slow, and holds up nobody else.  The kernel has accepted all of them: it tells of
+those behind it wait, too.  A connection that is too early for its own address is closed when its throttle time is over:
+a client which tries again at once is slow, and holds up no other.  The kernel has accepted all of them: it tells of
 connections only so.
 
 Invariants: nothing of what a waiting connection sends is looked at, and no more than a little of it read; at most
@@ -172,7 +172,7 @@ class ConnectionRateLimit:
             queue.waiting.pop(pending_connection, None)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let no connection in any more."""
         for queue in self._queues.values():
             if queue.timer is not None:
                 queue.timer.cancel()

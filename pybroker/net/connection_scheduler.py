@@ -8,12 +8,12 @@ The rule.  A connection whose turns have been short lately (``limits.SHORT_SLICE
 are there, and costs this module nothing.  The others have ``limits.TIME_SLICE_NS`` of each turn of the loop between
 them, and one request at least; what does not fit waits, least time used first.  So a small request waits for one long
 one as a rule, however many clients ask for those, and clients that ask for long ones get the same time each, however
-long each request is.  Of equals the one whose turns are shorter goes first.  A newcomer, of whom nobody knows, is
-served before those that are known to take long, but for every second turn.
+long each request is.  Of equals the one whose turns are shorter goes first.  A new connection, of which nothing is
+known, is served before those that are known to take long, but for every second turn.
 
-Invariants: nobody starves, because the time that a connection has used counts from what those that wait have had by now
-(fair queueing): one that comes back gains nothing for the time that it asked for nothing, one that had the broker for
-itself owes nothing for that, and newcomers without end get one turn in two.
+Invariants: no connection starves, because the time that one has used counts from what those that wait have had by now
+(fair queueing). A connection gains nothing for time in which it asked for nothing. One that had the broker for itself
+owes nothing for that. New connections without end get one turn in two.
 
 Kafka has no counterpart: its request queue is served in the order of arrival, by several threads.
 """

@@ -98,7 +98,8 @@ class Inbox:
     def may_read_on(self, receiver: Receiver) -> bool:
         """Whether to read more: not while a whole frame is here, nor while there is no room for the rest of one.
 
-        Makes that room, in a larger buffer if need be; if the budget has us wait for it, the receiver is told later.
+        Makes that room, in a larger buffer if need be; if the budget has us wait for it, the receiver hears of it
+        later.
         """
         own, budget = self.buffer, self._budget
         if own is None:

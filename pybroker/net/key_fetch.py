@@ -1,8 +1,8 @@
 """Fetching a key set: by http, https or from a file.
 
-Owns: one exchange with whoever keeps the set, within bounds of time and size.  Blocks: it is for a thread.
+Owns: one exchange with the server that keeps the set, within bounds of time and size.  Blocks: it is for a thread.
 
-A redirection is not followed, so that nobody but the address in the settings says where keys come from.
+A redirection is not followed, so that the address in the settings alone says where keys come from.
 
 Kafka counterpart: HttpsJwks of jose4j, and JwksFileVerificationKeyResolver.
 """

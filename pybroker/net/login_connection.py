@@ -1,8 +1,8 @@
 """A connection before its client has said who it is: SASL requests in, answers out, within small bounds.
 
-Owns: the received bytes of the login, bare tokens (SaslHandshake 0), the end of whoever fails or dawdles, and handing
-the socket over to a ``Connection`` once it is known who is there.  Owns neither the order of steps (``security/login``)
-nor what the requests mean (the handlers).
+Owns: the received bytes of the login, bare tokens (SaslHandshake 0), the end of logins that fail or take too long, and
+handing the socket over to a ``Connection`` once it is known who is there.  Owns neither the order of steps
+(``security/login``) nor what the requests mean (the handlers).
 
 Invariants: nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and of no more bytes than
 ``sasl.server.max.receive.size``; behind a failure nothing is served; the socket is handed over when the last answer of
@@ -41,7 +41,7 @@ _LENGTH = struct.Struct(">i").pack
 
 
 class _OwnBytes:
-    """Frames are copied here: whoever holds one need not tell."""
+    """Frames are copied here, so that their holders need no count."""
 
     __slots__ = ()
 
@@ -127,7 +127,7 @@ class LoginConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """Called by the transport: who is not known yet is told little, and does not take even that."""
+        """Called by the transport: a peer that is not known yet gets little, and does not take even that."""
         self.give_up("it takes nothing of its replies")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -298,7 +298,7 @@ class LoginConnection(asyncio.BufferedProtocol):
         self.abort()
 
     def look_after(self, idle_since_sweep: int) -> None:
-        """Nothing: ``half_open`` ends whoever dawdles."""
+        """Nothing: ``half_open`` ends logins that take too long."""
 
     def __str__(self) -> str:
         return f"{self.peer_host} (not authenticated, listener {self.listener})"

@@ -25,7 +25,8 @@ LOGIN_READ_BYTES = 16 << 10
 
 
 class Logins:
-    """``failure_delay_ms`` is how late a failure is told.  Strangers' requests have long ones of their own."""
+    """``failure_delay_ms`` is how late the answer to a failure is sent.  Strangers' requests have long ones of their
+    own."""
 
     __slots__ = (
         "_timers",
@@ -74,6 +75,6 @@ class Logins:
         return parked
 
     def close(self) -> None:
-        """Nobody logs in any more."""
+        """No login goes on any more."""
         self.half_open.close()
         self.long_requests.close()

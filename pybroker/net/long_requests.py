@@ -296,7 +296,7 @@ class LongRequests:
         self._look_timer: Cancellable | None = None
 
     def close(self) -> None:
-        """Look after nobody any more."""
+        """Look after no request any more."""
         if self._look_timer is not None:
             self._look_timer.cancel()
 
@@ -348,7 +348,7 @@ class LongRequests:
             self._timers.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """A share of each turn for all of them; whoever is not done goes behind the others."""
+        """A share of each turn for all of them; a request that is not done goes behind the others."""
         ready, now_ns = self._ready, self.now_ns
         ends_ns = now_ns() + limits.TIME_SLICE_NS
         while ready:

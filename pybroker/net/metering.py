@@ -9,7 +9,7 @@ connections of other brokers have none: what brokers ask of each other counts fo
 What counts: of Produce its bytes as they were received, when it is started; of Fetch what it would bring, before it is
 sent (``handlers/fetch``); of all requests the time in which the loop is busy with one, from the first look at it to its
 reply, where 100 percent is the loop's whole time.  Kafka counts the time of network and I/O threads, 100 percent of
-each.  Work of other threads, which the loop does not wait for, counts for nobody.
+each.  Work of other threads, which the loop does not wait for, counts for no client.
 
 A fast path serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
 request by request, where the reply tells the throttle time.

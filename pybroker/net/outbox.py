@@ -100,7 +100,7 @@ class Outbox:
             transport.writelines(_joined(parts))
 
     def clear(self) -> None:
-        """Nobody is there to send it to."""
+        """The peer is gone."""
         self.parts.clear()
 
 

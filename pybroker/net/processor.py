@@ -48,7 +48,7 @@ _PATIENCE_MS = 500  # with connections that have something to send when the brok
 
 
 class SweptConnection(Protocol):
-    """A connection, to whoever looks after all of them."""
+    """A connection, as the sweep sees it."""
 
     @property
     def peer_host(self) -> str: ...

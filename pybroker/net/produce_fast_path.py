@@ -155,7 +155,7 @@ class ProduceFastPath:
         self.partition.await_run(base_offsets[0], self._timeout_ms, acknowledged)
 
     def _failure(self, correlation_id: int, base_offset: int, result: AppendResult) -> bytes:
-        """The reply to a request that is appended and not acknowledged; its offset is told, as in Kafka."""
+        """The reply to a request that is appended and not acknowledged; it has its offset, as in Kafka."""
         response = response_of(*self._topic, self.partition.index, base_offset, -1, result.log_start_offset)
         reply = response.responses[0].partition_responses[0]
         fill(reply, result)

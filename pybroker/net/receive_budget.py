@@ -5,7 +5,7 @@ handlers hold, copies of batches that wait for the disk), and which connection r
 Does not own the buffers (``buffers``) nor a connection's frames (``connection``).
 
 The rule.  A frame that outgrows a connection's first small buffer is counted with its whole length (no memory is taken
-for what has not come), so that whoever is let read on can finish.  Where that does not fit:
+for what has not come), so that a connection that may read on can finish.  Where that does not fit:
 - It waits, unread, in its peer's socket.  Small requests that come whole need no place, and are served as ever.
 - Large frames (``limits.LARGE_FRAME_BYTES``) have three quarters of the account at most; the last is kept for others.
 - Room goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest; to have
@@ -14,8 +14,8 @@ for what has not come), so that whoever is let read on can finish.  Where that d
 - A frame for which no room can come, or has not for long, is received beyond the account, as the only one of its kind.
 - All that may read on and bring less than ``limits.SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
 
-Invariants: bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection;
-nobody is closed while nobody waits, nor for a delay that is the account's or the broker's own.
+Invariants: bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection; no
+connection is closed while none waits, nor for a delay that is the account's or the broker's own.
 
 A new way to keep bytes of a request has to count them here (``count_copy``).
 
@@ -156,7 +156,7 @@ class ReceiveBudget:
         pool.on_freed = self._changed
 
     def close(self) -> None:
-        """Look after nobody any more."""
+        """Look after no connection any more."""
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
@@ -218,7 +218,7 @@ class ReceiveBudget:
     # --- who may read on -------------------------------------------------------------------------------------------
 
     def may_take(self, size: int, is_large: bool) -> bool:
-        """Whether so many bytes more fit, and nobody waits for them."""
+        """Whether so many bytes more fit, and no connection waits for them."""
         return not self._waiting and self._has_room_for(size, is_large)
 
     def may_read_on(self, connection: Receiver, frame_bytes: int, rest_bytes: int, is_large: bool) -> bool:

@@ -26,7 +26,7 @@ _KEY_BYTES = 2
 
 
 class Replier(Protocol):
-    """Whoever sends replies, now or in their turn."""
+    """The sender of replies, now or in their turn."""
 
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a response, behind those that wait."""
@@ -38,7 +38,7 @@ class Replier(Protocol):
 
 
 class ReplySender(Protocol):
-    """Whoever is told that a reply which was waited for is there."""
+    """The part that is called when a reply which was waited for is there."""
 
     def on_reply_ready(self) -> None: ...
 
@@ -97,7 +97,7 @@ class ReplyOrder:
         return reply
 
     def give_up(self) -> list[WaitingReply]:
-        """Nobody is there to reply to: the places as they were."""
+        """The peer is gone: the places as they were."""
         waiting, self.waiting = self.waiting, None
         return list(waiting or ())
 

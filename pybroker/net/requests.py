@@ -166,7 +166,7 @@ class Requests:
         return response
 
     def _fail(self, request: Any, error: Exception) -> None:
-        """A request that cannot be served ends its connection; what is no fault of its client is told in the log."""
+        """A request that cannot be served ends its connection; what is no fault of its client is logged."""
         if isinstance(error, (CloseConnection, ProtocolError)):
             self._connection.refuse(str(error))
             return

@@ -1,6 +1,6 @@
 """The listeners: sockets that clients connect to.
 
-Owns: listening sockets, what the kernel is told of their buffers, and out of which settings new connections may have to
+Owns: listening sockets, the sizes of their buffers in the kernel, and out of which settings new connections may have to
 wait.  Does not own the connections that they make (``processor``, ``connection``), nor the waiting
 (``connection_rate_limit``).
 

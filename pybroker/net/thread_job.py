@@ -1,4 +1,4 @@
-"""Work that was given to a thread: as a whole or in portions, and the giving up of what nobody waits for.
+"""Work that was given to a thread: as a whole or in portions, and the end of work whose caller has gone.
 
 Owns ``Job``, one piece of work from its submission to its completion.  Does not own the thread, nor whose turn it is:
 ``loop_env`` has real threads, tests and the simulation have theirs, and all of them drive jobs of this kind.
@@ -32,7 +32,7 @@ class Job:
         self.error: BaseException | None = None
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: called on the loop, heeded by the thread before the next portion."""
+        """The job has no caller any more: called on the loop, heeded by the thread before the next portion."""
         self._cancelled = True
 
     def go_on(self, now_ns: Callable[[], int], ends_ns: int, is_closing: bool = False) -> bool:

@@ -4,9 +4,9 @@ Owns: the handshake, and what is encrypted and not yet decrypted.  Owns neither 
 the bytes mean.
 
 By OpenSSL's own objects (``ssl.SSLObject`` over memory), not by the loop's: the loop's reads each connection into a
-buffer of 256 KiB of its own, tells nobody of a handshake that fails or never ends, and counts what waits to be
-encrypted beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and
-what is sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
+buffer of 256 KiB of its own, reports no handshake that fails or never ends, and counts what waits to be encrypted
+beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and what is
+sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
 
 Invariants: a connection behind this hears of a client only once its handshake is over; a TLS session is never
 renegotiated.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pybroker import cluster_limits, limits
 from pybroker.security.certificates import CertificateError, read_certificate
@@ -68,7 +68,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def _opened(self) -> asyncio.BufferedProtocol | None:
-        """The handshake is over: who reads from now on; None if nobody does."""
+        """The handshake is over: the protocol that reads from now on; None if there is none."""
         raise NotImplementedError
 
     def _failed(self, reason: str) -> None:
@@ -328,7 +328,17 @@ class TlsServerConnection(TlsConnection):
         self.abort()
 
     def look_after(self, idle_since_sweep: int) -> None:
-        """Nothing: ``half_open`` ends whoever dawdles."""
+        """Nothing: ``half_open`` ends handshakes that take too long."""
+
+
+class ClientSide(Protocol):
+    """What is spoken towards a broker: a listener's ``Tls``, or what a link is set to."""
+
+    @property
+    def client(self) -> ssl.SSLContext: ...
+
+    @property
+    def checks_host(self) -> bool: ...
 
 
 class TlsClientConnection(TlsConnection):
@@ -336,7 +346,7 @@ class TlsClientConnection(TlsConnection):
 
     __slots__ = ("_host", "_timer", "_timers", "_tls", "_waiting")
 
-    def __init__(self, tls: Tls, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
+    def __init__(self, tls: ClientSide, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
         super().__init__(memoryview(bytearray(limits.TLS_READ_BYTES)))
         self._tls = tls
         self._host = host

@@ -4,9 +4,9 @@ Owns: which connections were sent a reply that was long in the making, and how m
 is fresh memory, of up to ``limits.REPLY_BYTES_MAX``, that a request of a few bytes may have asked for; records that a
 fetch sends are pages of files, and are not counted.  Does not own who waits for room (``long_requests``).
 
-The rule: while somebody waits for room, whoever takes less than ``limits.SLOW_REPLY_BYTES_PER_S``, or would need more
-than ``limits.SLOW_REPLY_MS`` for its reply, is closed, largest first, until there is room.  While nobody waits the
-sweep for stalled peers is enough.
+The rule: while a reply waits for room, connections that take less than ``limits.SLOW_REPLY_BYTES_PER_S``, or would need
+more than ``limits.SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is room.  While no reply
+waits the sweep for stalled peers is enough.
 
 Kafka counterpart: none; a reply waits in its channel for as long as its client likes.
 """

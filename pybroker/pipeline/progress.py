@@ -100,7 +100,7 @@ def processed_offsets(progress: StreamingQueryProgress) -> dict[TopicPartition, 
 class ProgressMirror(StreamingQueryListener):
     """Hears of each micro-batch of one query, on a thread of Spark's, until the query ends or `close`.
 
-    Invariants: a micro-batch that is told late moves nothing back.
+    Invariants: a micro-batch that is reported late moves nothing back.
     """
 
     def __init__(self, spark: SparkSession, query_id: str, group: str, settings: Mapping[str, str]) -> None:

@@ -169,8 +169,8 @@ def upsert_into(
     as ``offset``.  A row whose columns besides the key are all null deletes its key's row.
 
     While the database does not answer, the micro-batch waits for ``patience_s`` seconds, then `DatabaseGone` ends the
-    query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` is told by a line when the
-    waiting begins, and when it is over.
+    query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` gets a line when the waiting
+    begins, and when it is over.
 
     Raises ValueError for a table that has a column of the sink's own.
     """

@@ -3,7 +3,7 @@
 Owns: where the coordinator is, and the request to it (AddPartitionsToTxn, the brokers' versions).  Owns neither the
 question (``transaction_verification``) nor the answer (the coordinator).
 
-Invariant: each question is answered once; where nobody answered it is COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION,
+Invariant: each question is answered once; where no answer came it is COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION,
 which clients try again.
 
 Kafka counterpart: AddPartitionsToTxnManager.

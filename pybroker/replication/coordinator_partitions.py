@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Coordinator(Protocol):
-    """What a coordinator is told of its topic's partitions."""
+    """What a coordinator hears of its topic's partitions."""
 
     def on_leadership(self, gained: set[int], lost: set[int]) -> None: ...
 

@@ -3,7 +3,7 @@
 Owns: one such wait, and what it ends with.  Does not own the high watermark, nor who is in sync (``partition``).
 
 Invariants: it completes exactly once.  Whatever it ends with, the batch stays written: an error says no more than that
-nobody promises to keep it.
+its future is not certain.
 
 It ends when any of these holds
   A  the high watermark has passed the batch: with no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where fewer replicas

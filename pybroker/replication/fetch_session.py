@@ -158,7 +158,7 @@ class FetchPartition:
         )
 
     def has_news(self) -> bool:
-        """Whether an incremental reply must mention the partition; remembers what is told."""
+        """Whether an incremental reply must mention the partition; remembers what it says."""
         news = self.is_news
         # After an error the client is told of the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
@@ -221,7 +221,7 @@ class FetchSession:
                 forgotten.watch.forget(forgotten)
 
     def rotate(self, served: Iterable[FetchPartition]) -> None:
-        """Move partitions that were served to the end, so that a small ``max_bytes`` starves nobody."""
+        """Move partitions that were served to the end, so that a small ``max_bytes`` starves no partition."""
         partitions = self.partitions
         for fetched in served:
             key = fetched.key(self.by_id)

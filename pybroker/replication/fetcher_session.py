@@ -57,7 +57,7 @@ class FetcherSession:
             self._forgotten[key] = None
 
     def begin_anew(self) -> None:
-        """The session is gone, or nobody knows what became of it."""
+        """The session is gone, or its state is not known."""
         self.epoch = INITIAL_EPOCH
         self._changed = {**self._asked, **self._changed}
         self._asked.clear()

@@ -6,9 +6,9 @@ Does not own what is read, and told, of them (``follower_fetch``), nor when some
 Invariants: a partition is due from whatever may change its answer (the follower asks anew, the log's end or the high
 watermark moves, the ISR or the role is another) until a look has found that the follower has everything, and is in
 sync: a fetch is what has it join.  One that was served goes behind those that were not, so that a small ``max_bytes``
-starves nobody.  Of a follower one watch counts, that of its last session; a fetch of a former one binds nothing.  All
-partitions are due every ``FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also
-says when the follower was last caught up, and where the log begins.
+starves no partition.  Of a follower one watch counts, that of its last session; a fetch of a former one binds nothing.
+All partitions are due every ``FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also says when
+the follower was last caught up, and where the log begins.
 
 Kafka counterpart: none; it looks at all partitions of a session at each fetch.
 """

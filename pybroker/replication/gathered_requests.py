@@ -1,7 +1,7 @@
 """Requests to other brokers that gather what is asked meanwhile: one to each broker is under way at a time.
 
 Owns: what waits for the next request to a broker, and what goes into it.  Owns neither the requests nor what is done
-with a response (whoever asks), nor trying again.
+with a response (the caller does), nor trying again.
 
 Invariants: each item is answered exactly once, after ``ask`` has returned; items of one key never share a request, and
 keep their order; what waits for a broker waits for one answer of it at the most, or for its time-out.

@@ -1,7 +1,7 @@
 """What this broker's leaders ask of the controller, many in one request.
 
 Owns: ``IsrChanges``, the ``IsrChanger`` of a broker in a cluster: it gathers what is asked while a request is under
-way, and gives each its part of the answer.  Owns no retry: whoever asked tries again.
+way, and gives each its part of the answer.  Owns no retry: the caller tries again.
 
 Invariants: one request at a time, of ``ISR_CHANGES_AT_ONCE`` partitions at most; each question is
 answered once.
@@ -57,7 +57,7 @@ class IsrChanges:
         self._ask_soon()
 
     def close(self) -> None:
-        """Ask for nothing more, and answer nobody."""
+        """Ask for nothing more, and answer no caller."""
         self._waiting.clear()
         if self._next is not None:
             self._next.cancel()

@@ -56,7 +56,7 @@ _NOT_AVAILABLE = TimestampOffset(-1, -1, -1, ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 def epoch_error(current: int, leader_epoch: int) -> int:
-    """What a client is told that takes ``leader_epoch`` (-1: any) for the ``current`` one (KIP-320); 0 if it is."""
+    """The error for a client that takes ``leader_epoch`` (-1: any) for the ``current`` one (KIP-320); 0 if it is."""
     if leader_epoch in (-1, current):
         return 0
     return ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -107,7 +107,7 @@ class DelayedOperation(Protocol):
 
 
 class PartitionOwner(Protocol):
-    """Whoever has all partitions: ``ReplicaManager``."""
+    """The owner of all partitions: ``ReplicaManager``."""
 
     @property
     def purgatory(self) -> Purgatory: ...
@@ -343,13 +343,20 @@ class Partition:
         return written
 
     def on_appended(self) -> None:
-        """The log's end may have moved: so does the high watermark, and whoever waits is looked at after this turn."""
+        """The log's end may have moved: so does the high watermark, and waiting operations are looked at after this
+        turn."""
         log = self.partition_log.opened or self.partition_log.open()  # ``log``, without the call: this is a hot path
         if advance_high_watermark(log) if self._is_alone else self._advance(log):
             if self.waiting and not self.marked:
                 self.replica_manager.mark(self)
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, log.high_watermark)
+
+    def on_cut(self) -> None:
+        """The log was cut in this leader epoch, which is done for a mirrored partition's source alone."""
+        if self.followers is not None:
+            self.followers.on_cut(self.log.log_end_offset)
+        self.on_appended()
 
     def _advance(self, log: Log) -> bool:
         if self.followers is not None:
@@ -424,7 +431,7 @@ class Partition:
         return False
 
     def look_at_waiting(self) -> None:
-        """Whoever waits is looked at after this turn."""
+        """Waiting operations are looked at after this turn."""
         if self.waiting and not self.marked:
             self.replica_manager.mark(self)
 

@@ -1,7 +1,7 @@
 """Waiting with a deadline: where everything stands that is parked.
 
-Owns: when parked operations expire.  Does not own what they wait for: whoever parks an operation completes it, and
-takes it out of the purgatory.
+Owns: when parked operations expire.  Does not own what they wait for: the code that parks an operation completes it,
+and takes it out of the purgatory.
 
 Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
 never before its deadline, and keeps no other waiting if it fails then; operations that are removed leave nothing behind

@@ -129,7 +129,7 @@ class ReplicaManager:
         return self._error(image, index)
 
     def followed(self, topic: TopicKey, index: int) -> FollowedPartition | None:
-        """The partition as this broker has it of another one, which leads it; None where it follows nobody."""
+        """The partition as this broker has it of another one, which leads it; None where it follows no other."""
         image = self._topic_image(topic)
         return None if image is None or self._roles is None else self._roles.followed(image.topic_id, index)
 
@@ -237,7 +237,7 @@ class ReplicaManager:
             log.truncate_to(hole.offset)
 
     def _may_have_all(self, state: PartitionImage) -> bool:
-        """Whether the replica here may hold what was committed and nobody else has."""
+        """Whether the replica here may hold what was committed and no other has."""
         return self.broker_id in state.isr or self.broker_id in state.elr
 
     def _on_synced(self, log: Log) -> None:

@@ -6,7 +6,7 @@ led partitions (``replica_manager``), nor what a leader knows of its followers (
 
 Invariants: what is not to be followed any more, or not so, is let go at once, before anybody else hears of the image;
 what takes longer (opening logs) is decided by the image of that time, so that only the last one counts.  A partition
-that has no leader is followed by nobody, and its log is open all the same.
+that has no leader is not followed, and its log is open all the same.
 
 Kafka counterpart: ReplicaManager.applyDelta, ReplicaFetcherManager, the isr-expiration task.
 """
@@ -92,7 +92,7 @@ class ReplicaRoles:
         self._isr_check: Cancellable | None = None
 
     def close(self) -> None:
-        """Follow nobody, and ask for nothing."""
+        """Follow no broker, and ask for nothing."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._unsettled.clear()

@@ -79,20 +79,20 @@ class IsrChanger(Protocol):
         The controller does so if both epochs are those that it has, and every replica may be in an ISR.  ``done`` runs
         exactly once, later on the loop: with 0 and the state that the partition has then, or with one of Kafka's error
         codes and None.  Any code but those that speak of the partition's state is taken for one that may pass, and is
-        tried again: so is REQUEST_TIMED_OUT, where nobody knows whether it was done.
+        tried again: so is REQUEST_TIMED_OUT, where it is not known whether it was done.
         """
         ...
 
 
 class Watcher(Protocol):
-    """Who is told that there may be something to say of a partition that a follower fetches: ``FollowerWatch``."""
+    """What hears that there may be something to say of a partition that a follower fetches: ``FollowerWatch``."""
 
     def note(self, fetched: Any) -> None:
         """There may be something to tell, which no fetch has to end for."""
         ...
 
     def wake(self, fetched: Any) -> None:
-        """There is more to read, or nobody leads the partition here any more."""
+        """There is more to read, or the partition is not led here any more."""
         ...
 
     def forget(self, fetched: Any) -> None:

@@ -58,7 +58,7 @@ class TransactionMarkers:
         self._next: Cancellable | None = None
 
     def close(self) -> None:
-        """Write nothing any more, and answer nobody."""
+        """Write nothing any more, and answer no caller."""
         self._waiting.clear()
         if self._next is not None:
             self._next.cancel()
@@ -111,7 +111,7 @@ class TransactionMarkers:
         self._next = self._replicas.env.timers.call_soon(self._write_some) if waiting else None
 
     def _try_one(self, marker: TransactionMarker, batch: bytes, key: TopicPartition, written: Written) -> None:
-        """Write one; if that fails, whoever waits for all of them hears of it, and the others are written."""
+        """Write one; if that fails, the wait for all of them hears of it, and the others are written."""
         try:
             self._write_one(marker, batch, key, written)
         except Exception:

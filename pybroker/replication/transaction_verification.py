@@ -166,7 +166,7 @@ class TransactionVerification:
 
 
 def _has_moved_on(producer: ProducerOfTransaction, partition: Partition, verification: Verification) -> bool:
-    """Whether the marker of a transaction came in after the question: nobody knows whether the answer is of the next
+    """Whether the marker of a transaction came in after the question: it is not known whether the answer is of the next
     one.  It is, as a rule, where the coordinator is another broker: the question overtook the end of the last one."""
     producers = partition.log.producers
     is_open = producers.has_ongoing_transaction(producer.producer_id, producer.producer_epoch)

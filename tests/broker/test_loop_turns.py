@@ -1,9 +1,9 @@
 """No request holds the loop for more than 100 ms, however it is made.
 
 Turns are timed in the processor time of the loop's thread, so that others on the machine do not count, and without the
-garbage collector, which in a process of the broker's own is tuned (``cli/serve/broker_process``).  Whoever takes longer
-tries twice more: a machine that hands out memory for the first time charges the asker for it, four times what the turn
-took.
+garbage collector, which in a process of the broker's own is tuned (``cli/serve/broker_process``).  A turn that takes
+longer is tried twice more: a machine that hands out memory for the first time charges the process for it, four times
+what the turn took.
 """
 
 from __future__ import annotations

@@ -298,6 +298,7 @@ ASKING = {
     "DescribeQuorum",
     "DescribeTransactions",
     "DescribeUserScramCredentials",
+    "Fetch",
     "FindCoordinator",
     "ListConfigResources",
     "ListGroups",

@@ -24,12 +24,12 @@ UNKNOWN_TOPIC_ID = bytes(15) + b"\x77"
 
 
 @pytest.fixture
-def fronts_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast_paths_from_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.net.fast_paths._PAUSE", 0)
 
 
 @pytest.fixture
-def without_fronts() -> Iterator[pytest.MonkeyPatch]:
+def without_fast_paths() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FastPaths, "learn", lambda *_: None)
         patch.setattr(FastPaths, "learn_waiting", lambda *_: None)

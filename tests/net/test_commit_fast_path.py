@@ -28,7 +28,7 @@ from tests.net.conftest import processor_of, served_side, topic_id
 
 VERSIONS = range(2, 11)
 Commits = dict[tuple[str, int], tuple[int, str | None]]
-pytestmark = pytest.mark.usefixtures("fronts_from_the_first_request")
+pytestmark = pytest.mark.usefixtures("fast_paths_from_the_first_request")
 
 
 @pytest.fixture
@@ -156,11 +156,11 @@ def answers(broker: Broker, version: int, together: int) -> list[bytes]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_ways_answer_the_same_bytes_and_write_the_same_offsets(
-    broker: Broker, without_fronts: pytest.MonkeyPatch, version: int
+    broker: Broker, without_fast_paths: pytest.MonkeyPatch, version: int
 ) -> None:
     expected = answers(broker, version, 1)
     once = written(broker)
-    without_fronts.undo()
+    without_fast_paths.undo()
     for rounds, together in enumerate((1, 2, 5, 100), 2):
         assert answers(broker, version, together) == expected
         now = written(broker)

@@ -29,7 +29,7 @@ VERSIONS = (4, 6, 7, 8, 9, 11, 12, 13, 15, LAST)
 NO_SESSION, NEW, GOES_ON, WRONG_EPOCH = "none", "new", "goes on", "wrong epoch"
 LARGE = 40_000  # more than is joined with other replies, and a length of three bytes
 RUN = 4
-pytestmark = pytest.mark.usefixtures("fronts_from_the_first_request")
+pytestmark = pytest.mark.usefixtures("fast_paths_from_the_first_request")
 
 # How a request belongs to a session, and the request but for its session.
 Step = tuple[str, FetchRequest]
@@ -45,7 +45,7 @@ def broker() -> Iterator[Broker]:
                 for index in (0, 1):
                     assert wire.produce("t", batch(value), partition=index).error_code == 0
             assert wire.produce("u", batch(b"e")).error_code == 0
-        running._call(lambda server, done: done(append_aborted(partition_of(server, "t", 1))))
+        running._call(append_transactions)
         yield running
 
 
@@ -55,8 +55,9 @@ def partition_of(server: BrokerServer, topic: str, index: int = 0) -> Partition:
     return partition
 
 
-def append_aborted(partition: Partition) -> None:
+def append_transactions(server: BrokerServer, done: Callable[[None], None]) -> None:
     """A transaction that was aborted, and one that is open."""
+    partition = partition_of(server, "t", 1)
     verifications = partition.log.producers.verifications
     for producer_id in (7, 8):
         verifications.succeed(producer_id, verifications.begin(producer_id, 0, 0, False, 0), 0)
@@ -71,6 +72,7 @@ def append_aborted(partition: Partition) -> None:
         partition.append_internal(written, lambda _: None)
     marker = end_transaction_batch(commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=2)
     partition.append_internal(marker, lambda _: None)
+    done(None)
 
 
 def fetch(broker: Broker, *wanted: tuple[str, int, int], **fields: Any) -> FetchRequest:
@@ -197,12 +199,12 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_ways_answer_the_same_bytes(
-    broker: Broker, without_fronts: pytest.MonkeyPatch, begun: list[bool], version: int, seed: int
+    broker: Broker, without_fast_paths: pytest.MonkeyPatch, begun: list[bool], version: int, seed: int
 ) -> None:
     asked = steps(broker, Random(seed), version)
     expected = answers(broker, asked, version)
     assert not begun
-    without_fronts.undo()
+    without_fast_paths.undo()
     assert answers(broker, asked, version) == expected
     assert begun.count(True) > RUN or version < FIRST_WITH_A_FAST_PATH, "the fast path served some of them"
 
@@ -249,10 +251,10 @@ def count_waiting(server: BrokerServer, done: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("kind", [NO_SESSION, GOES_ON])
 @pytest.mark.parametrize("version", [7, 12, LAST])
 def test_fetch_that_waits_is_answered_alike(
-    broker: Broker, without_fronts: pytest.MonkeyPatch, begun: list[bool], version: int, kind: str
+    broker: Broker, without_fast_paths: pytest.MonkeyPatch, begun: list[bool], version: int, kind: str
 ) -> None:
     expected = woken(broker, kind, version)
-    without_fronts.undo()
+    without_fast_paths.undo()
     assert woken(broker, kind, version) == expected
     assert begun == [True, True]
 
@@ -266,6 +268,20 @@ def test_client_that_goes_while_its_fetch_waits_leaves_nothing(broker: Broker, b
     assert begun == [True]
     consumer.wire.close()
     wait_until(lambda: broker._call(count_waiting) == 0, "nothing waits")
+
+
+def test_limit_that_another_request_of_the_session_has_changed_is_set_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, begun: list[bool]
+) -> None:
+    consumer = Consumer(broker)
+    of_one_batch = fetch(broker, ("t", 0, 0), partition_fields={"partition_max_bytes": 1})
+    consumer.ask(NEW, of_one_batch, 12)
+    monkeypatch.setattr("pybroker.net.fast_paths._PAUSE", 64)  # what is learned now stays
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert b"b" * 200 in consumer.ask(GOES_ON, fetch(broker, ("t", 0, 0), ("u", 0, 0)), 12)
+    assert b"b" * 200 not in consumer.ask(GOES_ON, of_one_batch, 12)
+    assert begun == [True]
+    consumer.wire.close()
 
 
 @pytest.mark.parametrize("version", [12, 13])

@@ -89,7 +89,7 @@ def broker() -> Iterator[Broker]:
 def way(request: pytest.FixtureRequest) -> str:
     """By which way requests that repeat themselves go."""
     way: str = request.param
-    request.getfixturevalue("fronts_from_the_first_request" if way == "short" else "without_fronts")
+    request.getfixturevalue("fast_paths_from_the_first_request" if way == "short" else "without_fast_paths")
     return way
 
 

@@ -18,7 +18,7 @@ from tests.broker.wire_client import produce_request
 from tests.net.conftest import connections_of, processor_of, topic_id
 
 VERSIONS = range(3, 14)
-pytestmark = pytest.mark.usefixtures("fronts_from_the_first_request")
+pytestmark = pytest.mark.usefixtures("fast_paths_from_the_first_request")
 
 
 class Producer:
@@ -78,9 +78,9 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_both_ways_answer_the_same_bytes(broker: Broker, without_fronts: pytest.MonkeyPatch, version: int) -> None:
+def test_both_ways_answer_the_same_bytes(broker: Broker, without_fast_paths: pytest.MonkeyPatch, version: int) -> None:
     expected = answers(broker, version)
-    without_fronts.undo()
+    without_fast_paths.undo()
     assert answers(broker, version) == expected
 
 

@@ -22,7 +22,7 @@ from tests.broker.wire_client import produce_request
 
 Connect = Callable[..., "Producer"]
 VERSION = 9
-pytestmark = pytest.mark.usefixtures("fronts_from_the_first_request")
+pytestmark = pytest.mark.usefixtures("fast_paths_from_the_first_request")
 
 
 @pytest.fixture

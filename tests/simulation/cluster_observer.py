@@ -337,7 +337,11 @@ class ClusterObserver:
                 check_snapshots(where, log.path, end)
         # The cleaner keeps a producer's last batch: where that is cut away, what came before it may be gone already.
         is_whole = log.topic not in self._model.compacted_topics and end == log.next_offset
-        if is_whole and not is_cut_short and (is_new or end < end_before or epoch > epoch_before):
+        if (
+            is_whole
+            and not (is_cut_short and end < end_before)
+            and (is_new or end < end_before or epoch > epoch_before)
+        ):
             self._check_producers(where, log, model, replica.was_read)
 
     def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:

@@ -2,11 +2,11 @@
 
 Owns: what counts as a tenant's, and the order in which it goes.  Of a tenant ``acme`` are the users ``acme`` and
 ``acme.*`` with their passwords, ACLs, quotas and delegation tokens; whatever is named ``acme.*``, which are topics,
-groups and settings of groups; and ACLs about such names, whoever they are for.  Not owned: which tenants there are
+groups and settings of groups; and ACLs about such names, of any user.  Not owned: which tenants there are
 (``tenants``).
 
-Invariants: nobody gets in any more, nor may do anything, before that is deleted which could be made anew.  What cannot
-be taken away is told, so that no next tenant of that name meets it.
+Invariants: no user of the tenant gets in any more, nor may do anything, before that is deleted which could be made
+anew.  What cannot be taken away is reported, so that no next tenant of that name meets it.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _groups_with_settings(client: AdminClient) -> list[str]:
 def _expire(
     session: Session, client: AdminClient, names: Names, its_tokens: Sequence[DescribedDelegationToken]
 ) -> list[str]:
-    """End delegation tokens, which nobody may but owners and renewers, super users included: so as one of these."""
+    """End delegation tokens, which only owners and renewers may, not even super users: so as one of these."""
     failures: list[str] = []
     by_user: dict[str, list[DescribedDelegationToken]] = {}
     for token in its_tokens:

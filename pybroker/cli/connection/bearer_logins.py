@@ -124,7 +124,7 @@ def _asked(properties: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
 
 
 class _NoRedirection(HTTPRedirectHandler):
-    """Leaves a redirection as the answer, which is an error: nobody but who is named is shown the secret."""
+    """Leaves a redirection as the answer, which is an error: the named server alone is shown the secret."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -96,7 +96,7 @@ def describe_batch(header: BatchHeader, position: int) -> Entry:
 
 
 def compression_name(number: int) -> str:
-    """A codec's name in lower case, or its number when nobody knows it."""
+    """A codec's name in lower case, or its number when it is unknown."""
     try:
         return Compression(number).name.lower()
     except ValueError:

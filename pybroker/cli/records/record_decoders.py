@@ -1,6 +1,6 @@
 """Records of a log as documents: opaque ones as text or base64, those of internal topics decoded.
 
-Owns: which internal topic holds which records.  A record that nobody here knows is shown as its bytes.
+Owns: which internal topic holds which records.  An unknown record is shown as its bytes.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ and what they may be, the broker says.  Counterpart: kafka-configs.sh.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.client_settings import parse_pairs
@@ -56,15 +56,45 @@ def changes_of(
     return changes
 
 
+class Resource(NamedTuple):
+    """What has settings, by its kind and name; ``keys`` are those that are asked for, None: all."""
+
+    kind: str
+    name: str
+    keys: tuple[str, ...] | None = None
+
+
 def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]:
     """All settings of a resource, by name: ``name``, ``value`` (None if ``sensitive``), ``source``, ``read_only``."""
-    from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False)
-    (result,) = retried(lambda: client.ask(request, _node_id(kind, name))).results
+    ((_, result),) = _results(client, [Resource(kind, name)], _node_id(kind, name))
     if result.error_code:
         raise refused(f"{kind} {name}", result.error_code, result.error_message)
+    return _entries(result)
+
+
+def described_all(
+    client: AdminClient, resources: Sequence[Resource], node_id: int | None = None
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The settings of several resources, which one broker is asked for; without those that are not shown, or gone."""
+    return ((name, _entries(result)) for name, result in _results(client, resources, node_id) if not result.error_code)
+
+
+def _results(client: AdminClient, resources: Sequence[Resource], node_id: int | None) -> list[tuple[str, Any]]:
+    from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    asked = [
+        DescribeConfigsResource(
+            resource_type=TYPES[each.kind],
+            resource_name=each.name,
+            configuration_keys=None if each.keys is None else list(each.keys),
+        )
+        for each in resources
+    ]
+    request = DescribeConfigsRequest(resources=asked, include_synonyms=False)
+    return [(result.resource_name, result) for result in retried(lambda: client.ask(request, node_id)).results]
+
+
+def _entries(result: Any) -> list[dict[str, Any]]:
     return [
         {
             "name": config.name,
@@ -78,12 +108,17 @@ def described(client: AdminClient, kind: str, name: str) -> list[dict[str, Any]]
 
 
 def setting_row(entry: Mapping[str, Any]) -> Row:
-    """A setting's name, value and source; a secret is told apart from an empty value."""
+    """A setting's name, value and source; a secret differs from an empty value."""
     return (entry["name"], "(secret)" if entry["sensitive"] else entry["value"], entry["source"])
 
 
-def alter(client: AdminClient, kind: str, name: str, changes: Changes, *, dry_run: bool) -> None:
-    """IncrementalAlterConfigs of one resource: all of ``changes`` or none; CommandFailed, in the broker's words."""
+def alter(
+    client: AdminClient, kind: str, name: str, changes: Changes, *, dry_run: bool, what: str | None = None
+) -> None:
+    """IncrementalAlterConfigs of one resource: all of ``changes`` or none; CommandFailed, in the broker's words.
+
+    ``what`` is what a failure is said of, where that is not the resource.
+    """
     from pybroker_protocol.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
@@ -98,7 +133,7 @@ def alter(client: AdminClient, kind: str, name: str, changes: Changes, *, dry_ru
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
     (result,) = retried(lambda: client.ask(request, _node_id(kind, name))).responses
     if result.error_code:
-        raise refused(f"{kind} {name}", result.error_code, result.error_message)
+        raise refused(what or f"{kind} {name}", result.error_code, result.error_message)
 
 
 def _node_id(kind: str, name: str) -> int | None:

@@ -1,7 +1,7 @@
 """The file by which ``pybroker cluster status|kill|stop|pause|resume|restart`` find the brokers of a ``cluster up``.
 
 Owns: ``cluster.json`` in the data directory, and what a command asks of the supervisor by it: a file of its own, and a
-signal.  Invariant: nobody is signalled by a pid alone, but by pid and start time.
+signal.  Invariant: no process is signalled by a pid alone, but by pid and start time.
 """
 
 from __future__ import annotations

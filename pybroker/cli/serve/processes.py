@@ -1,7 +1,7 @@
 """What Linux tells of a process: whether it is the one that was meant, whether it stands still or holds a file's lock.
 
-Owns: reading ``/proc``, and trying a lock.  A pid alone names nobody: it is given to another process once the
-first is gone, so whoever keeps one keeps its start time beside it.
+Owns: reading ``/proc``, and trying a lock.  A pid alone names no process for good: another gets it once the first is
+gone, so a kept pid has its start time beside it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def is_locked_by_another(path: Path) -> bool:
 
 
 def ends_with_parent() -> Callable[[], None]:
-    """What a child calls before its program begins, so that it is told to end when its parent dies, however that is."""
+    """What a child calls before its program begins, so that it gets a signal to end when its parent dies, however that
+    is."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux alone has it
 
     def ask() -> None:

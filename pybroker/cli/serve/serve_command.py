@@ -119,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run_serve(arguments: Sequence[str]) -> int:
-    """Run the broker until it is told to stop; returns the exit code."""
+    """Run the broker until a signal to stop; returns the exit code."""
     options = build_parser().parse_args([*take_from_environment(), *arguments])
     from pybroker.cli.terminal.standard_streams import open_closed_streams
 

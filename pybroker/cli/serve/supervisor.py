@@ -263,7 +263,7 @@ class Supervisor:
         await ended
 
     async def _watch_writers(self) -> None:
-        """Kill whoever was stopped in the middle of a write for longer than a session lasts."""
+        """Kill a broker that was stopped in the middle of a write for longer than a session lasts."""
         since: dict[int, float] = {}
         while True:
             await asyncio.sleep(self._timeout_s / 4)

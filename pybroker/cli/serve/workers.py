@@ -1,7 +1,7 @@
 """``pybroker serve --workers N``: several brokers on one machine that are one cluster, as one command.
 
-Owns: what each worker is told.  Worker i has the ports + i, the node id + i and ``DIR/worker-i`` of each data dir; the
-metadata they share lies in ``DIR/metadata.db``, unless ``pybroker.metadata`` says otherwise.  Does not own their
+Owns: the arguments of each worker.  Worker i has the ports + i, the node id + i and ``DIR/worker-i`` of each data dir;
+the metadata they share lies in ``DIR/metadata.db``, unless ``pybroker.metadata`` says otherwise.  Does not own their
 processes (``supervisor``).
 
 Invariant: no setting that all share, and no user, is an argument of a worker's process: it may be a secret.
@@ -178,7 +178,7 @@ def _share_an_address(one: str, other: str) -> bool:
 
 
 def _addresses(host: str) -> set[str]:
-    """Those that a name has here; none of a name that nobody knows, which listening will complain of."""
+    """Those that a name has here; none of an unknown name, which listening will complain of."""
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):

@@ -1,10 +1,10 @@
-"""The process's stdin, stdout and stderr where they are closed, or nobody reads them any more.
+"""The process's stdin, stdout and stderr where they are closed, or have no reader any more.
 
 Owns: descriptors 0 to 2, and the form of a log on stderr.  Owns nothing that is printed (``output``,
 ``broker_process``).  Standard library alone, because ``serve`` needs it, too.
 
 All commands run with these descriptors taken (``open_closed_streams``): a closed stdout becomes one that fails when it
-is written to, so that commands which print nothing still work.  ``serve`` goes on where nobody reads its ready line.
+is written to, so that commands which print nothing still work.  ``serve`` goes on where its ready line has no reader.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
 how Kafka's own are created, and the controller creates them.
 
-Invariants: a name is created once at a time, however many need it; names that nobody waits for can be asked for without
-end, and have a bound; they count for the quota of whoever asks first, and are not created while that is used up; every
-``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the topic.
+Invariants: a name is created once at a time, however many need it; names without a waiting request can be asked for
+without end, and have a bound; they count for the quota of the client that asks first, and are not created while that is
+used up; every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the
+topic.
 
 Counterpart in Kafka: ``DefaultAutoTopicCreationManager``.
 """
@@ -64,7 +65,7 @@ class AutoTopicCreation:
         self._limited_log.close()
 
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
-        """Create these topics with the broker's defaults, Kafka's own with theirs; nobody waits.
+        """Create these topics with the broker's defaults, Kafka's own with theirs; no request waits.
 
         Those that are being created already, for which there is no room now, or which ``allows`` refuses, are left out:
         who still needs them asks again.  Thousands take so long that others would notice, so they are begun over

@@ -1,8 +1,8 @@
 """The controller: every change of the cluster's metadata goes through it.
 
 Owns: the operations, and whether this broker's controller is the active one.  Owns no rule (``decisions/`` has them,
-pure), no order (``write_queue``), no storage (``MetadataStore``), nobody's waits (``auto_topic_creation``), nor how it
-becomes active (``standalone``, ``controller_election``).
+pure), no order (``write_queue``), no storage (``MetadataStore``), no wait of a request (``auto_topic_creation``), nor
+how it becomes active (``standalone``, ``controller_election``).
 
 Invariants: every ``done`` runs on the loop, later than the call that brought it, exactly once, and after the image
 with the change was applied; the loop never waits for the store once the broker serves.
@@ -85,7 +85,7 @@ log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The operations on the cluster; see the module's docstring for when ``done`` runs.
+    """The operations on the cluster; ``done`` runs when the module says.
 
     While it is not active it refuses them with NOT_CONTROLLER.  ``images`` has the newest image and takes those that
     are committed.
@@ -102,7 +102,7 @@ class Controller:
         self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self.on_contact: Callable[[int], None] = lambda broker_id: None  # a broker's heartbeat or registration came
-        self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
+        self.topic_rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
 
     # ------------------------------------------------------------------ activity
 
@@ -114,8 +114,9 @@ class Controller:
     def activate(self, key_version: int, epoch: int, on_deposed: Callable[[], None] | None = None) -> None:
         """Decide from now on, under this version of the controller key, which this broker holds, and its epoch.
 
-        ``on_deposed()`` is called when a transaction did not come about for the key's sake, or nobody knows whether it
-        did: whoever activated deactivates, and finds out.  Without it the store's failures are the operation's alone.
+        ``on_deposed()`` is called when a transaction did not come about for the key's sake, or it is not known whether
+        it did: the election deactivates this controller, and finds out.  Without it the store's failures are the
+        operation's alone.
         """
         self.epoch = epoch
         self._queue = WriteQueue(self._env, self._store, self._images, key_version, on_deposed)
@@ -175,7 +176,7 @@ class Controller:
         self.submit(decide, lambda code, message: Registration(code), done, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def fence_brokers(self, dead: Mapping[int, int], done: Callable[[list[int]], None]) -> None:
-        """Brokers have died, or nobody hears of them: others lead in their place.  Tells who was not fenced before.
+        """Brokers have died, or are silent: others lead in their place.  Tells who was not fenced before.
 
         ``dead`` has the epochs under which they died: who has registered anew since lives.
         """
@@ -230,7 +231,7 @@ class Controller:
             should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
             return Heartbeat(0, broker.fenced, should_shut_down)
 
-        self._submit_of(broker_id, broker_epoch, decide, Heartbeat, done)
+        self.submit_of(broker_id, broker_epoch, decide, Heartbeat, done)
 
     def assign_replicas(
         self, broker_id: int, broker_epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
@@ -242,7 +243,7 @@ class Controller:
             yield from self._elect_uncleanly(builder)
             return Assignments(errors)
 
-        self._submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
+        self.submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
 
     def alter_partitions(
         self,
@@ -259,7 +260,7 @@ class Controller:
             results = yield from alter_partitions(builder, broker_id, changes)
             return InSyncResults(results)
 
-        self._submit_of(broker_id, broker_epoch, decide, lambda code: InSyncResults([], code), done)
+        self.submit_of(broker_id, broker_epoch, decide, lambda code: InSyncResults([], code), done)
 
     # ------------------------------------------------------------------ topics
 
@@ -278,7 +279,7 @@ class Controller:
             return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[TopicCreation]]:
-            return create_topics(builder, topics, self._rules, allows)
+            return create_topics(builder, topics, self.topic_rules, allows)
 
         self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
@@ -435,11 +436,11 @@ class Controller:
             builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
             return ProducerIdAllocation(0, ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE))
 
-        self._submit_of(broker_id, broker_epoch, decide, ProducerIdAllocation, done, timeout_ms=None)
+        self.submit_of(broker_id, broker_epoch, decide, ProducerIdAllocation, done, timeout_ms=None)
 
     # ------------------------------------------------------------------ the queue
 
-    def _submit_of(
+    def submit_of(
         self,
         broker_id: int,
         broker_epoch: int,

@@ -5,7 +5,7 @@ the brokers that died meanwhile.  Does not own who is alive (``live_brokers``), 
 (``broker_contacts``), nor any decision (``controller``).
 
 Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
-holder which was deposed can change nothing, whatever it believes; nobody takes the key from a holder that has its
+holder which was deposed can change nothing, whatever it believes; no broker takes the key from a holder that has its
 session and is heard (``liveness``); a fenced broker does not take it while another one can; a controller that most
 brokers do not reach for a session withdraws, so that others decide in its place; a controller decides only once its
 image has everything that was committed before it took the key.
@@ -126,7 +126,7 @@ class ControllerElection:
             self._wanted_ms = None
 
     def _is_gone(self, broker_id: int) -> bool:
-        """Whether a broker's session is over, or nobody hears of it."""
+        """Whether a broker's session is over, or the broker is silent."""
         return broker_id not in self._live.brokers or self._is_silent(broker_id)
 
     def _may_take(self) -> bool:

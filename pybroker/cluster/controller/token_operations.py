@@ -5,7 +5,7 @@ controller looks for expired ones.  Owns no rule (``decisions/token_changes``), 
 (``security/delegation_tokens``), and not who may ask (the handlers).
 
 Invariants: it has a timer only while this broker's controller is active; one look is under way at a time.  Without
-``delegation.token.secret.key`` nothing of it is served, and tokens that there are let nobody in.
+``delegation.token.secret.key`` nothing of it is served, and existing tokens let no client in.
 
 Counterpart in Kafka: ``DelegationTokenControlManager`` and ``DelegationTokenManager``.
 """
@@ -62,7 +62,7 @@ class DelegationTokens:
             controller.activity_listeners.append(self._on_activity)
 
     def close(self) -> None:
-        """Look for nothing any more, and let nobody in."""
+        """Look for nothing any more, and let no client in."""
         self._on_activity(False)
         if self.logins is not None:
             self.logins.close()

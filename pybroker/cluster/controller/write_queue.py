@@ -65,7 +65,7 @@ class WriteOperation(NamedTuple):
 
 
 class Images(Protocol):
-    """The newest image, and where the next one goes: a ``MetadataCache``, or whoever follows the store for it."""
+    """The newest image, and where the next one goes: a ``MetadataCache``, or what follows the store for it."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -78,8 +78,8 @@ class Images(Protocol):
 class WriteQueue:
     """Commits operations to the store under one version of the controller key, which this broker holds.
 
-    ``on_deposed()`` hears of a transaction that the key's version refused, or of which nobody knows what became: the
-    queue's time is over then.  Without it the store's failures are the operations' alone.
+    ``on_deposed()`` hears of a transaction that the key's version refused, or whose outcome is not known: the queue's
+    time is over then.  Without it the store's failures are the operations' alone.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class WriteQueue:
         self._go_on(self._transaction(ImageBuilder(self._images.image)))
 
     def _go_on(self, steps: Iterator[None]) -> None:
-        """A slice per turn of the loop; nobody else changes the image meanwhile."""
+        """A slice per turn of the loop; nothing else changes the image meanwhile."""
         if self._closed:
             return
         clock = self._env.clock

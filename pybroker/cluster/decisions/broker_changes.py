@@ -42,7 +42,7 @@ from pybroker_protocol.errors import ErrorCode
 def register_broker(
     builder: ImageBuilder, registration: BrokerRegistration, found: FoundReplicas, *, clean_shutdown: bool
 ) -> Counter[bytes]:
-    """Register under the next broker epoch, and elect this broker where it may lead and nobody does.
+    """Register under the next broker epoch, and elect this broker where it may lead and no other does.
 
     ``found`` says where the broker found replicas for which the image names another log dir, or none.  After an unclean
     shutdown the end of its log may be lost: it is in sync no more where others are, and where it is the last the leader
@@ -181,7 +181,7 @@ def unregister_controller(image: ClusterImage, controller_id: int) -> Outcome:
 
 
 def begin_controlled_shutdown(builder: ImageBuilder, broker_id: int) -> Generator[None, None, None]:
-    """The broker wants to stop: others lead in its place, where others are in sync, and nobody where none is."""
+    """The broker wants to stop: others lead in its place, where others are in sync, and none where none is."""
     broker = builder.view().brokers[broker_id]
     builder.put_broker(broker._replace(in_controlled_shutdown=True))
     yield from take_replicas_offline(builder, (broker_id,))

@@ -1,7 +1,7 @@
 """Electing leaders on request, or for balance: the preferred replica, or any that is left where no in-sync one is.
 
-Whoever comes or goes is followed by elections (``broker_changes``, ``partition_changes``), so that a request finds
-something to do where the preferred replica is back, or where an unclean election is the last resort.
+A broker that comes or goes is followed by elections (``broker_changes``, ``partition_changes``), so that a request
+finds something to do where the preferred replica is back, or where an unclean election is the last resort.
 
 Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the elections of ``PartitionChangeBuilder``.
 """
@@ -73,14 +73,14 @@ def may_elect_uncleanly(image: ClusterImage, topic: str, static_permission: bool
 def led_by_anybody(
     image: ClusterImage, topic: str, partition: PartitionImage, static_permission: bool
 ) -> PartitionImage:
-    """The partition with a leader that need not be in sync, where nobody leads it and that is allowed."""
+    """The partition with a leader that need not be in sync, where it has no leader and that is allowed."""
     if partition.leader != NO_LEADER or not may_elect_uncleanly(image, topic, static_permission):
         return partition
     return _elected(image, topic, partition, UNCLEAN)[0]
 
 
 def elect_uncleanly(builder: ImageBuilder, static_permission: bool) -> Generator[None, None, None]:
-    """Where nobody leads, and that is allowed, somebody does who is not in sync: records may be lost.
+    """Where no replica leads, and that is allowed, one does that is not in sync: records may be lost.
 
     Called after whatever brings, or takes, brokers, log dirs and permissions.
     """
@@ -151,8 +151,8 @@ def _elected(
 def _begun_anew(builder: ImageBuilder, topic: str, partition: PartitionImage) -> tuple[PartitionImage, ErrorCode]:
     """Where no broker has its replica's log dir any more, one of them leads an empty log in another one.
 
-    Nobody but who asks for an unclean election can say that the disks are gone for good.  A log dir that comes back
-    after all, at its broker's next start, is where the replica lies again.
+    Only the administrator who asks for an unclean election can say that the disks are gone for good.  A log dir that
+    comes back after all, at its broker's next start, is where the replica lies again.
     """
     registered = {replica: builder.view().brokers.get(replica) for replica in partition.replicas}
     if not any(

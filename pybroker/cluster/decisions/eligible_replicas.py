@@ -72,7 +72,7 @@ def with_in_sync(image: ClusterImage, topic: str, before: PartitionImage, after:
 def elected(image: ClusterImage, topic: str, partition: PartitionImage) -> PartitionImage:
     """The partition that has just got a leader: who else is eligible stays so only below the minimum.
 
-    That may have been lowered while nobody led, so that the new leader commits alone what the others lack.
+    That may have been lowered while no replica led, so that the new leader commits alone what the others lack.
     """
     if partition.elr and len(partition.isr) >= min(_min_insync_replicas(image, topic), len(partition.replicas)):
         return partition._replace(elr=())

@@ -62,7 +62,7 @@ class TopicCreation(NamedTuple):
 
 
 class TopicDeletion(NamedTuple):
-    """The answer for one topic to delete, in the order asked; ``name`` is None for an id that nobody knows."""
+    """The answer for one topic to delete, in the order asked; ``name`` is None for an unknown id."""
 
     name: str | None
     topic_id: bytes
@@ -79,7 +79,7 @@ class MorePartitions(NamedTuple):
 
 
 class ScramUpsertion(NamedTuple):
-    """Set what a mechanism knows of a user: the password, salted and iterated by whoever asks."""
+    """Set what a mechanism knows of a user: the password, salted and iterated by the client."""
 
     user: str
     mechanism: int

@@ -47,7 +47,7 @@ def has_room(image: ClusterImage, partition: PartitionImage, replica: int) -> bo
 
 
 def led_by(image: ClusterImage, topic: str, partition: PartitionImage, leader: int) -> PartitionImage:
-    """One that is not in sync is the only one that is from now on: whoever follows it follows what it has.
+    """One that is not in sync is the only one that is from now on: its followers follow what it has.
 
     It is RECOVERING until it asks for in-sync replicas as one that has recovered (KIP-704).
     """
@@ -87,8 +87,8 @@ def without_replica(
 ) -> PartitionImage:
     """The partition while a broker's replica is out of reach; ``image`` says so already.  The same object if unchanged.
 
-    ``may_lack_its_end``: the replica may have lost its log's end, so that it is not eligible either, unless nobody else
-    is and nobody else led last.
+    ``may_lack_its_end``: the replica may have lost its log's end, so that it is not eligible either, unless no other is
+    and no other led last.
     """
     after = partition
     if broker_id in partition.isr or (may_lack_its_end and broker_id in partition.elr):
@@ -101,9 +101,10 @@ def without_replica(
 def _led_anew(
     image: ClusterImage, topic: str, partition: PartitionImage, avoided: Iterable[int] = ()
 ) -> PartitionImage:
-    """Its leader must not lead any more: another one does, or nobody.
+    """Its leader must not lead any more: another one does, or none.
 
-    Where nobody is in sync either, who led last is told (Kafka's PartitionChangeBuilder.maybeUpdateLastKnownLeader).
+    Where none is in sync either, the answer has the last leader (Kafka's
+    PartitionChangeBuilder.maybeUpdateLastKnownLeader).
     """
     leaderless = partition._replace(leader=NO_LEADER)
     after = with_leader(image, topic, leaderless, avoided)

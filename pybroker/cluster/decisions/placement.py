@@ -2,7 +2,7 @@
 
 Owns: spreading leaders and replicas evenly over brokers, racks and log dirs, and checking assignments that clients
 bring.  The log dir is chosen, and committed, with the partition: so there is no moment at which a partition holds data
-and nobody knows where (Kafka's brokers choose, and report it afterwards).
+in an unknown place (Kafka's brokers choose, and report it afterwards).
 
 Invariants: the replicas of a partition are distinct; the first one is on a live broker; in a rack live brokers come
 before fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.

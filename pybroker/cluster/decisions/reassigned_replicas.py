@@ -58,7 +58,7 @@ def completed(partition: PartitionImage) -> PartitionImage:
 
 
 class Reverted(NamedTuple):
-    """A partition without its reassignment; unclean where nobody of those who stay was in sync."""
+    """A partition without its reassignment; unclean where none of those that stay was in sync."""
 
     partition: PartitionImage
     is_unclean: bool

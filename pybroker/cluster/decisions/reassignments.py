@@ -1,8 +1,8 @@
 """Moving partitions to other brokers: what is asked for, what is refused, and what is under way (KIP-455).
 
 Owns: the rules of AlterPartitionReassignments and ListPartitionReassignments.  Each partition is reassigned for itself.
-A reassignment needs nobody to see it through: all of it is in the image, and it ends with the change of the in-sync
-replicas that completes it (``partition_changes``), under whichever controller that comes.
+No part sees a reassignment through: all of it is in the image.  It ends with the change of the in-sync replicas that
+completes it (``partition_changes``), under any controller.
 
 Counterpart in Kafka: ``ReplicationControlManager.alterPartitionReassignments`` and ``listPartitionReassignments``.
 """

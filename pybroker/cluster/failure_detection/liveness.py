@@ -5,8 +5,8 @@ the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/con
 silence (``controller_election``): that is decided by compare-and-set in the store, so that a wrong suspicion costs a
 fail-over and never data.
 
-Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that
-nobody listens any more, which is so a moment after a process was killed, and never while a process listens, however
+Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that no
+process listens any more, which is so a moment after a process was killed, and never while a process listens, however
 busy it is.  Its machine does not answer, and it was not heard for the time-out.  Or its machine takes connections for
 it, and it was not heard for ``LIVENESS_PATIENCE`` times as long: it is stopped, or so busy that it is of no use.  Which
 of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
@@ -14,9 +14,9 @@ of them it is is found out by connecting (a probe) when a connection to it break
 Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
 present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
 present epoch, so that where datagrams do not get through the session alone decides; a refusal counts only of who took a
-connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as nobody's
-silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of silence,
-not who never heard.
+connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as no
+broker's silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of
+silence, not who never heard.
 
 A datagram::
 
@@ -73,7 +73,7 @@ class Datagrams(Protocol):
         ...
 
     def send(self, host: str, port: int, data: bytes) -> None:
-        """Send, or not: nobody hears of a failure."""
+        """Send, or not: a failure is not reported."""
         ...
 
     def close(self) -> None: ...
@@ -95,7 +95,7 @@ class ConnectionProbe(Protocol):
         ...
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """No ``done`` runs any more."""
         ...
 
 

@@ -51,7 +51,7 @@ class RecentlyFenced:
             self._timers[broker_id] = self._env.timers.call_later(FENCED_NAMED_MS, self._forget, broker_id)
 
     def close(self) -> None:
-        """Name nobody any more."""
+        """Name no broker any more."""
         for broker_id in list(self._timers):
             self._forget(broker_id)
 

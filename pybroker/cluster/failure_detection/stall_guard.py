@@ -1,14 +1,14 @@
 """The guard against a stall of this broker: clients wait until it knows what it has missed.
 
 A process that was stopped, or that had no processor, for longer than others wait for it wakes up with an image in which
-it leads what others lead by now.  A client that asks in that moment, and tells no leader epoch, is told that offsets
-are out of range which it has read from the next leader.
+it leads what others lead by now.  A client that asks in that moment, and gives no leader epoch, hears that offsets are
+out of range which it has read from the next leader.
 
 Owns: noticing that by the monotonic clock, asking the store how far it is, and the end of the doubt once this broker's
 image is as far.  Does not own the requests that wait (``RequestGate``, by ``net/request_gate``), nor what a new image
 changes.
 
-Invariants: one question at a time; nobody waits for longer than ``SUSPICION_HOLD_MS``, whatever the store does; a
+Invariants: one question at a time; no client waits for longer than ``SUSPICION_HOLD_MS``, whatever the store does; a
 broker that runs is asked for nothing but a clock every ``LIVENESS_INTERVAL_MS``.
 
 Counterpart in Kafka: none; a broker there serves by its old image until it hears of the next one.
@@ -44,7 +44,7 @@ class RequestGate(Protocol):
         ...
 
     def shut(self) -> None:
-        """Let nobody in."""
+        """Let no request in."""
         ...
 
     def leave_open(self) -> None:

@@ -1,12 +1,13 @@
 """Brokers that may be dead, and the callbacks that wait until it is known.
 
-Owns: since when a broker is in doubt, and the callbacks of those who would rather wait than hear what is about to
-change: a client whose leader has just died asks at once for another one, and is told the dead one again unless it
+Owns: since when a broker is suspected, and the callbacks of requests that wait rather than get an answer that is about
+to change.  A client whose leader has just died asks at once for another one, and hears of the dead one again unless it
 waits for the election.  Most clients then ask no second time for up to a second.  Does not own who is in doubt
 (``liveness``) nor what comes of it.
 
-Invariants: nobody waits for longer than ``SUSPICION_HOLD_MS``; a doubt ends with the word that the broker lives, with
-its fencing or new registration in the image, or with that time; callbacks run later than what ended the last doubt.
+Invariants: no callback waits for longer than ``SUSPICION_HOLD_MS``; a doubt ends with the word that the broker lives,
+with its fencing or new registration in the image, or with that time; callbacks run later than what ended the last
+doubt.
 
 Counterpart in Kafka: none; a client there asks again.
 """
@@ -44,7 +45,7 @@ class SuspectedBrokers:
             self._timers[broker_id] = self._env.timers.call_later(SUSPICION_HOLD_MS, self.end, broker_id)
 
     def end(self, broker_id: int) -> None:
-        """It is known whether the broker lives, or nobody waits for that any longer."""
+        """It is known whether the broker lives, or the wait for that is over."""
         timer = self._timers.pop(broker_id, None)
         if timer is not None:
             timer.cancel()
@@ -63,7 +64,7 @@ class SuspectedBrokers:
             self.end(broker_id)
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """All waits end."""
         for broker_id in list(self._timers):
             self.end(broker_id)
 

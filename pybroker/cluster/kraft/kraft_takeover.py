@@ -287,7 +287,7 @@ class KraftReplay:
             raise StoreError("the metadata log removes an ACL that is not there")
 
     def _quota(self, record: kraft.ClientQuotaRecord, value: bytes) -> None:
-        """One of a type of entity that nobody here knows is kept as it is."""
+        """One of an unknown type of entity is kept as it is."""
         if any(part.entity_type not in ENTITY_TYPES for part in record.entity):
             self._retain(record, value)
             return
@@ -343,7 +343,7 @@ class KraftReplay:
             self._features[name] = level
 
     def _retain(self, record: DataRecord | None, value: bytes) -> None:
-        """Keep the newest record of each thing; what nobody here knows is kept one by one."""
+        """Keep the newest record of each thing; what is not known here is kept one by one."""
         identity, removed = _identity(record)
         if identity is None:
             self._unknown_count += 1

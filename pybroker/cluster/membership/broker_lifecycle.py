@@ -163,7 +163,7 @@ class BrokerLifecycle:
         self._enter()
 
     def close(self) -> None:
-        """Nothing goes on, and nobody is told."""
+        """Nothing goes on, and no callback runs."""
         self._move(Event.CLOSE)
         self._started = None
         self._limited_log.close()
@@ -321,7 +321,7 @@ class BrokerLifecycle:
             self._tell_superseded()
 
     def _is_to_be_told(self) -> bool:
-        """Whether the image has a replica elsewhere than it was found; then the controller is told."""
+        """Whether the image has a replica elsewhere than it was found; then the controller hears of it."""
         image, broker_id = self._follower.image, self._registration.broker_id
         self._found = {
             (topic_id, index): directory

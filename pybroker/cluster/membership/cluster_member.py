@@ -5,7 +5,7 @@ Owns: putting together what a member of a cluster has (``metadata_follower``, ``
 end, and founding a new store.  Owns no behaviour of theirs.  What only brokers that share a store need is imported
 where it is put together, as the start-up budget of one that is alone asks.
 
-Invariants: a new store is founded by one broker, whoever else tries at the same time; ``join`` ends when this broker's
+Invariants: a new store is founded by one broker, however many try at the same time; ``join`` ends when this broker's
 own image has its registration.
 
 Counterpart in Kafka: ``BrokerServer`` and ``ControllerServer``.
@@ -340,7 +340,7 @@ class ClusterMember:
         self.on_superseded()
 
     def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed: the controller is told, now and when the broker registers anew."""
+        """A log dir of this broker failed: the controller hears of it, now and when the broker registers anew."""
         assert self._lifecycle is not None
         self._lifecycle.lose_directory(directory)
         self.channel.take_directory_offline(directory)

@@ -4,7 +4,7 @@ Owns: where the active controller is (``holder``), also for what clients ask of 
 of the broker's own requests, which its own handlers serve while its controller is active, and those of the active one's
 broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
 
-Invariants: ``done`` runs on the loop, later than the call, exactly once; what nobody answered comes back as
+Invariants: ``done`` runs on the loop, later than the call, exactly once; what was not answered comes back as
 NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
 
 Counterpart in Kafka: ``NodeToControllerRequestThread`` and its users.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.image.cluster_image import BrokerRegistration
+    from pybroker.cluster.image.link_states import MirrorReport
     from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
@@ -183,6 +184,26 @@ class ControllerChannel:
         # Of an older version's controller nothing else is asked than what it knows.
         self._ask(request, _HEARTBEAT if cordoned_directories is None else _CORDONING_HEARTBEAT, answer)
 
+    def report_mirrors(self, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:
+        """Tell what was found in mirrored partitions that this broker leads; ``done(error code)``."""
+        from pybroker_protocol.messages.broker_heartbeat import MirrorReportData
+
+        told = [
+            MirrorReportData(
+                topic_id=each.topic_id,
+                partition_index=each.partition,
+                leader_epoch=each.leader_epoch,
+                kind=each.kind,
+                reason=each.reason,
+            )
+            for each in reports
+        ]
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(self._heartbeat(mirror_reports=told), _HEARTBEAT, answer)
+
     def _heartbeat(self, **said: Any) -> Request:
         from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
@@ -331,7 +352,7 @@ class ControllerChannel:
         self._ask(request, _CREATE_TOPICS, answer)
 
     def _when_known(self, names: Sequence[str], then: Callable[[], None]) -> None:
-        """Once the image has the topics, or it has not for so long that whoever waits may as well look for itself."""
+        """Once the image has the topics, or it has not for so long that the caller may as well look for itself."""
 
         def look() -> None:
             if all(name in self._follower.image.topics_by_name for name in names):

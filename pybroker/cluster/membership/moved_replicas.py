@@ -1,6 +1,6 @@
 """Telling the controller in which log dirs replicas lie that have moved (KIP-858).
 
-Owns what is not told yet, and that it is told until the controller has it; of a replica that moves again meanwhile only
+Owns what is not reported yet, and its report until the controller has it; of a replica that moves again meanwhile only
 the last place counts.  Does not own what a start finds (``broker_lifecycle``).
 
 Counterpart in Kafka: ``AssignmentsManager``.

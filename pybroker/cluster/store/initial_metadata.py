@@ -1,6 +1,6 @@
 """What a metadata store holds when it comes into being.
 
-Owns: the first contents of a new cluster, and who is told that a cluster which exists has other users.
+Owns: the first contents of a new cluster, and the log line for a cluster which exists and has other users.
 ``kraft_takeover`` makes the same value out of a data directory of Kafka's.
 """
 

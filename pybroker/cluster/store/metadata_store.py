@@ -30,7 +30,7 @@ class StoreError(Exception):
 
 
 class StoreUnavailableError(StoreError):
-    """Nobody answered in time, or nobody knows what became of it: whoever asks again may have better luck."""
+    """No answer came in time, or the outcome is not known: a repeat may succeed."""
 
 
 class SessionExpiredError(StoreError):
@@ -84,7 +84,7 @@ class Snapshot(NamedTuple):
 class Changes(NamedTuple):
     """What transactions up to ``revision`` did, with the last value of each key; it names no ephemeral key.
 
-    Where several arrive as one, ``deletes`` may name keys that came and went in between, of which nobody was told.
+    Where several arrive as one, ``deletes`` may name keys that came and went in between, and were not reported.
     """
 
     revision: int
@@ -133,18 +133,19 @@ class MetadataStore(Protocol):
     def follow(
         self, revision: int, on_changes: Callable[[Changes], None], on_gap: Callable[[], None]
     ) -> Callable[[], None]:
-        """Tell every change behind ``revision``, whoever made it, in order and once; the result ends that.
+        """Tell every change behind ``revision``, of any process, in order and once; the result ends that.
 
         ``follow`` with the revision of a ``Snapshot``, or of the ``load`` at the start, leaves no hole.  Several
         transactions may arrive as one ``Changes``, and one that touched ephemeral keys alone is not told.  One's own
         are told too, before or after the ``done`` of their ``commit``.  ``on_gap()`` is called once, and nothing more
-        after it, where the store does not know all of the changes any more: read everything and follow anew.  While
-        the store is away nothing is called; once it is back, what was missed is told.
+        after it, where the store does not know all of the changes any more: read everything and follow anew.  While the
+        store is away nothing is called; once it is back, what was missed is reported.
         """
         ...
 
     def watch_ephemerals(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> Callable[[], None]:
-        """Tell all ephemeral keys below ``prefix``, whoever's: soon, and again at each change; the result ends that.
+        """Tell all ephemeral keys below ``prefix``, of any process: soon, and again at each change; the result ends
+        that.
 
         While the store is away nothing is called: the last that was told may be out of date.
         """

@@ -3,7 +3,7 @@
 Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
 watched prefix.  Owns no history: the store has one, and brings new followers up to where it tells the others from.
 
-Invariants: everything here runs on the loop; nobody is called inside the call that asked for it, and a fault of one
+Invariants: everything here runs on the loop; no callback runs inside the call that asked for it, and a fault of one
 keeps nothing from the others.
 """
 
@@ -66,7 +66,7 @@ class StoreFollowers:
         return bool(self._watchers)
 
     def close(self) -> None:
-        """Nobody is called any more."""
+        """No callback runs any more."""
         self._followers.clear()
         self._watchers.clear()
 
@@ -100,7 +100,7 @@ class StoreFollowers:
                 self._tell_follower(follower, changes)
 
     def tell_gap(self) -> None:
-        """The history has a hole in front of what is told next: whoever has followed up to now reads anew."""
+        """The history has a gap in front of what is reported next: those that have followed up to now read anew."""
         for follower in tuple(self._followers):
             if follower.place is not None:
                 self._tell_gap(follower)
@@ -124,7 +124,7 @@ class StoreFollowers:
             _call(follower.on_changes, changes)
 
     def forget_ephemerals(self) -> None:
-        """What was told last grows old from here on: who watches next waits for what is told then."""
+        """The last report grows old from here on: a new watcher waits for the next one."""
         self._ephemerals = None
 
     def _tell_watcher(self, watcher: _Watcher) -> None:

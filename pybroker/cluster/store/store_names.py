@@ -16,6 +16,8 @@ from pybroker.cluster.image.quota_entities import QuotaEntity, entity_of
 STORE_NAMES_BYTES_MAX = 65_000
 
 QUOTAS: Final = "/quotas/"
+LINKS: Final = "/links/"
+MIRRORS: Final = "/mirrors/"
 _QUOTED_MAX: Final = 12  # bytes of one character: four of UTF-8, each as three
 
 
@@ -36,7 +38,7 @@ def quoted(name: str) -> str:
 
 
 def refusal_of_length(*names: str) -> str | None:
-    """Why ``names`` cannot stand in one key; None when they can.  Of what is there already nobody asks."""
+    """Why ``names`` cannot stand in one key; None when they can.  What is there already is not looked at."""
     if sum(map(len, names)) * _QUOTED_MAX <= STORE_NAMES_BYTES_MAX:
         return None
     if sum(len(quoted(name)) for name in names) <= STORE_NAMES_BYTES_MAX:

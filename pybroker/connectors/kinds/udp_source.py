@@ -73,13 +73,13 @@ class _UdpPoller:
     async def _hear(self) -> None:
         while True:
             try:
-                raw, sender = await self._server.recv()
+                raw, peer = await self._server.recv()
             except asyncio_dgram.TransportClosed:
                 return
             if len(self._kept) >= _KEPT_MAX:
                 self._dropped += 1
             else:
-                self._kept.append((raw, str(sender[0]) if isinstance(sender, tuple) else ""))
+                self._kept.append((raw, str(peer[0] if isinstance(peer, tuple) else peer)))
 
     def _end_loop(self) -> None:
         def stop() -> None:

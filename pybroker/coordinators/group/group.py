@@ -34,7 +34,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def is_deletable(self) -> bool:
-        """Whether the group has nobody in it, so that it may go once its last offset has gone."""
+        """Whether the group has no member, so that it may go once its last offset has gone."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:

@@ -148,7 +148,7 @@ class GroupCoordinator:
         self._submit(request.group_id, lambda shard, now_ms: shard.join(joining, now_ms), waiter)
 
     def _new_member_id(self, prefix: str) -> str:
-        """An id that nobody has: the client's or instance's id, and a random UUID as Java prints it."""
+        """An unused id: the client's or instance's id, and a random UUID as Java prints it."""
         digits = f"{self._env.random.getrandbits(128) & _UUID_RANDOM_BITS | _UUID_VERSION_4:032x}"
         return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 

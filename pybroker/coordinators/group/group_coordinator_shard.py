@@ -160,7 +160,7 @@ class GroupCoordinatorShard:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def on_loaded(self, now_ms: int) -> Result:
-        """Every member's session begins anew, because nobody could send heartbeats meanwhile."""
+        """Every member's session begins anew, because no member could send heartbeats meanwhile."""
         result = Result()
         result.schedule(EXPIRY_TIMER, self._settings.offsets_retention_check_interval_ms)
         for group in self.groups.values():
@@ -332,7 +332,7 @@ class GroupCoordinatorShard:
         return self.groups.get(group_id)
 
     def delete_group(self, group_id: str) -> Result:
-        """DeleteGroups, of one group: the group with all its offsets, if nobody is in it."""
+        """DeleteGroups, of one group: the group with all its offsets, if it has no member."""
         group = self.groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         result = Result(DeletableGroupResult(group_id=group_id, error_code=error))
@@ -341,7 +341,7 @@ class GroupCoordinatorShard:
         return result
 
     def _expire(self, now_ms: int) -> Result:
-        """Remove expired offsets, and groups that have nobody and nothing left, some groups at a time."""
+        """Remove expired offsets, and groups that have no member and no offset left, some groups at a time."""
         result = Result()
         if not self._expiry_queue:
             self._expiry_queue = list(self.groups)

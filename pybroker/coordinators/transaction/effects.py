@@ -14,7 +14,7 @@ from pybroker.coordinators.transaction.transaction_metadata import TransactionMe
 
 
 class OpenTransaction(NamedTuple):
-    """One transaction of an id, by which it is told from those before and after it."""
+    """One transaction of an id, by which it differs from those before and after it."""
 
     transactional_id: str
     producer_id: int

@@ -1,10 +1,10 @@
 """Sees the end of transactions through: markers into every partition, again and again until each has one.
 
 Owns: which partitions still need the marker of which transaction, and when they are asked again.  Owns no state of a
-transaction: the shard says what to send, and is told when all is written.
+transaction: the shard says what to send, and hears when all is written.
 
 Invariant: ``completed`` is called once for each end that was handed over, unless the coordinator's partition is lost
-meanwhile, or led on in a new leader epoch; then whoever leads it sends the markers again.
+meanwhile, or led on in a new leader epoch; then its next leader sends the markers again.
 
 Counterpart in Kafka: ``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
 """

@@ -110,7 +110,7 @@ class TransactionCoordinatorShard:
             self._open.pop(txn.transactional_id, None)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """See ``CoordinatorShard.replay_end_transaction``: nobody writes here inside a transaction."""
+        """See ``CoordinatorShard.replay_end_transaction``: nothing is written here inside a transaction."""
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class TransactionCoordinatorShard:
         return self._abort_timed_out(now_ms) if key == ABORT_TIMER else self._expire(now_ms)
 
     def on_unloaded(self, now_ms: int) -> list[Waiter]:
-        """See ``CoordinatorShard.on_unloaded``: nobody waits inside of this state."""
+        """See ``CoordinatorShard.on_unloaded``: no request waits inside of this state."""
         self.transactions.clear()
         self._open.clear()
         return []
@@ -144,6 +144,7 @@ class TransactionCoordinatorShard:
         new_producer_id: int | None,
         server_version: int,
         now_ms: int,
+        first_producer_id: int = 0,
     ) -> Result:
         """InitProducerId.  CONCURRENT_TRANSACTIONS also when it had to abort a transaction first."""
         decision = decisions.initialize(
@@ -154,6 +155,7 @@ class TransactionCoordinatorShard:
             new_producer_id,
             server_version,
             now_ms,
+            first_producer_id,
         )
         result = self._carry_out(decision, server_version)
         if isinstance(decision, TransactionMetadata) and decision.state in PREPARED:
@@ -319,7 +321,7 @@ class TransactionCoordinatorShard:
         result.reply(Waiter(committed, int), 0)
 
     def _expire(self, now_ms: int) -> Result:
-        """Forget ids that nobody used for long, some at a time."""
+        """Forget ids that were not used for long, some at a time."""
         if not self._expiry_queue:
             self._expiry_queue = list(self.transactions)
         oldest_ms = now_ms - self._settings.id_expiration_ms

@@ -102,7 +102,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """An id that nobody had, or whose holder expired."""
+    """A new id, or one whose holder expired."""
     return TransactionMetadata(
         transactional_id,
         producer_id,

@@ -1,7 +1,7 @@
 """Admin clients that a cluster has let in.
 
-Owns that who is not let in is told at once, by TLS or by a login: librdkafka tries again for as long as it is given,
-and tells the reason on the side.
+Owns that a client that is refused hears so at once, by TLS or by a login: librdkafka tries again for as long as it is
+given, and tells the reason on the side.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class LoginRefused(RuntimeError):
 
 
 def admin_client(settings: Mapping[str, str | int | float | bool], within_s: float) -> AdminClient:
-    """A client that has reached its cluster; raises `LoginRefused`, and `KafkaException` where nobody answers."""
+    """A client that has reached its cluster; raises `LoginRefused`, and `KafkaException` where no broker answers."""
     refused: list[str] = []
     failed: list[str] = []
 

@@ -328,7 +328,7 @@ def fenced(
     topic: str,
     on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
 ) -> Producer:
-    """A producer of the id; whoever had it before has lost it, with the transaction that was open.
+    """A producer of the id; its holder before has lost it, with the transaction that was open.
 
     ``topic`` is one that it needs: where it is not there, asking for it has the broker make it, where it may.
     """

@@ -91,7 +91,7 @@ def offsets_of(
 ) -> list[ClientTopicPartition]:
     """The partitions of which a group has an offset, with it; raises `KafkaException`.
 
-    A consumer reads them: an admin client of librdkafka ends the whole process by SIGSEGV where it is told that a
+    A consumer reads them: an admin client of librdkafka ends the whole process by SIGSEGV where a reply says that a
     group's coordinator is elsewhere (its issue 5315).  A consumer tells that, and looks for the coordinator anew.
     """
     if not partitions:
@@ -133,7 +133,7 @@ def commit_by(consumer: Consumer, offsets: list[ClientTopicPartition], within_s:
 
 
 def once_coordinated(call: Callable[[float], T], within_s: float) -> T:
-    """What the call, which is told how many seconds are left, returns when the group's coordinator is found."""
+    """What the call, which gets the seconds that are left, returns when the group's coordinator is found."""
     deadline = time.monotonic() + within_s
     while True:
         try:

@@ -37,7 +37,7 @@ class Directory:
     """Partitions and offsets, as they are at each call; raises `ClusterUnreachable` where the cluster is gone
     meanwhile.
 
-    Who is not let in is told when it is made (`LoginRefused`).
+    A refused client raises when it is made (`LoginRefused`).
     """
 
     def __init__(self, options: SourceOptions) -> None:

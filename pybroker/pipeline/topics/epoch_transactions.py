@@ -4,19 +4,21 @@ Owns the protocol by which a task that runs again, after the death of itself, of
 its rows have been committed, and does nothing:
 
 - Each task number of a write has a transactional id, which is named by it, and a partition of `marks_topic`.  To begin,
-  the producer is registered anew, which ends what an earlier attempt left open and fences whoever still writes there.
+  the producer is registered anew, which ends what an earlier attempt left open and fences a producer that still writes
+  there.
 - Then the mark is read, the last epoch that was committed.  Where it is this one, nothing is to do.
 - The rows and the mark become visible by one commit.
 
 Invariants: the mark moves with the rows or not at all.  A producer that this process keeps for the next epoch needs no
-look at the mark: whoever committed that epoch would have fenced it.  It is kept for one run of the query, because a
-query that is started again registers anew, perhaps in another process, and would find this one's producer fenced.
+look at the mark: a producer that committed that epoch would have fenced it.  It is kept for one run of the query,
+because a query that is started again registers anew, perhaps in another process, and would find this one's producer
+fenced.
 
 Where the query was started again in the middle of an epoch, some tasks of it are committed (``claims`` tells which),
-and nobody knows yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor what
-the others have.  So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
-processes until the driver, which hears of all tasks, has seen that each of the committed ones is there and has what it
-had (`decide`).  Then they are committed; or the query stops, and nothing was written twice.
+and it is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor
+what the others have.  So the rows of the other tasks are sent, and held back: their transactions stay open in the
+tasks' processes until the driver, which hears of all tasks, has seen that each of the committed ones is there and has
+what it had (`decide`).  Then they are committed; or the query stops, and nothing was written twice.
 
 What it asks of a query: a task that runs again has the same rows, or, with ``deterministic`` false, rows that may stand
 for the same.  A mark tells how many they were and a checksum of their keys; values are not compared, since a sum of
@@ -96,9 +98,9 @@ class TransactionTimedOut(RuntimeError):
 class Write(NamedTuple):
     """What all tasks of a write have in common.
 
-    ``is_single`` says that there is no other run: a write of a name that nobody has had or will have;
-    ``outlives_task``, that this process does not end with its task, so that rows may be held back.  ``save`` names one
-    of several writes that a micro-batch may have.
+    ``is_single`` says that there is no other run: a write of a name that is used once; ``outlives_task``, that this
+    process does not end with its task, so that rows may be held back.  ``save`` names one of several writes that a
+    micro-batch may have.
     """
 
     client: Mapping[str, str]

@@ -112,7 +112,7 @@ def commit(client: Mapping[str, str], query_run: QueryRun, at: int, text: str) -
 
 
 def group_metadata(client: Mapping[str, str], query_run: QueryRun) -> object:
-    """What a producer needs to commit offsets of a group that nobody has joined."""
+    """What a producer needs to commit offsets of a group without members."""
     consumer = Consumer(with_client_log({**connection(client), "group.id": query_run.marks}))
     found: object = consumer.consumer_group_metadata()
     consumer.close()

@@ -53,7 +53,7 @@ class OptionValues:
         return {name.removeprefix(prefix): value for name, value in self._values.items() if name.startswith(prefix)}
 
     def refuse_unknown(self, known: Iterable[str], prefixes: tuple[str, ...]) -> None:
-        """Raises ValueError for a name that nobody reads: a mistyped option must not pass for its default."""
+        """Raises ValueError for an unknown name: a mistyped option must not pass for its default."""
         names = {name.lower(): name for name in known}
         for name in self._values:
             if name not in names and not name.startswith(prefixes):

@@ -299,7 +299,7 @@ def _divided(taken: list[Message], end: int) -> tuple[list[Message], list[Messag
 
 
 def _sorted_out(taken: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Records, and what is told of errors and ends among them."""
+    """Records, and errors and ends among them."""
     if not any(map(Message.error, taken)):
         return taken, []
     return [each for each in taken if each.error() is None], [each for each in taken if each.error() is not None]

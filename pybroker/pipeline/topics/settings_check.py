@@ -1,6 +1,6 @@
 """Has librdkafka judge a client's settings in the driver, where a query starts: a task says it late, and four times.
 
-Owns the clients that are made for it and reach nobody.  What only a connection shows, such as a wrong password or a
+Owns the clients that are made for it and reach no broker.  What only a connection shows, such as a wrong password or a
 missing file, is not looked at: files of tasks need not be the driver's.
 """
 

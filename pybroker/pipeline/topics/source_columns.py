@@ -81,5 +81,5 @@ def _headers(message: Message) -> list[dict[str, str | bytes | None]] | None:
 
 
 def _record(message: Message) -> str:
-    """Which one it is, for whoever has to be told."""
+    """Which one it is, for the message."""
     return f"the record of {message.topic()}-{message.partition()} at offset {message.offset()}"

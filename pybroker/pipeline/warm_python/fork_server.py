@@ -218,7 +218,7 @@ def reseed() -> None:
 
 
 def main() -> None:
-    """Import, and serve whoever has come by then, and comes."""
+    """Import, and serve the launchers that have come by then, and those that come."""
     directory, listener = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
     # Ctrl-C is the session's business, as it is with Spark's JVM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

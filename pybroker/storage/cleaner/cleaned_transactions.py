@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from pybroker.storage.results import AbortedTransaction
 from pybroker_protocol.record_codec import ControlRecordType, control_type
 
-NO_PRODUCER = -1
-
 
 class CleanedTransactions:
     """One pass; ``aborted`` are all aborted transactions that touch what the pass goes through.

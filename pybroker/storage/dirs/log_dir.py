@@ -2,15 +2,14 @@
 
 Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
 threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
-is for good: after a failed write or sync nobody knows what the disk holds.
+is for good: after a failed write or sync it is not known what the disk holds.
 
 ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
 ``ROOM_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and any error of a
 sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages; with no directory left the
-process ends with exit code 1.
-A directory, or a partition's files, that were moved away count as failed, too (``Log.check_place``): the active
-segment's file is compared with its path by ``housekeeping`` if something was appended, before a roll, and after each
-sync before anybody is told of it.  Kafka notices at its next roll or deletion.
+process ends with exit code 1.  A directory, or a partition's files, that were moved away count as failed, too
+(``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something was
+appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
 clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on

@@ -68,7 +68,7 @@ def mark_deleted(path: Path) -> Path:
 
 
 class InterruptedMoves:
-    """What was found at a start, and what it comes to; see the module's docstring."""
+    """What was found at a start, and what it comes to, by the rules of the module."""
 
     def __init__(self) -> None:
         self.futures: dict[TopicPartition, tuple[LogDirState, Path]] = {}  # of moves that go on

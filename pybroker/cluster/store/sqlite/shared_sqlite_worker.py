@@ -1,7 +1,7 @@
 """A metadata store's SQLite file that several processes share: what is done in it beside ``sqlite_worker``.
 
-Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out is told to
-the followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
+Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out goes to the
+followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
 
 A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
 writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a

@@ -65,7 +65,7 @@ def renew(connection: sqlite3.Connection, session: int, boot: str, now_ms: int) 
 
 
 def end_lapsed(connection: sqlite3.Connection, boot: str, now_ms: int) -> None:
-    """End whose lease is over, unless nobody could write meanwhile."""
+    """End those whose lease is over, unless no process could write meanwhile."""
     now = {"boot": boot, "now": now_ms}
     # Half of the time-out lies between a third, by which whoever lives has written, and the whole, at which leases end:
     # so long a silence means that nobody could write, and comes before it costs anybody the lease.

@@ -1,7 +1,7 @@
 """What all transactions in ZooKeeper came to, kept in memory.
 
-Owns: the keys with their values and versions, and what the last transactions were, so that whoever is behind a little
-can be told what it missed.  Owns no request: ``zookeeper_store`` reads, and hands over one transaction after another.
+Owns: the keys with their values and versions, and what the last transactions were, so that a follower that is a little
+behind gets what it missed.  Owns no request: ``zookeeper_store`` reads, and hands over one transaction after another.
 
 Invariant: the contents are those after every transaction up to ``revision``.
 """

@@ -75,7 +75,7 @@ class _Commit:
 class ZooKeeperStore:
     """``MetadataStore`` at ``zookeeper://host:port,host:port/chroot``.
 
-    ``digest`` is user:password of ZooKeeper's digest scheme: nobody else may read or write what is made here then.
+    ``digest`` is user:password of ZooKeeper's digest scheme: no other user may read or write what is made here then.
     Sessions last for about ``timeout_ms``, as far as the servers agree.
     """
 
@@ -254,7 +254,7 @@ class ZooKeeperStore:
     # ------------------------------------------------------------------ reading
 
     def _read_snapshot(self) -> Steps:
-        """Begin anew with the last snapshot; whoever follows is told that there is a gap."""
+        """Begin anew with the last snapshot; followers hear that there is a gap."""
         former = None
         while True:
             pointer, _ = yield self._client.get_async(codec.SNAPSHOT)
@@ -460,7 +460,7 @@ class ZooKeeperStore:
     # ------------------------------------------------------------------ snapshots
 
     def _snapshot_if_due(self) -> None:
-        """Each so many revisions have one, whoever commits them."""
+        """Each so many revisions have one, of any broker."""
         due = self._contents.revision % STORE_CHANGES_PER_SNAPSHOT == 0
         if due or self._bytes_since_snapshot > STORE_CHANGE_BYTES_PER_SNAPSHOT:
             self._bytes_since_snapshot = 0
@@ -471,7 +471,7 @@ class ZooKeeperStore:
             log.warning("no snapshot of the metadata store %s could be written: %s", self._url, reason_of(error))
 
     def _make_snapshot(self) -> Steps:
-        """Write down what all changes came to, and remove those that nobody will ask for."""
+        """Write down what all changes came to, and remove those that are not asked for any more."""
         revision, data = self._contents.revision, bytearray()
         for number, (key, entry) in enumerate(self._contents.entries.items()):
             data += codec.encode_entry(key, entry)

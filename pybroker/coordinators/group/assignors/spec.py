@@ -1,4 +1,4 @@
-"""What an assignor is told and what it answers.
+"""The input and the output of an assignor.
 
 Owns: the vocabulary that all assignors share.  An assignor is a function of its arguments alone: the same members,
 subscriptions, assignments and topics give the same answer, whatever order they come in and after any restart.  It
@@ -87,7 +87,8 @@ def partition_counts(topic_ids: Iterable[bytes], topics: TopicDescriber) -> dict
 
 
 class Ownership:
-    """What members may keep of their assignments: partitions that exist, that they subscribe to, and nobody else has.
+    """What members may keep of their assignments: partitions that exist, that they subscribe to, and no other member
+    has.
 
     A sound target assignment has no partition twice; should one have, the first member that asks keeps it.
     """
@@ -120,7 +121,7 @@ class Ownership:
         return frozenset(partition for partition in partitions - owned if partition < count)
 
     def unowned(self, topic_id: bytes) -> list[int]:
-        """The partitions of a topic that nobody keeps, ascending."""
+        """The partitions of a topic that no member keeps, ascending."""
         owned = self._owned[topic_id]
         count = self._counts[topic_id]
         return [] if len(owned) == count else [index for index in range(count) if index not in owned]

@@ -193,7 +193,7 @@ class _Levels:
         return self._sorted[self._next_least - 1]
 
     def next_most_loaded(self) -> int | None:
-        """Whom to take the next partition from, taken to have lost it; None when nobody is left."""
+        """The member to take the next partition from, taken to have lost it; None when none is left."""
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
                 # All of the range was excluded: go on with whoever comes next.

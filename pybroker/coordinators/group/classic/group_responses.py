@@ -85,7 +85,7 @@ def sync_response(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 
 def heartbeat_error(error_code: int) -> HeartbeatResponse:
-    """While the group is being loaded its members are told that all is well: nobody's session runs meanwhile."""
+    """While the group is being loaded its members hear that all is well: no session runs meanwhile."""
     is_loading = error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return HeartbeatResponse(throttle_time_ms=0, error_code=0 if is_loading else error_code)
 

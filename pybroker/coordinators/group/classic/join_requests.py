@@ -41,7 +41,7 @@ SKIP_ASSIGNMENT_SINCE = JoinGroupResponse.since("skip_assignment")
 
 
 class Join(NamedTuple):
-    """One JoinGroup request with what it came with; ``new_member_id`` makes an id that nobody has."""
+    """One JoinGroup request with what it came with; ``new_member_id`` makes an unused id."""
 
     request: JoinGroupRequest
     api_version: int
@@ -182,7 +182,8 @@ def _replace_static(
     now_ms: int,
     result: Result,
 ) -> None:
-    """A static member came back under a new id.  In a stable group whose protocol stays nobody else is disturbed."""
+    """A static member came back under a new id.  In a stable group whose protocol stays no other member is
+    disturbed."""
     selected = group.select_protocol(member, joining.protocols)
     if group.state is ClassicState.STABLE and selected is not None and selected == group.protocol_name:
         _replace_in_stable_group(group, joining, member, new_member_id, result)
@@ -198,7 +199,7 @@ def _replace_static(
 
 
 def _fence(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
-    """Whoever else uses this instance id is told so, and its member id is worth nothing any more."""
+    """Another user of this instance id hears so, and its member id is worth nothing any more."""
     fenced = ErrorCode.FENCED_INSTANCE_ID
     result.reply(group.take_join_waiter(member), join_error(member.member_id, fenced))
     result.reply(member.sync_waiter, sync_error(fenced))
@@ -209,7 +210,7 @@ def _fence(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
 def _replace_in_stable_group(
     group: ClassicGroup, joining: Join, member: ClassicMember, new_member_id: str, result: Result
 ) -> None:
-    """Write the member's new id; replaying that renames it, and only then its client is told."""
+    """Write the member's new id; replaying that renames it, and only then its client gets the answer."""
     old_member_id, old_leader_id = member.member_id, group.leader_id
     protocols, protocol_name = joining.protocols, group.protocol_name
     members = list(group.member_metadata())

@@ -71,7 +71,7 @@ def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, now_ms: int,
 
 
 def maybe_complete_join(group: ClassicGroup, now_ms: int, result: Result) -> None:
-    """End the join phase if nobody is missing.  The first phase of an empty group always waits for its timer."""
+    """End the join phase if no member is missing.  The first phase of an empty group always waits for its timer."""
     is_waiting = group.state is ClassicState.PREPARING_REBALANCE and not group.is_initial_rebalance
     if is_waiting and group.has_all_members_joined:
         complete_join(group, now_ms, result)
@@ -108,7 +108,7 @@ def complete_join(group: ClassicGroup, now_ms: int, result: Result) -> None:
 
 
 def become_empty(group: ClassicGroup, now_ms: int, result: Result) -> None:
-    """Everybody left: the log is told, and replaying that makes the group empty."""
+    """All members left: a record says so, and its replay makes the group empty."""
     record = group.record(group.generation_id + 1, now_ms, [], None)
     result.records.append(record)
     value = record[1]

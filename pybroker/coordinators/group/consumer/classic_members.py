@@ -188,7 +188,7 @@ def _member(
 
 
 def _await_join(group: ConsumerGroup, member: ConsumerMember, result: Result) -> None:
-    """The member has to join again, within its rebalance timeout from the first time that it is told."""
+    """The member has to join again, within its rebalance timeout from the first time that it hears so."""
     if member.member_id not in group.joins_awaited:
         group.joins_awaited.add(member.member_id)
         result.schedule((CLASSIC_JOIN_TIMER, group.group_id, member.member_id), member.rebalance_timeout_ms)

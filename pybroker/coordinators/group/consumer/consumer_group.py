@@ -197,7 +197,7 @@ class ConsumerGroup(Group):
     def preferred_assignor(
         self, removed: ConsumerMember | None = None, added: ConsumerMember | None = None
     ) -> str | None:
-        """The assignor that most members name, as if one had changed; None when nobody names any."""
+        """The assignor that most members name, as if one had changed; None when no member names any."""
         counts = dict(self.assignor_counts)
         if removed is not None:
             _count(counts, _assignor(removed), -1)

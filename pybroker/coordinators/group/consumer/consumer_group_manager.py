@@ -49,7 +49,7 @@ LONG_TIMERS = frozenset({REGEX_TIMER, ASSIGNMENT_TIMER})
 class ConsumerGroupContext:
     """What the consumer groups of all partitions have in common.
 
-    ``new_member_id()`` makes an id that nobody has; ``monotonic_ms()`` is the clock that long work is sliced by.
+    ``new_member_id()`` makes an unused id; ``monotonic_ms()`` is the clock that long work is sliced by.
     """
 
     __slots__ = ("monotonic_ms", "new_member_id", "settings", "topics")

@@ -47,11 +47,9 @@ CLASSIC_SYNC_TIMER = "consumer-sync"
 class Context(NamedTuple):
     """What the rules of consumer groups go by.
 
-    ``new_member_id()`` makes an id that nobody has.
-    ``resolve(group_id, regexes, may_describe, result)`` begins to resolve regular expressions, unless that is under way
-    already.
-    ``downgrade(group, gone, result, now_ms)`` makes a classic group of one whose last other members are gone; False
-    when that is not to be.
+    ``new_member_id()`` makes an unused id.  ``resolve(group_id, regexes, may_describe, result)`` begins to resolve
+    regular expressions, unless that is under way already.  ``downgrade(group, gone, result, now_ms)`` makes a classic
+    group of one whose last other members are gone; False when that is not to be.
     """
 
     settings: ConsumerSettings
@@ -148,7 +146,7 @@ def cancel_timers(group: ConsumerGroup, member_id: str, result: Result) -> None:
 
 
 def begin_timers(group: ConsumerGroup, settings: ConsumerSettings, result: Result) -> None:
-    """After loading every session begins anew, because nobody could send heartbeats meanwhile."""
+    """After loading every session begins anew, because no member could send heartbeats meanwhile."""
     session_ms = settings.session_timeout_ms(group.group_id)
     for member in group.members.values():
         result.schedule((SESSION_TIMER, group.group_id, member.member_id), session_ms)

@@ -1,7 +1,7 @@
 """The way of one member from what it has to what the target gives it: first it gives up, then it gets.
 
-Owns: the next state of a member, given its own, the target and what others still have.  A pure function; whoever calls
-it writes the record.
+Owns: the next state of a member, given its own, the target and what others still have.  A pure function; its caller
+writes the record.
 
     STABLE --------------- newer target ---------------> one of the three, by what is left to do
     UNREVOKED_PARTITIONS   stays until the member no longer names what it was told to give up; its epoch stays, too

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and the end of offsets that nobody needs.
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
 
 Owns: the decisions of OffsetCommit v2-10, OffsetFetch v1-10 and OffsetDelete v0, given names of topics that exist, and
 which offsets expire.  Requests of all versions have one shape here; the handlers see to that.
@@ -86,7 +86,7 @@ def commit_offsets(
     settings: GroupSettings,
     now_ms: int,
 ) -> Result:
-    """Write offsets.  A group that nobody has heard of is fine as long as it claims no generation."""
+    """Write offsets.  An unknown group is fine as long as it claims no generation."""
     result = Result()
     error = _accept(group, request, api_version, result)
     if error:

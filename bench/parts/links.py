@@ -1,0 +1,181 @@
+"""Links: 2 GB mirrored beside MirrorMaker 2, lag at rest, 5,000 partitions at rest, and tiny requests beside a link.
+
+Whether a broker without links is slower than before there were any, ``scripts/bench --before`` says of other parts.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from statistics import quantiles
+
+from bench import mirrors
+from bench.contestants import KAFKA, PYBROKER, Contestant, topic
+from bench.context import Context, CpuMeter, back_with_memory, settle
+from bench.loads import Extent, Produce
+from bench.mirrors import Mirroring, Pair, mirroring, records_in, wait_for_offset, wait_for_records
+from bench.parts.tiny import RECORD_BYTES, check_generator, check_log
+from bench.process_stats import cpu_seconds
+from bench.wire import Client, record_batch
+
+MIRRORED_BYTES = 2_000_000_000
+PARTITIONS = 8
+SMALL_BYTES = 200
+RECORDS = 4_000  # of a batch
+# A JVM's start, and what it compiles first, is not its rate: counted is from this share of the records on.
+BEGUN = 0.05
+SAMPLES = 300
+SAMPLE_PAUSE_S = 0.025
+
+REST_TOPICS, REST_PARTITIONS = 50, 100
+SETTLE_S = MEASURED_S = 10.0
+FILLED_AT_ONCE = 50
+
+SHAPES = ("1×1", "8×1")
+WITH, WITHOUT = "with a link", "without a link"
+_PAUSE_S = 0.02
+
+
+def run(context: Context) -> None:
+    """Each in every round, but for the many partitions."""
+    names = [name for name in (KAFKA, PYBROKER) if name in context.brokers]
+    for number in range(context.fewer_rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            measure_mirror(context, name)
+    if PYBROKER in names:
+        for _ in range(context.fewer_rounds):
+            measure_rest(context)
+        measure_beside(context)
+
+
+# --- 2 GB, and the lag behind it -------------------------------------------------------------------------------------
+
+
+def measure_mirror(context: Context, name: str) -> None:
+    """Mirror what is there, then single records as they come."""
+    batches = MIRRORED_BYTES // (RECORDS * SMALL_BYTES)
+    settle()
+    back_with_memory(context.root, 2 * MIRRORED_BYTES)
+    with mirrors.running(context) as pair, topic(pair.source, PARTITIONS) as topic_name:
+        load = Produce(pair.source.bootstrap, topic_name, RECORDS, SMALL_BYTES, PARTITIONS, 1, Extent(600, 0, batches))
+        load.run()
+        with mirroring(name, pair, topic_name) as running, Client(pair.source.bootstrap) as source:
+            count = records_in(source, topic_name, PARTITIONS)
+            mirror_all(context, name, pair, running, topic_name, count)
+            measure_lag(context, name, pair, topic_name)
+
+
+def mirror_all(context: Context, name: str, pair: Pair, running: Mirroring, topic_name: str, count: int) -> None:
+    """The rate, the processor time and the highest memory from when the first records have come."""
+    with Client(pair.target.bootstrap) as target:
+        begun = int(count * BEGUN)
+        wait_for_records(target, topic_name, PARTITIONS, begun)
+        began_at, cpu_before, started_s = (
+            records_in(target, topic_name, PARTITIONS),
+            running.cpu_seconds(),
+            time.monotonic(),
+        )
+        highest_mb = 0.0
+        deadline_s = started_s + mirrors.COMES_S
+        while (found := records_in(target, topic_name, PARTITIONS)) < count:
+            highest_mb = max(highest_mb, running.anon_mb())
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{found} of {count} records have come")
+            time.sleep(_PAUSE_S)
+        seconds = time.monotonic() - started_s
+        cpu = running.cpu_seconds() - cpu_before
+    gigabytes = (count - began_at) * SMALL_BYTES / 1e9
+    context.add("2 GB mirrored", "MB/s", name, 1_000 * gigabytes / seconds)
+    context.add("2 GB mirrored CPU", "s/GB", name, cpu / gigabytes)
+    context.add("2 GB mirrored RssAnon", "MB", name, max(highest_mb, running.anon_mb()))
+
+
+def measure_lag(context: Context, name: str, pair: Pair, topic_name: str) -> None:
+    """From when a record is sent to the source until a consumer of the mirror has it; nothing else is under way."""
+    batch = record_batch(1, SMALL_BYTES)
+    lags_ms = []
+    with Client(pair.source.bootstrap) as source, Client(pair.target.bootstrap) as target:
+        offset = source.end_offsets(topic_name, [0])[0]
+        for number in range(SAMPLES):
+            time.sleep(SAMPLE_PAUSE_S)
+            sent_s = time.monotonic()
+            source.produce(topic_name, {0: batch})
+            wait_for_offset(target, topic_name, 0, offset + number)
+            lags_ms.append(1_000 * (time.monotonic() - sent_s))
+    cuts = quantiles(lags_ms, n=100, method="inclusive")
+    context.add("lag at rest p50", "ms", name, cuts[49])
+    context.add("lag at rest p99", "ms", name, cuts[98])
+
+
+# --- many partitions at rest -----------------------------------------------------------------------------------------
+
+
+def measure_rest(context: Context) -> None:
+    """Partitions that hold a record each, once all of them have come."""
+    with mirrors.running(context) as pair:
+        fill(pair.source)
+        with mirroring(PYBROKER, pair, "rest-*") as running, Client(pair.target.bootstrap) as target:
+            for number in range(REST_TOPICS):
+                wait_for_records(target, f"rest-{number}", REST_PARTITIONS, REST_PARTITIONS)
+            time.sleep(SETTLE_S)
+            before, source_before = running.cpu_seconds(), cpu_seconds(pair.source.pid)
+            time.sleep(MEASURED_S)
+            used, source_used = running.cpu_seconds() - before, cpu_seconds(pair.source.pid) - source_before
+            context.add("5,000 partitions CPU", "% of a core", PYBROKER, 100 * used / MEASURED_S)
+            context.add("5,000 partitions source CPU", "% of a core", PYBROKER, 100 * source_used / MEASURED_S)
+            context.add("5,000 partitions RssAnon", "MB", PYBROKER, running.anon_mb())
+
+
+def fill(source: Contestant) -> None:
+    """A record in each partition of each topic."""
+    batch = record_batch(1, SMALL_BYTES)
+    with Client(source.bootstrap) as client:
+        for number in range(REST_TOPICS):
+            client.create_topic(f"rest-{number}", REST_PARTITIONS)
+            for start in range(0, REST_PARTITIONS, FILLED_AT_ONCE):
+                partitions = range(start, min(start + FILLED_AT_ONCE, REST_PARTITIONS))
+                client.produce(f"rest-{number}", dict.fromkeys(partitions, batch))
+
+
+# --- tiny requests of a broker that has a link -----------------------------------------------------------------------
+
+
+def measure_beside(context: Context) -> None:
+    """The processor time of a request to a broker that mirrors a topic at rest, by that of one without a link."""
+    with (
+        mirrors.running(context) as pair,
+        mirrors.running(context) as other,
+        topic(pair.source, PARTITIONS) as mirrored,
+        Client(pair.source.bootstrap) as source,
+        Client(pair.target.bootstrap) as target,
+        mirroring(PYBROKER, pair, mirrored),
+    ):
+        source.produce(mirrored, dict.fromkeys(range(PARTITIONS), record_batch(1, SMALL_BYTES)))
+        wait_for_records(target, mirrored, PARTITIONS, PARTITIONS)
+        brokers = {WITHOUT: other.target, WITH: pair.target}
+        for shape in SHAPES:
+            context.alternate(brokers, partial(measure_tiny, context, shape))
+            compare(context, shape)
+
+
+def measure_tiny(context: Context, shape: str, name: str, broker: Contestant) -> None:
+    """One shape against one of the brokers, on a topic of its own."""
+    connections, in_flight = map(int, shape.split("×"))
+    with topic(broker, connections) as topic_name:
+        extent = Extent(context.volume.seconds, context.volume.warmup_seconds)
+        load = Produce(broker.bootstrap, topic_name, 1, RECORD_BYTES, connections, in_flight, extent)
+        cpu = CpuMeter(broker.pid)
+        outcome = load.run()
+        used = cpu.seconds()
+        check_log(broker, load, outcome)
+    check_generator(context, outcome.client_cpu_share)
+    context.add(f"{shape} CPU, {name}", "µs", PYBROKER, used / outcome.acknowledged * 1e6)
+
+
+def compare(context: Context, shape: str) -> None:
+    """With by without, round by round."""
+    without, with_link = (context.measurements.get(context.part, f"{shape} CPU, {name}") for name in (WITHOUT, WITH))
+    assert without is not None
+    assert with_link is not None
+    for before, after in zip(without.samples[PYBROKER], with_link.samples[PYBROKER], strict=True):
+        context.add(f"{shape} CPU with a link by none", "×", PYBROKER, after / before)

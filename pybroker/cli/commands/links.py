@@ -1,0 +1,384 @@
+"""``pybroker links``: mirrors of another cluster's topics, at its offsets: made, looked at, promoted and deleted.
+
+Owns: how a link and its topics are named on the command line, what each command waits for, and what it says then.
+What a link may be set to the broker says.  Secrets come out of a file (``link_options``), and are never shown.
+
+Topics are named as at the source, ``*`` for any characters.  A name of none of the link's topics is refused, because
+brokers would wait for one.
+
+Counterpart: none in Kafka yet; KIP-1279 proposes ``kafka-cluster-mirrors.sh``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+import typer
+
+from pybroker.cli.commands.link_options import (
+    Append,
+    Exclude,
+    Groups,
+    Prefix,
+    ReplicationFactor,
+    Set,
+    Source,
+    SourceConfig,
+    Subtract,
+    Topics,
+    Unset,
+    check_name,
+    given_settings,
+)
+from pybroker.cli.commands.link_tables import LinkView, show_link, show_partitions, show_settings
+from pybroker.cli.connection.admin_client import AdminClient
+from pybroker.cli.connection.admin_command import Session, admin_command
+from pybroker.cli.requests import link_requests
+from pybroker.cli.requests.config_requests import changes_of
+from pybroker.cli.requests.link_requests import FAILED_OVER, PAUSED, PROMOTED, STOPPED, WRITABLE, Link, Mirror
+from pybroker.cli.terminal.error_names import show
+from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.cli.terminal.options import misused
+from pybroker.cli.terminal.output import counted, remark
+
+app = typer.Typer(
+    help="Links that mirror topics of another cluster at its offsets: create, watch, promote and delete them.",
+    no_args_is_help=True,
+)
+
+# A source that does not answer is told of after 10 s.
+_FIRST_LOOK_S: Final = 15.0
+_WISH_S: Final = 20.0
+_PROMOTION_S: Final = 60.0
+_ALL: Final = "*"
+
+Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
+SomeTopics = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Topics by their names at the source; all without.")
+]
+NamedTopics = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Topics by their names at the source.")
+]
+AllTopics = Annotated[bool, typer.Option("--all", help="All topics that the link mirrors.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the settings, and change nothing.")]
+
+
+@admin_command(app, "create")
+def create_link(
+    session: Session,
+    *,
+    name: Name,
+    source: Source = None,
+    topics: Topics,
+    exclude: Exclude,
+    prefix: Prefix = None,
+    groups: Groups,
+    replication_factor: ReplicationFactor = None,
+    source_config: SourceConfig = None,
+    settings: Set,
+    dry_run: DryRun = False,
+) -> None:
+    """Create a link: topics of the source are mirrored here from now on, read-only, at the source's own offsets.
+
+    It ends when the source has answered. Files that --source-config names, as of certificates, are read by the brokers.
+    """
+    check_name(name)
+    given = given_settings(source, topics, exclude, prefix, groups, replication_factor, source_config, settings)
+    for needed, option in (("bootstrap.servers", "--source"), ("topics", "--topic")):
+        if not given.get(needed):
+            raise misused(f"a link needs {option}")
+    with session.client() as client:
+        if name in link_requests.links(client):
+            raise CommandFailed(f"there is a link {name} already: alter or delete it")
+        if not link_requests.knows_links(client):
+            raise CommandFailed("these brokers have no links: they are not pybroker's")
+        link_requests.change(client, name, {key: ("SET", text) for key, text in given.items()}, dry_run=dry_run)
+        link = Link(name, given, frozenset(given)) if dry_run else _first_look(client, name)
+    document = {
+        "link": name,
+        "source": given["bootstrap.servers"],
+        "source_cluster": link.source_cluster,
+        "status": "valid" if dry_run else "created",
+        "problem": link.problem,
+        "refused": dict(link.refused),
+    }
+    failures = []
+    if link.problem is not None:
+        failures = [CommandFailed(f"link {name} is there, and mirrors nothing: {link.problem}")]
+    columns = ("LINK", "SOURCE", "SOURCE-CLUSTER", "STATUS")
+    show(session.output, document, columns, [tuple(document.values())[: len(columns)]], failures)
+    for topic, reason in link.refused.items():
+        remark(f"pybroker: {topic} is not mirrored: {reason}")
+    if not dry_run and link.source_cluster is None and link.problem is None:
+        remark(f"pybroker: its source has said nothing yet: see pybroker links describe {name}")
+
+
+def _first_look(client: AdminClient, name: str) -> Link:
+    """The link once the source has answered, or something is the matter; or when the time is over."""
+    return link_requests.await_link(
+        client, name, lambda link: link.source_cluster is not None or link.problem is not None, _FIRST_LOOK_S
+    )
+
+
+@admin_command(app, "list")
+def list_links(session: Session) -> None:
+    """Show all links: their sources, how their topics stand, and what is the matter."""
+    with session.client() as client:
+        found = link_requests.links(client)
+        mirrors = link_requests.mirrors(client) if found else []
+    shown: list[dict[str, Any]] = [
+        {
+            "link": link.name,
+            "source": link.settings["bootstrap.servers"],
+            "source_cluster": link.source_cluster,
+            "states": dict(sorted(Counter(each.state for each in mirrors if each.link == link.name).items())),
+            "problem": link.problem,
+            "refused": dict(link.refused),
+        }
+        for link in found.values()
+    ]
+    rows = [
+        (
+            each["link"],
+            each["source"],
+            ", ".join(f"{count} {state}" for state, count in each["states"].items()),
+            each["problem"],
+        )
+        for each in shown
+    ]
+    session.output.result(shown, ("LINK", "SOURCE", "TOPICS", "PROBLEM"), rows)
+
+
+@admin_command(app, "describe")
+def describe_link(
+    session: Session,
+    *,
+    name: Name,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Show each partition: both ends, the lag and the rate.")
+    ] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Show what it is set to; (secret) is a value that brokers do not show.")
+    ] = False,
+) -> None:
+    """Show a link: its source, and of each topic the state, the lag in records and the bytes that come per second.
+
+    A topic that is stopped, or is not mirrored though the link is set to, has its reason beside it.
+    """
+    if partitions and settings:
+        raise misused("--partitions and --settings exclude each other")
+    with session.client() as client:
+        link = link_requests.link_named(client, name)
+        mirrors = link_requests.mirrors_of(client, name)
+        view = LinkView.of(link, mirrors, link_requests.progress(client, name))
+    if session.output.as_json:
+        session.output.json(view.document())
+    elif settings:
+        show_settings(session.output, link)
+    elif partitions:
+        show_partitions(session.output, view)
+    else:
+        show_link(session.output, view)
+
+
+@admin_command(app, "alter")
+def alter_link(
+    session: Session,
+    *,
+    name: Name,
+    source: Source = None,
+    topics: Topics,
+    exclude: Exclude,
+    prefix: Prefix = None,
+    groups: Groups,
+    replication_factor: ReplicationFactor = None,
+    source_config: SourceConfig = None,
+    settings: Set,
+    unset: Unset,
+    append: Append,
+    subtract: Subtract,
+    dry_run: DryRun = False,
+) -> None:
+    """Change what a link is set to, all of it or nothing; a list that is given takes the former one's place.
+
+    Topics that it mirrors no more stop, and stay read-only.
+    """
+    given = given_settings(source, topics, exclude, prefix, groups, replication_factor, source_config, settings)
+    changes = changes_of((), unset, append, subtract, given)
+    if not changes:
+        raise misused("nothing to change: give an option of what the link is set to")
+    if "bootstrap.servers" in unset:
+        raise misused(f"without a source a link is none: pybroker links delete {name}")
+    with session.client() as client:
+        link_requests.link_named(client, name)
+        link_requests.change(client, name, changes, dry_run=dry_run)
+    document = {"link": name, "settings": sorted(changes), "status": "valid" if dry_run else "altered"}
+    session.output.result(document, ("LINK", "SETTINGS", "STATUS"), [tuple(document.values())])
+
+
+@admin_command(app, "pause")
+def pause_topics(session: Session, *, name: Name, topics: SomeTopics = None) -> None:
+    """Mirror topics no more for the time being; they stay read-only."""
+    wanted = topics or [_ALL]
+    with session.client() as client:
+        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        link_requests.change(client, name, {"pause": ("APPEND", ",".join(wanted))})
+        found = link_requests.await_states(client, chosen, (PAUSED,), _WISH_S)
+    _report(session, found, (PAUSED,))
+
+
+@admin_command(app, "resume")
+def resume_topics(session: Session, *, name: Name, topics: SomeTopics = None) -> None:
+    """Mirror topics again that are paused, or have stopped by what is mended now."""
+    with session.client() as client:
+        link = link_requests.link_named(client, name)
+        chosen = _chosen(client, link, topics or [_ALL])
+        _pause_stopped(client, link, [each for each in chosen if each.state == STOPPED])
+        link = link_requests.link_named(client, name)
+        ended = [pause for pause in link.listed("pause") if not topics or _ends(pause, topics, chosen)]
+        left = [pause for pause in link.listed("pause") if pause not in ended]
+        for each in chosen:
+            if held := next((pause for pause in left if fnmatchcase(each.source_topic, pause)), None):
+                raise CommandFailed(f"{each.source_topic} is paused by {held}: resume that")
+        if ended:
+            link_requests.change(client, name, {"pause": ("SUBTRACT", ",".join(ended))})
+        states = link_requests.FETCHED
+        found = link_requests.await_states(client, chosen, states, _WISH_S)
+    _report(session, found, states)
+
+
+def _ends(pause: str, topics: Sequence[str], chosen: Sequence[Mirror]) -> bool:
+    """Whether a name among those that are paused is meant by what is resumed."""
+    return pause in topics or any(pause == each.source_topic for each in chosen)
+
+
+def _pause_stopped(client: AdminClient, link: Link, stopped: Sequence[Mirror]) -> None:
+    """What has stopped goes on by a pause that ends; a promotion that was asked for is asked for no more."""
+    if not stopped:
+        return
+    names = [each.source_topic for each in stopped]
+    changes: dict[str, tuple[str, str | None]] = {"pause": ("APPEND", ",".join(names))}
+    if promoted := [name for name in names if name in link.listed("promote")]:
+        changes["promote"] = ("SUBTRACT", ",".join(promoted))
+    link_requests.change(client, link.name, changes)
+    for each in link_requests.await_states(client, stopped, (PAUSED,), _WISH_S):
+        if each.state == STOPPED:
+            raise CommandFailed(f"{each.topic} is still stopped: {each.reason}")
+
+
+@admin_command(app, "promote")
+def promote_topics(
+    session: Session,
+    *,
+    name: Name,
+    topics: NamedTopics = None,
+    everything: AllTopics = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait until all is here.")
+    ] = _PROMOTION_S,
+) -> None:
+    """Have topics take writes here, once all is here that the source has; stop its producers first.
+
+    A promotion that takes longer than --timeout goes on.
+    """
+    wanted = _wanted(topics, everything)
+    with session.client() as client:
+        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        if stopped := next((each for each in chosen if each.state == STOPPED), None):
+            raise CommandFailed(
+                f"{stopped.topic} is stopped: {stopped.reason}; resume it first, or fail over to what is here"
+            )
+        link_requests.change(client, name, {"promote": ("APPEND", ",".join(wanted))})
+        found = link_requests.await_states(client, chosen, (PROMOTED, STOPPED), timeout)
+        behind = {}
+        if any(each.state not in WRITABLE for each in found):
+            behind = LinkView.of(Link(name, {}, frozenset()), found, link_requests.progress(client, name)).lags()
+    _report(session, found, (PROMOTED,), behind)
+
+
+@admin_command(app, "failover")
+def fail_over_topics(
+    session: Session, *, name: Name, topics: NamedTopics = None, everything: AllTopics = False
+) -> None:
+    """Have topics take writes here at once, with what is here; the source is not asked, and may be gone.
+
+    What it has acknowledged and was not mirrored yet is not here.
+    """
+    wanted = _wanted(topics, everything)
+    with session.client() as client:
+        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        link_requests.change(client, name, {"failover": ("APPEND", ",".join(wanted))})
+        found = link_requests.await_states(client, chosen, (FAILED_OVER,), _WISH_S)
+    _report(session, found, (FAILED_OVER,))
+
+
+@admin_command(app, "delete")
+def delete_link(
+    session: Session,
+    *,
+    name: Name,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where topics are not promoted: they stop, and stay read-only.")
+    ] = False,
+) -> None:
+    """Delete a link; the topics that it has mirrored stay."""
+    with session.client() as client:
+        link = link_requests.link_named(client, name)
+        if not link.removable:
+            raise CommandFailed(f"link {name} is set in the files of the brokers: take it out there")
+        left = [each for each in link_requests.mirrors_of(client, name) if each.state not in WRITABLE]
+        if left and not force:
+            raise CommandFailed(
+                f"link {name} has {counted(len(left), 'topic')} that {'is' if len(left) == 1 else 'are'} not promoted: "
+                "promote or fail over first, or --force leaves read-only topics"
+            )
+        link_requests.change(client, name, dict.fromkeys(sorted(link.removable), ("DELETE", None)))
+        found = link_requests.await_states(client, left, (STOPPED,), _WISH_S)
+    document = {"link": name, "status": "deleted", "stopped": [each.topic for each in found if each.state == STOPPED]}
+    session.output.result(document, ("LINK", "STATUS", "STOPPED"), [tuple(document.values())])
+
+
+# --- topics of a link ------------------------------------------------------------------------------------------------
+
+
+def _wanted(topics: Sequence[str] | None, everything: bool) -> list[str]:
+    if bool(topics) == everything:
+        raise misused("name topics, or give --all")
+    return [_ALL] if everything else list(topics or ())
+
+
+def _chosen(client: AdminClient, link: Link, wanted: Sequence[str]) -> list[Mirror]:
+    """The topics of the link that are named; CommandFailed for a name of none, but for all of them."""
+    found = link_requests.mirrors_of(client, link.name)
+    for name in wanted:
+        if name != _ALL and not any(fnmatchcase(each.source_topic, name) for each in found):
+            raise CommandFailed(f"link {link.name} mirrors no topic {name}")
+    return [each for each in found if any(fnmatchcase(each.source_topic, name) for name in wanted)]
+
+
+def _report(
+    session: Session, found: Sequence[Mirror], states: Collection[str], behind: dict[str, int | None] | None = None
+) -> None:
+    """The topics and their states; it fails for those that have none of these."""
+    document = [_stands(each) for each in found]
+    failures = [
+        _not_yet(each, (behind or {}).get(each.topic)) for each in found if each.state not in {*states, *WRITABLE}
+    ]
+    rows = [(each["topic"], each["state"]) for each in document]
+    show(session.output, document, ("TOPIC", "STATE"), rows, failures)
+
+
+def _stands(mirror: Mirror) -> dict[str, Any]:
+    return {"topic": mirror.topic, "state": mirror.state, "reason": mirror.reason, "source_topic": mirror.source_topic}
+
+
+def _not_yet(mirror: Mirror, behind: int | None) -> CommandFailed:
+    if mirror.state == STOPPED:
+        return CommandFailed(f"{mirror.topic} has stopped: {mirror.reason}")
+    how_far = "" if behind is None else f", {counted(behind, 'record')} behind"
+    return CommandFailed(
+        f"{mirror.topic} is {mirror.state} still{how_far}; that goes on: see pybroker links describe {mirror.link}"
+    )
