@@ -129,7 +129,7 @@ def list_links(session: Session) -> None:
     with session.client() as client:
         found = link_requests.links(client)
         mirrors = link_requests.mirrors(client) if found else []
-    shown = [
+    shown: list[dict[str, Any]] = [
         {
             "link": link.name,
             "source": link.settings["bootstrap.servers"],

@@ -198,7 +198,7 @@ def progress(client: AdminClient, link: str) -> list[Progress]:
 
     def told() -> list[Any]:
         """By all brokers that run: one that has just gone is asked no more in the next attempt."""
-        found = []
+        found: list[Any] = []
         for broker in client.metadata().brokers:
             asked = [Resource("broker", str(broker.node_id), (name,))]
             for _, entries in config_requests.described_all(client, asked, broker.node_id):
