@@ -37,8 +37,8 @@ from pybroker.sql.statements import (
     Show,
     Statement,
     statements,
-    tokens_of,
 )
+from pybroker.sql.token_reader import tokens_of
 
 _OPTIONS: Final = {
     "misfits": ("skip", "stop"),
