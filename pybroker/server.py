@@ -108,7 +108,7 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
-        self._open_channel_builders: ChannelBuilders | None = None
+        self._builders: ChannelBuilders | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
         # For the mark of a clean stop (KIP-966): the last of this run or, before it has one, the last clean stop's.
@@ -129,14 +129,14 @@ class BrokerServer:
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
         around = self._mechanism_context(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
-        self._open_channel_builders = channel_builders = ChannelBuilders(config, listeners, around, env.clock)
+        self._builders = builders = ChannelBuilders(config, listeners, around, env.clock)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = clean_epoch = logs.clean_broker_epoch()
         services.env, services.config = env, config
         services.inter_broker_listener = None if config["pybroker.metadata"] is None else listener_of_brokers
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
-        endpoints = await self._listen(sockets, listeners, channel_builders)
+        endpoints = await self._listen(sockets, listeners, builders)
         protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
         membership = self._load_membership(env, logs, metadata, protocol_of_brokers)
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
@@ -153,10 +153,10 @@ class BrokerServer:
         self._close_what_was_built.append(services.auto_topic_creation.close)
         if around is not None or not membership.is_alone:
             around = around or self._mechanism_context(env, metadata)
-            self._let_brokers_in(channel_builders, around, membership, listener_of_brokers)
+            self._let_brokers_in(builders, around, membership, listener_of_brokers)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
-        self._follow_settings(services.configs, channel_builders, sockets)
+        self._follow_settings(services.configs, builders, sockets)
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
         if not membership.is_alone:
             self._replicate(env, self._replicas, membership)
@@ -168,8 +168,8 @@ class BrokerServer:
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
             logs.set_cluster(membership.cluster_id, membership.node_id)
         else:
-            liveness_transport = await self._liveness_transport(listener_of_brokers)
-            await self._join(membership, endpoints, rack, logs, clean_epoch, liveness_transport, found, sockets.queue)
+            transport = await self._liveness_transport(listener_of_brokers)
+            await self._join(membership, endpoints, rack, logs, clean_epoch, transport, found, sockets.queue)
             membership.guard_against_stalls(sockets.processor.gate)
             services.suspected_brokers, services.liveness = membership.suspected_brokers, membership.liveness
             self._remember_who_leaves(env, metadata)
@@ -238,15 +238,13 @@ class BrokerServer:
         check_nothing_is_lost(self.config, str(logs.metadata_dir), membership.loaded_revision, logs.metadata_seen())
         return membership
 
-    def _follow_settings(
-        self, configs: ConfigService, channel_builders: ChannelBuilders, sockets: SocketServer
-    ) -> None:
+    def _follow_settings(self, configs: ConfigService, builders: ChannelBuilders, sockets: SocketServer) -> None:
         """Have settings of brokers that change hold at once, and refuse those that cannot."""
         configs.subscribe(self._on_config_change)
-        configs.checks += [channel_builders.check, sockets.check]
-        configs.look = channel_builders.look
-        self._close_what_was_built.append(channel_builders.follow_files(self.services.env))
-        configs.subscribe(lambda names: channel_builders.update(self.config))
+        configs.checks += [builders.check, sockets.check]
+        configs.look = builders.look
+        self._close_what_was_built.append(builders.follow_files(self.services.env))
+        configs.subscribe(lambda names: builders.update(self.config))
         configs.subscribe(lambda names: sockets.processor.follow_settings())
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
@@ -288,18 +286,18 @@ class BrokerServer:
             self.services.build_later("tokens", build)
 
     async def _listen(
-        self, sockets: SocketServer, listeners: list[Listener], channel_builders: ChannelBuilders
+        self, sockets: SocketServer, listeners: list[Listener], builders: ChannelBuilders
     ) -> dict[str, Endpoint]:
         """Bind all listeners: what clients of each are told."""
         endpoints: dict[str, Endpoint] = {}
         unguarded: list[str] = []
         for listener in listeners:
-            bound = await sockets.listen(listener.name, listener.host, listener.port, channel_builders[listener.name])
+            bound = await sockets.listen(listener.name, listener.host, listener.port, builders[listener.name])
             host, port = listener.advertised(bound.port)
             endpoints[listener.name] = Endpoint(host, port, listener.security_protocol_id)
             self.endpoints.append(AdvertisedListener(listener.name, host, port))
             self.bound.append(bound.addresses)
-            if bound.reaches_beyond_this_machine and not channel_builders[listener.name].authenticates:
+            if bound.reaches_beyond_this_machine and not builders[listener.name].authenticates:
                 unguarded.append(listener.name)
         if unguarded:
             names = ", ".join(unguarded)
@@ -308,7 +306,7 @@ class BrokerServer:
 
     def _let_brokers_in(
         self,
-        channel_builders: ChannelBuilders,
+        builders: ChannelBuilders,
         around: MechanismContext,
         membership: ClusterMember,
         listener_of_brokers: str,
@@ -318,7 +316,7 @@ class BrokerServer:
 
         cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
         around = around._replace(fake_key=membership.secret, cluster=cluster, tokens=self.services.tokens.logins)
-        channel_builders.set_cluster_secret(around, None if cluster is None else listener_of_brokers)
+        builders.set_cluster_secret(around, None if cluster is None else listener_of_brokers)
 
     def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:
         self._close_what_was_built.append(metadata.subscribe(self._follow_client_quotas))
@@ -347,7 +345,7 @@ class BrokerServer:
         rack: str | None,
         logs: LogManager,
         previous_broker_epoch: int,
-        liveness_transport: LivenessTransport | None,
+        transport: LivenessTransport | None,
         found: FoundReplicas,
         on_registered: Callable[[], None],
     ) -> None:
@@ -362,9 +360,7 @@ class BrokerServer:
             return None
 
         def begin(done: Callable[[str | None], None]) -> None:
-            member.join(
-                endpoints, rack, log_dirs, previous_broker_epoch, done, liveness_transport, found, on_registered, claim
-            )
+            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, transport, found, on_registered, claim)
 
         why = await outcome_of(begin)
         if why is not None:
@@ -419,7 +415,7 @@ class BrokerServer:
             request_bytes_max,
             secret,
             over_sasl=over_sasl,
-            tls=lambda: None if self._open_channel_builders is None else self._open_channel_builders[name].tls,
+            tls=lambda: None if self._builders is None else self._builders[name].tls,
         )
         self._peers = peers
         self.services.peers = peers

@@ -2,8 +2,7 @@
 
 Owns: what the transport calls, in which order the parts below are asked, muting, and the ends that a connection may
 have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framing``), what a request means
-(``requests``), the order of replies (``reply_order``), their encoding (``outbox``), nor whose turn it is
-(``connection_scheduler``).
+(``requests``), the order of replies (``reply_order``), their encoding (``outbox``), or time (``connection_scheduler``).
 
 Invariants
 - While a reply is parked no later request is started, but for those that ``reply_order`` lets overtake.

@@ -68,8 +68,11 @@ def _get(source: KeySource) -> bytes:
                 parts.append(part)
                 size += len(part)
     except (OSError, HTTPException) as error:
-        if not is_late.is_set():
+        # A connection has a bound of its own, which may end before the deadline of the whole.
+        timed_out = isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
+        if not timed_out and not is_late.is_set():
             raise OSError(str(error)) from error
+        is_late.set()
     finally:
         deadline.cancel()
         for each in sockets:

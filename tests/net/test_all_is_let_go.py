@@ -119,4 +119,4 @@ def test_nothing_is_kept_once_all_are_gone(monkeypatch: pytest.MonkeyPatch, seed
     assert processor.long_requests._places == limits.LARGE_REQUESTS_AT_ONCE
     assert not processor.long_requests.unsent._sent
     assert not processor.scheduler._waiting
-    assert not processor.scheduler._newcomers
+    assert not processor.scheduler._new_connections

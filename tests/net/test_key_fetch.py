@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
@@ -121,6 +122,16 @@ def test_a_set_has_bounds(server: str, tmp_path: Path) -> None:
     large.write_bytes(bytes(KEY_SET_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="bytes"):
         fetch_keys(source(large.as_uri()))
+
+
+@pytest.mark.parametrize("error", [TimeoutError("timed out"), URLError(TimeoutError("timed out"))], ids=repr)
+def test_a_connection_that_ends_by_its_own_bound_is_late_too(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    def time_out(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", time_out)
+    with pytest.raises(TimeoutError):
+        fetch_keys(source("http://127.0.0.1:1"))
 
 
 def test_a_set_may_lie_in_a_file(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def rows(fetched: Fetched, wanted: Position = ALL, fields: Sequence[str] = FIELD
 
 def expected(log: bytes) -> list[dict[str, object]]:
     """The same by the wire's decoder."""
-    found = []
+    found: list[dict[str, object]] = []
     for at, header in batches(log):
         if header.is_control:
             continue

@@ -89,7 +89,8 @@ def test_file_stands_beside_a_topic(world: World, tmp_path: Path) -> None:
     found = world.ask(f"SELECT sum(amount * rate) AS x FROM orders JOIN read_parquet('{path}') USING (who)")
     assert found == [{"x": 400}]
     world.ask(f"COPY (SELECT * FROM orders) TO '{tmp_path}/orders.parquet'")
-    assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/orders.parquet'").fetchall() == [(10,)]
+    with duckdb.connect() as connection:
+        assert connection.execute(f"SELECT count(*) FROM '{tmp_path}/orders.parquet'").fetchall() == [(10,)]
 
 
 def test_limit_ends_the_fetch_early(world: World) -> None:

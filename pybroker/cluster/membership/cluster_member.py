@@ -177,12 +177,11 @@ class ClusterMember:
     ) -> None:
         """Register this broker; ``done(None)`` when its own image has that, ``done(why)`` when it cannot come about.
 
-        ``endpoints`` are what clients, and brokers, of each listener connect to;  ``previous_broker_epoch`` is that of
+        ``endpoints`` are what clients, and brokers, of each listener connect to; ``previous_broker_epoch`` is that of
         the last clean stop, or -1.  Without ``liveness_transport`` the sessions alone say who is alive.  ``found`` says
         where replicas lie for which ``loaded_image`` names another log dir, or none.  ``on_registered()`` is called
-        when the controller has registered this broker, so that others may know of it, which is a moment before
-        ``done``.  ``claim()`` has the log dirs say that they are this broker's, before it registers, or tells why they
-        cannot.
+        when the controller has registered this broker, which is a moment before ``done``.  ``claim()`` has the log
+        dirs say that they are this broker's, before it registers, or tells why they cannot.
         """
         from pybroker.cluster.controller.controller_election import ControllerElection
         from pybroker.cluster.failure_detection.live_brokers import LiveBrokers

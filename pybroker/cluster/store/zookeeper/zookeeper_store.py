@@ -372,9 +372,7 @@ class ZooKeeperStore:
                 if (revision := self._contents.revision_of(commit.ident)) is not None:
                     return CommitResult(revision)
                 if commit.revision is not None and not self._contents.remembers(commit.revision):
-                    return CommitResult(
-                        error=StoreUnavailableError("it is not known whether the transaction has committed")
-                    )
+                    return CommitResult(error=StoreUnavailableError("whether the transaction has committed is unknown"))
                 is_fresh = True
             conflict = self._conflict(commit.transaction.checks)
             if conflict is None:
