@@ -335,3 +335,17 @@ def test_query_that_takes_long_shows_how_far_it_has_fetched_until_its_first_row(
     assert shown[0] == (0, 10)
     assert is_over.is_set()
     assert world.sheet.tables == [(["total"], [[45]])]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE a AS SELECT who, count(*) AS n FROM orders GROUP BY who",
+        "INSERT INTO orders SELECT * FROM users",
+        "INSERT INTO orders VALUES (1)",
+        "PAUSE a",
+        "SHOW QUERIES",
+    ],
+)
+def test_standing_query_is_refused_as_long_as_there_is_none(world: World, statement: str) -> None:
+    assert world.refusal(statement) == "standing queries run on Spark, and are not there yet"
