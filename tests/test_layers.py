@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "security": set(),
     "apis": set(),
     "pipeline": {"values"},
-    "sql": {"values"},
+    "sql": {"pipeline", "values"},
     "values": set(),
     "env": set(),
     "extras": set(),
@@ -49,7 +49,12 @@ ARROWS: dict[str, set[str]] = {
 }
 
 # Beside the broker, and clients of it: each imports its public face, and of the others what stands here.
-HOUSES: dict[str, set[str]] = {"cli": {"sql"}, "pipeline": {"values"}, "sql": {"values"}, "values": set()}
+HOUSES: dict[str, set[str]] = {
+    "cli": {"sql"},
+    "pipeline": {"values"},
+    "sql": {"pipeline", "values"},
+    "values": set(),
+}
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
 OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.

@@ -26,12 +26,16 @@ from pybroker.sql.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.scanning import Plan, Scan, plan
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import (
+    Control,
     Create,
+    CreateAs,
     Describe,
     Drop,
     Exit,
     Explain,
     Help,
+    InsertSelect,
+    InsertValues,
     Query,
     Set,
     Show,
@@ -111,6 +115,8 @@ class Session:
 
     def _carry_out(self, statement: Statement, is_interrupted: Callable[[], bool]) -> None:
         match statement:
+            case CreateAs() | InsertSelect() | InsertValues() | Control() | Show(what="queries"):
+                raise SqlError("standing queries run on Spark, and are not there yet")
             case Query():
                 self._answer(statement, is_interrupted)
             case Explain():
