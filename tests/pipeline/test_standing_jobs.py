@@ -1,17 +1,29 @@
 """Standing queries of SQL as jobs: what their statements say is what they write. Starts a JVM."""
 
 import json
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.spark_plans import spark_plan
+from pybroker.sql.spark_plans import SparkPlan, spark_plan
 from pybroker.sql.statements import CreateAs, statements
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
+
+
+def plan_of(text: str) -> SparkPlan:
+    (found,) = statements(text)
+    assert isinstance(found, CreateAs)
+    return spark_plan(
+        found.name, found.kind, found.select, lambda each: Relation(each.name, each.name, Format.JSON, COLUMNS)
+    )
 
 
 def job_of(text: str) -> Any:
@@ -19,10 +31,7 @@ def job_of(text: str) -> Any:
 
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
-    plan = spark_plan(
-        found.name, found.kind, found.select, lambda each: Relation(each.name, each.name, Format.JSON, COLUMNS)
-    )
-    return standing_job(plan, found.name)
+    return standing_job(plan_of(text), found.name)
 
 
 def order(number: int, who: str, amount: float, at: str) -> Any:
@@ -87,3 +96,47 @@ def test_streams_are_joined_within_a_time(drive: Any) -> None:
     driver.pipe("a", order(1, "ada", 7, "05:00"), order(2, "ada", 7, "05:00"), order(3, "ada", 7, "05:00"))
     driver.pipe("b", order(1, "near", 1, "06:59"), order(2, "late", 1, "07:01"), order(3, "early", 1, "03:59"))
     assert written(driver, "j") == [("1", {"id": 1, "other": "near"})]
+
+
+def test_standing_query_goes_on_where_it_was_stopped(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
+    """However often it is stopped, its table is what the question over all records answers."""
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing_runs import start_standing
+
+    orders, totals = f"orders_{uuid4().hex[:8]}", f"totals_{uuid4().hex[:8]}"
+    for name in (orders, totals):
+        pybroker.create_topic(name, partitions=2)
+    cli = CommandLine(pybroker.bootstrap)
+    plan = plan_of(
+        f"CREATE TABLE {totals} AS SELECT who, count(*) AS n, sum(amount) AS total FROM {orders} GROUP BY who"
+    )
+    for run in range(3):
+        lines = "".join(f'{{"id": {n}, "who": "{"abc"[n % 3]}", "amount": {n * run}}}\n' for n in range(50))
+        cli.ok("produce", orders, stdin=lines.encode())
+        running = start_standing(plan, totals, BrokerTopics(spark, pybroker.bootstrap), tmp_path)
+        running.process_all()
+        assert running.failure is None
+        running.stop()
+    columns = "who, n, total"
+    question = f"SELECT who, count(*) AS n, sum(amount) AS total FROM {orders} GROUP BY who ORDER BY who"
+    table = f"CREATE TABLE t WITH (topic='{totals}', format='json'); SELECT {columns} FROM t ORDER BY who"
+    found = [json.loads(line) for line in cli.lines("sql", "--json", "-e", table)]
+    assert found == [json.loads(line) for line in cli.lines("sql", "--json", "-e", question)]
+    assert [row["n"] for row in found] == [51, 51, 48]
+
+
+def test_query_that_fails_says_why(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing_runs import start_standing
+
+    orders, broken = f"orders_{uuid4().hex[:8]}", f"broken_{uuid4().hex[:8]}"
+    for name in (orders, broken):
+        pybroker.create_topic(name)
+    CommandLine(pybroker.bootstrap).ok("produce", orders, stdin=b'{"id": 1, "who": "ada", "amount": 1}\n')
+    plan = plan_of(f"CREATE STREAM {broken} AS SELECT raise_error('no ' || who) AS x FROM {orders}")
+    running = start_standing(plan, broken, BrokerTopics(spark, pybroker.bootstrap), tmp_path)
+    with pytest.raises(Exception, match="no ada"):
+        running.process_all()
+    assert running.failure is not None
+    assert "no ada" in running.failure
+    running.stop()
