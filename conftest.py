@@ -17,6 +17,7 @@ from harness.client_threads import are_kept_by_the_library, client_threads, left
 from harness.spark_sessions import SparkSessions
 from harness.time_outs import marked_time_out_s
 from hypothesis import HealthCheck, settings
+from kafka_connect import jars as connect_jars
 
 pytest_plugins = ["harness.hung_tests"]
 
@@ -51,7 +52,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start a JVM are skipped, with the reason, where there is none or its jars are missing.
 
-    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")``; those of Spark fail where it is missing.
+    They need Kafka's, or those of ``pytest.mark.jvm(needs="zookeeper")`` or "connect"; those of Spark fail where it is
+    missing.
     Files of tests that say that they take longest come first, in random order else: no run waits for one that began
     last.
     """
@@ -59,7 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         longest[item.path] = max(marked_time_out_s(item) or 0.0, longest.get(item.path, 0.0))
     items.sort(key=lambda item: -longest[item.path])
-    reasons = {"kafka": apache_kafka.missing_requirement(), "zookeeper": zookeeper.missing_requirement(), "spark": None}
+    reasons = {
+        "kafka": apache_kafka.missing_requirement(),
+        "zookeeper": zookeeper.missing_requirement(),
+        "connect": connect_jars.missing_requirement(),
+        "spark": None,
+    }
     for item in items:
         marker = item.get_closest_marker("jvm")
         reason = None if marker is None else reasons[marker.kwargs.get("needs", "kafka")]

@@ -109,9 +109,16 @@ async def join(caller: Caller) -> tuple[str, int]:
             break
         member_id = joined.member_id
         await asyncio.sleep(0.01)
-    await caller.call(
-        SYNC_GROUP, group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[]
+    synced = await caller.call(
+        SYNC_GROUP,
+        group_id=GROUP,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[],
     )
+    assert not synced.error_code, synced
     return joined.member_id, joined.generation_id
 
 

@@ -8,23 +8,35 @@ Kafka counterpart: the wiring in BrokerServer.startup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster.image.coordinator_table import COORDINATORS, GROUPS, TRANSACTIONS
+from pybroker.config.own_settings import LINKS_PREFIX
+from pybroker.config.resources import BROKER
 from pybroker.handlers.services import Services
 from pybroker.replication.coordinator_partitions import CoordinatorPartitions
 
 if TYPE_CHECKING:
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+    from pybroker.cluster.links.source_port import Connect
+    from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import Peers
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
     from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
     from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
+    from pybroker.replication.mirrors import Mirrors, Report
     from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.replication.transaction_markers import TransactionMarkers
     from pybroker.replication.transaction_verification import TransactionVerification
     from pybroker.telemetry import ClientTelemetry
+
+
+# The end of the name under which a broker shows how far it is with a link.
+OF_PROGRESS: Final = ".partitions"
+_OF_GROUPS: Final = ".groups"
 
 
 class LazyServices:
@@ -35,9 +47,13 @@ class LazyServices:
         self._peers = peers
         self._close_later = close_later
 
-    def wire(self) -> None:
-        """Say how each is built."""
+    def wire(self, channel: ControllerChannel) -> None:
+        """Say how each is built; where other brokers are, what clients ask of the controller goes by ``channel``."""
         services = self._services
+        if self._peers is not None:
+            from pybroker.handlers.forwarding import Forwarder
+
+            services.forwarder = Forwarder(services, channel)
         services.build_later("telemetry", self._build_telemetry)
         services.build_later("transaction_markers", self._build_transaction_markers)
         services.build_later("transaction_verification", self._build_transaction_verification)
@@ -120,3 +136,104 @@ class LazyServices:
         return ClusterTransactions(
             services.metadata, services.broker_id, partition_of, lambda: services.transactions, self._peers
         )
+
+
+class LazyLinks:
+    """The parts of cluster links: built when there is a link, or a topic that one mirrors.
+
+    ``connect`` makes the way to a link's source, ``report`` has the controller hear what was found there.
+    """
+
+    def __init__(
+        self, services: Services, connect: Connect, report: Report, close_later: list[Callable[[], None]]
+    ) -> None:
+        self._services = services
+        self._connect = connect
+        self._report = report
+        self._close_later = close_later
+        self._has_keeper = self._has_mirrors = self._has_groups = False
+
+    def follow(self) -> None:
+        """Look at the image that there is, and at those that come."""
+        metadata = self._services.metadata
+        self._close_later.append(metadata.subscribe(self._on_image))
+        self._look(metadata.image)
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if delta.mirrors_changed or (BROKER, "") in delta.configs_changed:
+            self._look(image)
+
+    def _look(self, image: ClusterImage) -> None:
+        config = self._services.config
+        if not self._has_mirrors and image.mirrors:
+            self._has_mirrors = True
+            self._mirror()
+        names = [name for name in (*config.static, *config.cluster_default) if name.startswith(LINKS_PREFIX)]
+        if not self._has_keeper and (names or image.links):
+            self._has_keeper = True
+            self._keep()
+        if not self._has_groups and any(name.endswith(_OF_GROUPS) for name in names):
+            self._has_groups = True
+            self._carry()
+
+    def _mirror(self) -> None:
+        """Fetch what this broker leads, and have nobody write to it."""
+        from pybroker.cluster.image.links import own_producer_ids
+        from pybroker.handlers.read_only_topics import ReadOnlyTopics
+        from pybroker.replication.mirrors import Mirrors
+
+        services = self._services
+        services.producer_ids.begin_at(own_producer_ids(services.cluster_id))
+        services.authorizer = ReadOnlyTopics(services.metadata, services.authorizer)
+        mirrors = Mirrors(services.replicas, services.metadata, self._connect, self._report)
+        self._close_later.append(mirrors.close)
+        services.configs.show = partial(_progress, mirrors)
+
+    def _keep(self) -> None:
+        """Look at sources while this broker's controller is active."""
+        from pybroker.cluster.links.link_keeper import LinkKeeper
+
+        services = self._services
+        keeper = LinkKeeper(services.env, services.config, services.controller, services.metadata, self._connect)
+        self._close_later.append(keeper.close)
+
+    def _carry(self) -> None:
+        """Take over what groups commit at sources."""
+        from pybroker.coordinators.carried_offsets import CarriedOffsets
+        from pybroker.coordinators.partitioning import partitioner
+
+        services = self._services
+        metadata = services.metadata
+        partition_of = partitioner(GROUPS, services.config, metadata)
+
+        def coordinates(group_id: str) -> bool:
+            if GROUPS.topic not in metadata.image.topics_by_name:
+                services.auto_topic_creation.ensure(GROUPS.topic, lambda _: None)
+                return False
+            return metadata.leader(GROUPS.topic, partition_of(group_id)) == services.broker_id
+
+        def high_watermark(topic: str, index: int) -> int | None:
+            replicas = services.replicas
+            partition = replicas.partition(topic, index) or replicas.followed(topic, index)
+            return None if partition is None else partition.log.high_watermark
+
+        carried = CarriedOffsets(
+            services.env,
+            services.config,
+            metadata,
+            self._connect,
+            lambda: services.groups,
+            coordinates,
+            high_watermark,
+        )
+        self._close_later.append(carried.close)
+
+
+def _progress(mirrors: Mirrors, names: Collection[str]) -> dict[str, str]:
+    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``, as JSON."""
+    shown = {}
+    for name in names:
+        link = name.removeprefix(LINKS_PREFIX).removesuffix(OF_PROGRESS)
+        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}" and (partitions := mirrors.progress(link)):
+            shown[name] = json.dumps(partitions)
+    return shown

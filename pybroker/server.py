@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
 from pybroker.cluster.controller.auto_topic_creation import AutoTopicCreation
-from pybroker.cluster.image.cluster_image import (
-    ClusterImage,
-    Endpoint,
-    ImageDelta,
-    first_delta,
-)
+from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint, ImageDelta, first_delta
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.cluster.membership.standalone import Standalone
@@ -38,10 +33,11 @@ from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
 from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.handlers.services import Services
-from pybroker.lazy_services import LazyServices
+from pybroker.lazy_services import LazyLinks, LazyServices
 from pybroker.net.channel_builders import ChannelBuilders, ImageUsers
 from pybroker.net.loop_env import loop_env, outcome_of
 from pybroker.net.socket_server import SocketServer
+from pybroker.net.sources import Sources
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
@@ -108,6 +104,7 @@ class BrokerServer:
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
         self._peers: PeerClient | None = None
+        self._sources = Sources(self.services)
         self._builders: ChannelBuilders | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
@@ -178,7 +175,8 @@ class BrokerServer:
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        LazyServices(services, self._peers, self._close_what_was_built).wire()
+        LazyServices(services, self._peers, self._close_what_was_built).wire(channel)
+        LazyLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
         await sockets.accept()
@@ -401,7 +399,6 @@ class BrokerServer:
 
     def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
         """The way to the other brokers of a cluster."""
-        from pybroker.handlers.forwarding import Forwarder
         from pybroker.net.peer_client import PeerClient
 
         request_bytes_max = self.config.get_int("socket.request.max.bytes")
@@ -419,7 +416,6 @@ class BrokerServer:
         )
         self._peers = peers
         self.services.peers = peers
-        self.services.forwarder = Forwarder(self.services)
         self.services.cluster_secret = secret
         return peers
 
@@ -455,6 +451,7 @@ class BrokerServer:
             member.close()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
 
@@ -466,6 +463,7 @@ class BrokerServer:
         """
         if self._sockets is not None:
             self._sockets.abort()
+        self._sources.close()
         member = self._membership
         if member is not None:
             member.close() if member.is_alone else member.abandon()
@@ -479,6 +477,7 @@ class BrokerServer:
             await self._sockets.processor.wait_aborted()
         if self._peers is not None:
             await self._peers.wait_closed()
+        await self._sources.wait_closed()
 
     @property
     def is_alone(self) -> bool:

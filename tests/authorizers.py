@@ -8,6 +8,8 @@ from typing import Any
 class AnyOfType:
     """Who may do something with a resource of any name may do it with any resource of the type."""
 
+    keeps_acls = True
+
     def allows(
         self, ctx: Any, operation: int, resource_type: int, name: str, *, log_if_denied: bool = True
     ) -> bool:  # pragma: no cover

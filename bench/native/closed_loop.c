@@ -20,7 +20,8 @@
 
 enum { SILENCE_MS = 60000, EVENTS_MAX = 64, CONNECTIONS_MAX = 1024, FRAMES_MAX = 4096, SMALL_FRAME_BYTES = 16384 };
 
-enum api { PRODUCE, COMMIT, FETCH };
+/* A fetch that goes on with a session asks for the same batch again and again; its counter is the session's id and epoch. */
+enum api { PRODUCE, COMMIT, FETCH, SESSION_FETCH, HEARTBEAT, METADATA };
 
 struct frame {
     unsigned char *bytes;
@@ -42,7 +43,8 @@ struct connection {
     /* When each request in flight was sent. */
     uint64_t *sent_at;
     uint64_t sent, acknowledged;
-    /* What is written into the next frame, the offset to commit or to fetch; and where, -1 for nowhere. */
+    /* What is written into the next frame, the offset to commit or to fetch; and where, -1 for nowhere.  It begins with
+     * 0, of a session with what stands there. */
     uint64_t counter;
     long counter_at;
     bool is_blocked, is_over;
@@ -92,8 +94,8 @@ static void take_frame(const struct line *line) {
 }
 
 static void take_api(const struct line *line) {
-    static const char *const names[] = {"produce", "commit", "fetch"};
-    for (int api = PRODUCE; api <= FETCH; api++)
+    static const char *const names[] = {"produce", "commit", "fetch", "session_fetch", "heartbeat", "metadata"};
+    for (int api = PRODUCE; api <= METADATA; api++)
         if (!strcmp(line->value, names[api])) {
             job.api = (enum api)api;
             return;
@@ -136,7 +138,7 @@ static void read_job(void) {
         take_line(&line);
     if (!connection_count || !job.in_flight)
         die("a job without connections or requests in flight");
-    if (job.api == FETCH && job.in_flight != 1)
+    if ((job.api == FETCH || job.api == SESSION_FETCH) && job.in_flight != 1)
         die("where a fetch goes on is known when the one before has come: one in flight, not %zu", job.in_flight);
 }
 
@@ -155,6 +157,8 @@ static void open_connection(struct connection *connection) {
     bool is_one_for_all = connection->counter_at < 0 && size > SMALL_FRAME_BYTES;
     connection->slots = is_one_for_all ? 1 : job.in_flight;
     connection->ring = allocate(connection->slots * size);
+    if (job.api == SESSION_FETCH)
+        connection->counter = read_u64(connection->frames[0].bytes + connection->counter_at);
     for (size_t slot = 0; slot < connection->slots; slot++)
         memcpy(connection->ring + slot * size, connection->frames[0].bytes, size);
     connection->sent_at = allocate(job.in_flight * sizeof *connection->sent_at);
@@ -224,6 +228,15 @@ static void read_fetched(struct connection *connection, const unsigned char *rep
     connection->is_over = !connection->current && !job.is_endless;
 }
 
+static void take_batch(void *context, const struct fetched *fetched) { *(size_t *)context += fetched->bytes; }
+
+static void read_session_fetched(const unsigned char *reply, size_t size) {
+    size_t bytes = 0;
+    read_fetch(reply, size, take_batch, &bytes);
+    if (!bytes)
+        die("session_fetch: a reply without a batch");
+}
+
 static void take_reply(struct connection *connection, const unsigned char *reply, size_t size, uint64_t now) {
     if (connection->acknowledged == connection->sent)
         die("a reply that nobody asked for");
@@ -231,6 +244,12 @@ static void take_reply(struct connection *connection, const unsigned char *reply
         check_produce(reply, size);
     else if (job.api == COMMIT)
         check_commit(reply, size);
+    else if (job.api == HEARTBEAT)
+        check_heartbeat(reply, size);
+    else if (job.api == METADATA)
+        check_metadata(reply, size);
+    else if (job.api == SESSION_FETCH)
+        read_session_fetched(reply, size);
     else
         read_fetched(connection, reply, size);
     uint64_t sent_at = connection->sent_at[connection->acknowledged++ % job.in_flight];

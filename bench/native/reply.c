@@ -112,6 +112,32 @@ void check_commit(const unsigned char *reply, size_t size) {
     check_end(&reader);
 }
 
+void check_heartbeat(const unsigned char *reply, size_t size) {
+    struct reader reader = begin("heartbeat", reply, size);
+    take(&reader, 4); /* throttle time */
+    check_error(&reader, "of the group", 0);
+    skip_tags(&reader);
+    check_end(&reader);
+}
+
+/* As far as the error of the first topic. */
+void check_metadata(const unsigned char *reply, size_t size) {
+    struct reader reader = begin("metadata", reply, size);
+    take(&reader, 4); /* throttle time */
+    for (uint64_t brokers = take_length(&reader); brokers; brokers--) {
+        take(&reader, 4); /* id */
+        skip_bytes(&reader);
+        take(&reader, 4); /* port */
+        skip_bytes(&reader); /* rack */
+        skip_tags(&reader);
+    }
+    skip_bytes(&reader); /* cluster id */
+    take(&reader, 4); /* controller */
+    if (!take_length(&reader))
+        die("metadata: a reply without a topic");
+    check_error(&reader, "topic", 0);
+}
+
 /* The offset behind the last whole batch; 0 where none is whole. */
 static uint64_t behind_batches(const unsigned char *at, uint64_t size) {
     uint64_t next = 0;

@@ -95,11 +95,11 @@ def missing_requirement() -> str | None:
     return None
 
 
-def class_archive_options() -> list[str]:
+def class_archive_options(archive: Path = CLASS_ARCHIVE) -> list[str]:
     """What halves the start of a JVM of Kafka's, for tests; figures are taken without."""
-    if not CLASS_ARCHIVE.exists():
+    if not archive.exists():
         return []
-    return [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def java_command(main_class: str, *arguments: str, jvm_options: Sequence[str]) -> list[str]:

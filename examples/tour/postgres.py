@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -50,14 +50,17 @@ def program(name: str) -> Path:
 
 
 @contextmanager
-def own_postgres() -> Iterator["Postgres"]:
-    """A running server with an empty database.  Raises `PostgresMissing` and `PostgresFailed`."""
+def own_postgres(settings: Mapping[str, str] | None = None) -> Iterator["Postgres"]:
+    """A running server with an empty database; `settings` go before `SETTINGS`.
+
+    Raises `PostgresMissing` and `PostgresFailed`.
+    """
     user = _unprivileged_user()
     directory = Path(tempfile.mkdtemp(prefix="pybroker-postgres-"))
     try:
         if user is not None:
             os.chown(directory, user.pw_uid, user.pw_gid)
-        server = Postgres(directory, user)
+        server = Postgres(directory, user, {**SETTINGS, **(settings or {})})
         server.start()
         try:
             yield server
@@ -70,11 +73,12 @@ def own_postgres() -> Iterator["Postgres"]:
 class Postgres:
     """A server and where it is reached."""
 
-    def __init__(self, directory: Path, user: pwd.struct_passwd | None) -> None:
+    def __init__(self, directory: Path, user: pwd.struct_passwd | None, settings: Mapping[str, str]) -> None:
         self._data_dir = directory / "data"
         self._log_path = directory / "postgres.log"
         self._socket_dir = directory
         self._user = user
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self.password = secrets.token_hex(16)
         self._initialize(directory / "password")
@@ -92,7 +96,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server and wait until it answers; raises `PostgresFailed`."""
-        settings = {**SETTINGS, "port": str(self.port), "unix_socket_directories": str(self._socket_dir)}
+        settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self._socket_dir)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(

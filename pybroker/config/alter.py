@@ -17,6 +17,7 @@ from pybroker.config.broker import NOTHING, BrokerConfig
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import validate_topic_configs
 from pybroker.config.names import LISTENER_PREFIX, OF_PROVIDERS, PROVIDERS, base_name, broker_setting
+from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.providers import refers_elsewhere
 from pybroker.config.resources import (
     APPEND,
@@ -270,6 +271,12 @@ def _validate_dynamic(overrides: Overrides, per_broker: bool) -> None:
     if single and not per_broker:
         reason = "Cannot update these configs at default cluster level, broker id must be specified"
         raise ConfigError(f"{reason}: {list_text(single)}")
+    of_links = [name for name in overrides if name.startswith(LINKS_PREFIX)]
+    if of_links and per_broker:
+        raise ConfigError(f"Settings of links are those of all brokers together: {list_text(of_links)}")
+    unknown = [name for name in of_links if name not in known]
+    if unknown:
+        raise ConfigError(f"A link has no such settings: {list_text(unknown)}")
     for name, text in overrides.items():
         if refers_elsewhere(text):
             raise ConfigError(f"{name}: references to config providers are resolved in a broker's own file alone")

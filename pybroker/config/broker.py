@@ -31,6 +31,7 @@ from pybroker.config.names import (
     base_name,
     broker_setting,
 )
+from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import absolute_paths, broken_rule, check_together
 from pybroker.config.schema import BuiltIn, ConfigError, Setting, WrongArgument
@@ -177,7 +178,7 @@ class BrokerConfig:
             static.update(settings_of_arguments(listen, static))
         _require_text(static)
         config = cls(static, defaults=DEV_DEFAULTS if dev else NOTHING)
-        _check_for_listeners(static)
+        _check_names_of_parts(static)
         tell_without_effect(static, config.static)
         return config
 
@@ -333,9 +334,12 @@ def _sound(values: dict[str, Any], static: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _check_for_listeners(static: Mapping[str, str]) -> None:
-    """ConfigError for what a setting of one listener must not say: also of a listener that there is not."""
+def _check_names_of_parts(static: Mapping[str, str]) -> None:
+    """ConfigError for what a setting of a link must not say, nor one of a listener, also where that is none."""
     for name, text in static.items():
+        of_a_link = broker_setting(name) if name.startswith(LINKS_PREFIX) else None
+        if of_a_link is not None:
+            of_a_link.parse(text)
         setting = broker_setting(name) if name.startswith(LISTENER_PREFIX) else None
         if setting is not None and isinstance(setting.valid, BuiltIn):
             setting._replace(name=name).parse(text)
@@ -388,7 +392,9 @@ def _require_text(settings: Mapping[str, str]) -> None:
 
 
 def _is_known(name: str) -> bool:
-    return base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS)
+    if base_name(name) is not None or name in OF_THE_AUTHORIZER or name.startswith(OF_PROVIDERS):
+        return True
+    return name.startswith(LINKS_PREFIX) and broker_setting(name) is not None
 
 
 def require_known(name: str) -> None:

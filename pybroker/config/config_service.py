@@ -50,6 +50,12 @@ class Image(Protocol):
     @property
     def brokers(self) -> Mapping[int, Any]: ...
 
+    @property
+    def links(self) -> Mapping[str, Any]: ...
+
+    @property
+    def mirrors(self) -> Mapping[str, Any]: ...
+
 
 class Delta(Protocol):
     """What is needed of what an image has changed."""
@@ -121,6 +127,8 @@ class ConfigService:
         self.checks: list[Callable[[BrokerConfig], None]] = []
         # Calls back, maybe later, with why its parts cannot follow them, which files say that the settings name.
         self.look: Callable[[BrokerConfig, Callable[[ConfigError | None], None]], None] | None = None
+        # What this broker shows by names that are no settings, of those that are asked for.
+        self.show: Callable[[Collection[str]], Mapping[str, str]] = lambda names: NOTHING
         self._waiting: deque[_Request] = deque()
         self._writing = False
         metadata.subscribe(self.on_image)
@@ -168,12 +176,16 @@ class ConfigService:
         if resource_type == TOPIC:
             if name not in self._metadata.image.topics_by_name:
                 raise ConfigFailure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-            return describe.topic_entries(self._config, overrides, keys)
+            entries = describe.topic_entries(self._config, overrides, keys)
+            mirror = self._metadata.image.mirrors.get(name)
+            return entries if mirror is None else entries + describe.mirror_entries(mirror, keys)
         if resource_type == BROKER:
             if not name:
-                return describe.broker_default_entries(self._config, keys)
+                links = self._metadata.image.links
+                return describe.broker_default_entries(self._config, keys) + describe.link_entries(links, keys)
             self._require_this_broker(name, "expected {} or empty string,")
-            return describe.broker_entries(self._config, keys)
+            shown = self.show(keys) if keys else NOTHING
+            return describe.broker_entries(self._config, keys) + describe.shown_entries(shown)
         if resource_type == BROKER_LOGGER:
             if not name:
                 raise ConfigFailure(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")

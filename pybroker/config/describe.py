@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.config.group_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, GROUP_SYNONYMS
 from pybroker.config.log_config import LogConfig
 from pybroker.config.names import broker_setting, is_sensitive, synonym_names
+from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.resources import (
     BROKER,
     CLIENT_METRICS,
@@ -35,7 +36,7 @@ from pybroker.config.resources import (
     ConfigEntry,
     Synonym,
 )
-from pybroker.config.schema import FIXED, UNKNOWN, ConfigError, Setting, value_text
+from pybroker.config.schema import FIXED, STRING, UNKNOWN, ConfigError, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
 
@@ -45,6 +46,7 @@ _TABLES: Final = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: 
 
 # What the names of settings begin with that Kafka does not know.
 _OURS = "pybroker."
+_MIRROR = f"{_OURS}mirror."
 
 
 def described_names(resource_type: int, overrides: Iterable[str], keys: Collection[str] | None) -> list[str]:
@@ -99,6 +101,41 @@ def topic_entries(config: BrokerConfig, overrides: Overrides, keys: Collection[s
             synonyms += broker_synonyms(config, TOPIC_SYNONYMS[name][0][0])
         entries.append(_entry(name, setting, value, synonyms))
     return entries
+
+
+def mirror_entries(mirror: Any, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """How a topic that a link mirrors stands, as settings that nobody sets; tools that copy settings leave them out."""
+    shown = {
+        f"{_MIRROR}link": mirror.link,
+        f"{_MIRROR}topic": mirror.source_topic,
+        f"{_MIRROR}state": mirror.state,
+        f"{_MIRROR}reason": mirror.reason,
+    }
+    return [_shown(name, text, TOPIC_CONFIG) for name, text in shown.items() if text and (not keys or name in keys)]
+
+
+def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list[ConfigEntry]:
+    """What is known of links beside their settings: whose cluster the source is, and what is the matter, if anything.
+
+    Nobody sets it.
+    """
+    shown = {}
+    for link, state in links.items():
+        refused = "; ".join(f"{topic}: {reason}" for topic, reason in state.refused)
+        shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
+        shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
+        shown[f"{LINKS_PREFIX}{link}.refused"] = refused
+    wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
+    return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
+
+
+def shown_entries(shown: Mapping[str, str]) -> list[ConfigEntry]:
+    """What one broker alone knows, by names that are asked for."""
+    return [_shown(name, text, STATIC_BROKER_CONFIG) for name, text in shown.items()]
+
+
+def _shown(name: str, text: str, source: int) -> ConfigEntry:
+    return ConfigEntry(name, text, source, STRING, read_only=True)
 
 
 def new_topic_entries(config: BrokerConfig, overrides: Overrides) -> list[ConfigEntry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pybroker.config.names import broker_setting
-from pybroker.config.own_settings import OWN_SETTINGS
+from pybroker.config.own_settings import LINKS_PREFIX, OWN_SETTINGS
 from pybroker.config.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from pybroker.config.security_documentation import SECURITY_DOCUMENTATION
 
@@ -17,6 +17,10 @@ from pybroker.config.security_documentation import SECURITY_DOCUMENTATION
 def documentation(resource_type: int, name: str) -> str | None:
     """One line about a setting (of one listener, too), or None for a name that Kafka does not know."""
     if resource_type == BROKER:
+        if name.startswith(LINKS_PREFIX):
+            from pybroker.config.link_settings import link_documentation
+
+            return link_documentation(name)
         setting = broker_setting(name)
         return None if setting is None else BROKER_DOCUMENTATION.get(setting.name)
     return _OTHERS[resource_type].get(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pybroker.config.broker_settings import BROKER_SETTINGS, DYNAMIC_ONLY_SETTINGS
+from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.schema import PASSWORD, Setting
 
 LISTENER_PREFIX: Final = "listener.name."
@@ -53,8 +54,12 @@ def base_name(name: str) -> str | None:
 
 
 def broker_setting(name: str) -> Setting | None:
-    """The row of ``name``, of the setting it overrides for one listener, or of a dynamic-only setting."""
+    """The row of ``name``, of the setting it overrides for one listener, or of a dynamic-only or a link's setting."""
     base = base_name(name)
+    if base is None and name.startswith(LINKS_PREFIX):
+        from pybroker.config.link_settings import link_setting
+
+        return link_setting(name)
     return DYNAMIC_ONLY_SETTINGS.get(name) if base is None else BROKER_SETTINGS[base]
 
 

@@ -29,6 +29,9 @@ from pybroker.config.schema import (
     Validator,
 )
 
+# What the names of a cluster link's settings begin with; the link's own name follows (``link_settings``).
+LINKS_PREFIX: Final = "pybroker.links."
+
 _METADATA_FORMS: Final = "sqlite:///path or zookeeper://host:port,.../chroot"
 METADATA_URL: Final = Matching(r"sqlite:///.+|zookeeper://[^/]+(?:/.*)?", _METADATA_FORMS, f"must be {_METADATA_FORMS}")
 CLUSTER_UUID: Final = Matching("[A-Za-z0-9_-]{22}", "a uuid as kafka-storage random-uuid prints it", "must be a uuid")

@@ -20,9 +20,15 @@ def refusal_of_change(ctx: RequestContext) -> tuple[ErrorCode, str | None] | Non
     """Why the client may change no ACL."""
     if not ctx.authorize(AclOperation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message
-    if ctx.services.authorizer is None:
+    if not keeps_acls(ctx):
         return ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER
     return None
+
+
+def keeps_acls(ctx: RequestContext) -> bool:
+    """Whether an authorizer goes by ACLs."""
+    authorizer = ctx.services.authorizer
+    return authorizer is not None and authorizer.keeps_acls
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

@@ -1,7 +1,7 @@
 """Who may do what: the port that security is plugged into.
 
 Owns: what an authorizer is asked, and what of a request it may look at.  Without one everybody may do everything.
-``security/standard_authorizer`` implements it.
+``security/standard_authorizer`` implements it, and ``read_only_topics`` before that, or alone.
 
 Counterpart in Kafka: ``Authorizer`` and ``AuthorizableRequestContext`` in ``org.apache.kafka.server.authorizer``.
 """
@@ -28,6 +28,11 @@ class AuthorizableRequestContext(Protocol):
 
 class Authorizer(Protocol):
     """``Services.authorizer``."""
+
+    @property
+    def keeps_acls(self) -> bool:
+        """Whether it goes by ACLs: else there are none to be described or changed."""
+        ...
 
     def allows(
         self,

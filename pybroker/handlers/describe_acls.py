@@ -7,7 +7,7 @@ Version notes: prefixed patterns from 1 (KIP-290), user resources from 3 (KIP-37
 
 from __future__ import annotations
 
-from pybroker.handlers.acl_filters import filter_of
+from pybroker.handlers.acl_filters import filter_of, keeps_acls
 from pybroker.handlers.context import RequestContext, Steps
 from pybroker.security.acl_bindings import (
     CLUSTER_NAME,
@@ -28,7 +28,7 @@ def handle(ctx: RequestContext, request: DescribeAclsRequest) -> Steps:
     if not ctx.authorize(AclOperation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return _failed(error, error.message)
-    if ctx.services.authorizer is None:
+    if not keeps_acls(ctx):
         return _failed(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     wanted = filter_of(request)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}

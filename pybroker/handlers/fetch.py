@@ -65,8 +65,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked
 
 def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: bool) -> Steps:
     """Find what is fetched, read it, and answer; pauses between portions alone."""
-    # A client that is older than KIP-392 does not know that another than the leader may answer.
-    reads_followers = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and ctx.api_version >= _RACKS)
+    reads_followers = _reads_followers(ctx.api_version, replica_id)
     asked: list[FetchPartition] = []
     for topics in portions_of_topics(request.topics, "partitions"):
         asked += _asked(ctx, topics, by_id, reads_followers)
@@ -131,6 +130,109 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
     return response
 
 
+class RepeatedFetch:
+    """A consumer's request for one partition, which it repeats with other offsets.
+
+    ``net.fetch_fast_path`` recognizes it, and the functions that serve any fetch serve it.  ``named`` is the partition
+    that it names, of the session if it has one; ``answered`` are the partitions that the last one of them was for.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_key",
+        "_max_bytes",
+        "_min_bytes",
+        "_rack",
+        "_session",
+        "_wanted",
+        "answered",
+        "max_wait_ms",
+        "named",
+        "reads_committed",
+    )
+
+    def __init__(
+        self, ctx: RequestContext, request: FetchRequest, named: FetchPartition, session: FetchSession | None
+    ) -> None:
+        self.named = named
+        self.answered = self._alone = [named]
+        self.max_wait_ms = min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS)
+        self.reads_committed = request.isolation_level == _READ_COMMITTED
+        self._max_bytes = _max_bytes(ctx, request)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._rack = _rack(ctx, request)
+        self._session = session
+        self._key = named.key(session is not None and session.by_id)
+        (wanted,) = request.topics[0].partitions
+        self._wanted = (
+            _limit(wanted.partition_max_bytes),
+            wanted.current_leader_epoch,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+        )
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it goes on with a session."""
+        return self._session is not None
+
+    def begin(
+        self, ctx: RequestContext, epoch: int, offset: int | None, done: Callable[[list[FetchPartition]], None]
+    ) -> ConsumerFetch | None:
+        """The operation of one more request, to be started; None if ``handle`` is to answer: nothing has changed then.
+
+        ``offset``: where ``named`` is read from now on; None where the request names nothing.  ``epoch``: a session's.
+        """
+        services, named, session = ctx.services, self.named, self._session
+        replicas = services.replicas
+        partition = named.partition
+        if partition is None or partition.gone or services.quotas is not None:
+            return None
+        answered = self._alone
+        if session is not None:
+            if session.partitions.get(self._key) is not named or len(session.partitions) > _AT_ONCE:
+                return None
+            if replicas.sessions.resume(session.session_id, epoch, session.by_id) is not session:
+                return None
+            answered = session.all()
+        if offset is not None:
+            named.ask(offset, *self._wanted)
+        self.answered = answered
+        permitted = answered if services.authorizer is None else _permitted(ctx, answered)
+        return ConsumerFetch(
+            replicas, permitted, self._min_bytes, self._max_bytes, done, self.reads_committed, self._rack
+        )
+
+    def told(self) -> Sequence[FetchPartition]:
+        """What the answer tells of, once everything is read."""
+        session = self._session
+        return self.answered if session is None else _news(session, self.answered, session.epoch)
+
+    def response(self, ctx: RequestContext, told: Sequence[FetchPartition]) -> FetchResponse:
+        """The answer that tells of these."""
+        response = empty_response(self._session)
+        tell(ctx, response, told, ctx.api_version >= _BY_ID)
+        return response
+
+
+def repeated_fetch(ctx: RequestContext, request: FetchRequest) -> RepeatedFetch | None:
+    """What repeats a consumer's request for one partition, which is served; None where it is not of the simple kind."""
+    by_id = ctx.api_version >= _BY_ID
+    replica_id = request.replica_state.replica_id if ctx.api_version >= _REPLICA_EPOCH else request.replica_id
+    epoch = request.session_epoch if ctx.api_version >= _SESSIONS else FINAL_EPOCH
+    if replica_id >= 0 or epoch == INITIAL_EPOCH or request.forgotten_topics_data:
+        return None
+    replicas = ctx.services.replicas
+    (named,) = _asked(ctx, request.topics, by_id, _reads_followers(ctx.api_version, replica_id))
+    if epoch == FINAL_EPOCH:
+        if request.session_id != INVALID_SESSION_ID or named.topic is None or replicas.resolve(named) is None:
+            return None
+        return RepeatedFetch(ctx, request, named, None)
+    session = replicas.sessions.get(request.session_id)
+    known = None if session is None else session.partitions.get(named.key(by_id))
+    return None if session is None or known is None else RepeatedFetch(ctx, request, known, session)
+
+
 def _share(ctx: RequestContext) -> ClientShare | None:
     """What holds of quotas for the client; other brokers are held to none."""
     quotas = ctx.services.quotas
@@ -187,9 +289,7 @@ def _consumer_fetch(
     done: Callable[[list[FetchPartition]], None],
 ) -> ConsumerFetch:
     services = ctx.services
-    max_bytes = min(services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
-    if 0 <= request.max_bytes < max_bytes:
-        max_bytes = request.max_bytes
+    max_bytes = _max_bytes(ctx, request)
     if share is not None:
         max_bytes = min(max_bytes, share.fetch_bytes_max)
     return ConsumerFetch(
@@ -199,8 +299,19 @@ def _consumer_fetch(
         max_bytes,
         done,
         request.isolation_level == _READ_COMMITTED,
-        request.rack_id if services.replicas.selects_by_rack else "",
+        _rack(ctx, request),
     )
+
+
+def _max_bytes(ctx: RequestContext, request: FetchRequest) -> int:
+    """The bytes of one reply to a client without quotas; ``fetch.max.bytes`` does not change while a broker runs."""
+    max_bytes: int = min(ctx.services.config["fetch.max.bytes"], limits.FETCH_REPLY_BYTES)
+    return request.max_bytes if 0 <= request.max_bytes < max_bytes else max_bytes
+
+
+def _rack(ctx: RequestContext, request: FetchRequest) -> str:
+    """The client's, where consumers are sent to a replica in theirs."""
+    return request.rack_id if ctx.services.replicas.selects_by_rack else ""
 
 
 def _follower_fetch(
@@ -243,6 +354,16 @@ def _session(
     return (resumed, 0) if isinstance(resumed, FetchSession) else (None, resumed)
 
 
+def _limit(max_bytes: int) -> int:
+    """A negative limit is none."""
+    return max_bytes if max_bytes >= 0 else limits.FETCH_REPLY_BYTES
+
+
+def _reads_followers(api_version: int, replica_id: int) -> bool:
+    """A client that is older than KIP-392 does not know that another than the leader may answer."""
+    return replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and api_version >= _RACKS)
+
+
 def _asked(
     ctx: RequestContext, topics: Sequence[FetchTopic], by_id: bool, reads_followers: bool
 ) -> list[FetchPartition]:
@@ -254,14 +375,13 @@ def _asked(
             image = topics_by_id.get(topic.topic_id)
             name = image.name if image is not None else None
         for wanted in topic.partitions:
-            limit = wanted.partition_max_bytes
             asked.append(
                 FetchPartition(
                     name,
                     topic.topic_id,
                     wanted.partition,
                     wanted.fetch_offset,
-                    limit if limit >= 0 else limits.FETCH_REPLY_BYTES,
+                    _limit(wanted.partition_max_bytes),
                     wanted.current_leader_epoch,
                     wanted.last_fetched_epoch,
                     wanted.log_start_offset,

@@ -1,8 +1,9 @@
 """Requests that only the active controller can do, at a broker whose controller is not active (KIP-590).
 
-Owns: whether such a request is done here or by the active controller's broker, how often that is tried and for how
-long, and what a client is told that could not be served.  Owns no connection (``cluster/membership/peers``) and no
-request's meaning: a module that is routed to the controller (``Route.CONTROLLER``) has, beside ``handle``,
+Owns: the envelope of a client's request, how often and for how long it is tried, and the answer to a client that could
+not be served.  Does not own where the active controller is (``cluster/membership/controller_channel``), no connection
+(``cluster/membership/peers``) and no request's meaning: a module that is routed to the controller
+(``Route.CONTROLLER``) has, beside ``handle``,
 
     def refuse(ctx, request, error: ErrorCode) -> response      # nothing of it was done, for this reason
     def split(ctx, request) -> steps: (request | None, merge)   # optional: what this broker does by itself is done; the
@@ -36,6 +37,7 @@ from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from pybroker_protocol.schema import Message, Request, Struct
 
 if TYPE_CHECKING:
+    from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import PeerError
     from pybroker.handlers.context import HeldRequest
     from pybroker.handlers.services import Services
@@ -56,15 +58,16 @@ Split = Callable[[RequestContext, Any], Steps]
 class Forwarder:
     """``Services.forwarder`` of a broker that is not alone."""
 
-    __slots__ = ("_services",)
+    __slots__ = ("_channel", "_services")
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, channel: ControllerChannel) -> None:
         self._services = services
+        self._channel = channel
 
     def handle(self, handler: ControllerHandler, ctx: RequestContext, request: Request) -> Steps:
         """Have the request done, here or elsewhere, and answer it."""
         split: Split | None = getattr(handler, "split", None)
-        if split is None or self._services.controller.is_active:
+        if split is None or self._channel.holder() == self._services.broker_id:
             return (yield from self._done(handler, ctx, request))
         rest, merge = yield from split(ctx, request)
         return merge(None if rest is None else (yield from self._done(handler, ctx, rest)))
@@ -76,12 +79,12 @@ class Forwarder:
         held: HeldRequest | None = None
         try:
             while True:
-                holder = self._services.metadata.image.controller_id
-                if self._services.controller.is_active:
+                holder = self._channel.holder()
+                if holder == self._services.broker_id:
                     response = yield from done_here(handler, ctx, request)
                     if not (yield from is_for_another_controller(response)):
                         return response
-                elif holder != self._services.broker_id and holder in self._services.metadata.image.brokers:
+                elif holder is not None:
                     if frame is None:
                         frame = yield from _frame(ctx, request)
                         held = ctx.connection.hold_copy(len(frame))

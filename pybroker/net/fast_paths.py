@@ -1,10 +1,11 @@
 """Which request a connection repeats, and the fast path that serves those like it.
 
 Owns: when a fast path is learned, and the one that a connection has.  Does not own what a fast path does
-(``produce_fast_path``, ``commit_fast_path``: fast paths of the one path that all requests go), nor any rule.
+(``produce_fast_path``, ``fetch_fast_path``, ``commit_fast_path``: fast paths of the one path that all requests go), nor
+any rule.
 
-Invariants: a fast path is learned only from a request that has just succeeded the ordinary way, or that is appended and
-waits for other replicas, and not more often than pays; there is one at most.
+Invariants: a fast path is learned only from a request that has just succeeded the ordinary way, or that waits (a Fetch
+for records, a Produce that is appended for other replicas), and not more often than pays; there is one at most.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pybroker import storage_limits
-from pybroker.net.dispatch import OFFSET_COMMIT_KEY, PRODUCE_KEY
+from pybroker.net.dispatch import FETCH_KEY, OFFSET_COMMIT_KEY, PRODUCE_KEY
 
 if TYPE_CHECKING:
     from pybroker.handlers.context import RequestContext
     from pybroker.net.commit_fast_path import CommitFastPath
     from pybroker.net.dispatch import ServedApi
+    from pybroker.net.fetch_fast_path import FetchFastPath
     from pybroker.net.framing import Framing
     from pybroker.net.produce_fast_path import ProduceFastPath
     from pybroker.net.reply_order import Replier
 
-KEYS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY))
+KEYS = frozenset((PRODUCE_KEY, FETCH_KEY, OFFSET_COMMIT_KEY))
+KEYS_THAT_WAIT = frozenset((PRODUCE_KEY, FETCH_KEY))
 _PAUSE = 64  # requests between two fast paths: making one costs more than a request
 
 
@@ -32,7 +35,7 @@ class FastPaths:
     __slots__ = ("_framing", "_pause", "current")
 
     def __init__(self, framing: Framing) -> None:
-        self.current: ProduceFastPath | CommitFastPath | None = None
+        self.current: ProduceFastPath | FetchFastPath | CommitFastPath | None = None
         self._framing = framing
         self._pause = 0
 
@@ -46,6 +49,8 @@ class FastPaths:
         if self._pause:
             self._pause -= 1
             return False
+        if api.api_key == FETCH_KEY:
+            return self._learn_fetch(replier, ctx, api, request, frame)
         if api.api_key == OFFSET_COMMIT_KEY:
             from pybroker.net.commit_fast_path import fast_path_of_commit
 
@@ -68,9 +73,12 @@ class FastPaths:
     def learn_waiting(
         self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, frame: memoryview
     ) -> None:
-        """Remember a Produce whose reply waits, if that is for other replicas; ``ctx`` may be kept."""
+        """Remember a Fetch whose reply waits, or a Produce, if that is for other replicas; ``ctx`` may be kept."""
         if self._pause:
             self._pause -= 1
+            return
+        if api.api_key == FETCH_KEY:
+            self._learn_fetch(replier, ctx, api, request, frame)
             return
         topics = request.topic_data
         if (
@@ -84,6 +92,15 @@ class FastPaths:
             fast_path = fast_path_of_produce(replier, ctx, api, request, frame)
             if fast_path is not None and fast_path.waits:
                 self.current = fast_path
+
+    def _learn_fetch(
+        self, replier: Replier, ctx: RequestContext, api: ServedApi, request: Any, frame: memoryview
+    ) -> bool:
+        from pybroker.net.fetch_fast_path import fast_path_of_fetch
+
+        self._pause = _PAUSE
+        self.current = fast_path_of_fetch(replier, ctx, api, request, frame)
+        return self.current is not None
 
     def forget(self) -> None:
         """There will be no further request."""

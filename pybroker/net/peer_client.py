@@ -20,7 +20,7 @@ from pybroker.cluster.membership.peers import CONTROL, FORWARDING, PeerError, Pe
 from pybroker.net.buffers import BufferPool
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
 from pybroker.net.peer_link import LinkContext, PeerLink
-from pybroker.net.peer_login import ClusterSecret, PeerLogin
+from pybroker.net.peer_login import PeerLogin, SaltedSecret
 from pybroker.net.peer_requests import PeerEncoder
 from pybroker.rate_limited_log import RateLimitedLog
 
@@ -90,7 +90,7 @@ class PeerClient:
             BufferPool(),
             self._limited_log,
             {},
-            None if secret is None else partial(PeerLogin, env, client_id, ClusterSecret(secret), over_sasl),
+            None if secret is None else partial(PeerLogin, env, client_id, SaltedSecret(secret), over_sasl),
             tls,
         )
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._on_image)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.net.buffers import BufferPool
     from pybroker.net.framing import Framing
-    from pybroker.net.peer_login import PeerLogin
+    from pybroker.net.peer_login import Login
     from pybroker.net.peer_requests import PeerRequest
+    from pybroker.net.tls_connection import ClientSide
     from pybroker.rate_limited_log import RateLimitedLog
-    from pybroker.security.tls_stores import Tls
 
 # Between two tries to connect to a broker, at least and at most (Kafka's ``reconnect.backoff.ms`` and its ``max``); it
 # doubles with each failure, and varies by a fifth so that brokers do not come all at once.
@@ -61,8 +61,8 @@ class LinkContext(NamedTuple):
     pool: BufferPool
     rate_limited_log: RateLimitedLog
     attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
-    new_login: Callable[[], PeerLogin] | None = None  # what comes before the first request
-    tls: Callable[[], Tls | None] = lambda: None  # of the listener by which brokers come
+    new_login: Callable[[], Login] | None = None  # what comes before the first request
+    tls: Callable[[], ClientSide | None] = lambda: None  # of the listener by which brokers come, or of a link
 
 
 class PeerLink:
@@ -111,7 +111,7 @@ class PeerLink:
         self._candidate: PeerConnection | None = None  # of the try that goes on
         self._attempt: asyncio.Task[None] | None = None
         self._attempt_timer: Cancellable | None = None
-        self._login: PeerLogin | None = None  # of the candidate
+        self._login: Login | None = None  # of the candidate
         self._failures = 0  # in a row
         self._retry_at_ms = 0
         self._retry_timer: Cancellable | None = None
@@ -231,7 +231,7 @@ class PeerLink:
             self._login = self._shared.new_login()
             connection.send(self._login.begin())
 
-    def _go_on_logging_in(self, connection: PeerConnection, login: PeerLogin, frame: memoryview) -> None:
+    def _go_on_logging_in(self, connection: PeerConnection, login: Login, frame: memoryview) -> None:
         try:
             answer = login.on_reply(frame)
         except LoginRefused as error:

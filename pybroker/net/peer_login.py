@@ -11,13 +11,13 @@ Kafka counterpart: SaslClientAuthenticator.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pybroker.env import Env
 from pybroker.net.peer_requests import PeerApi
 from pybroker.security.mechanisms import CLUSTER_MECHANISM
 from pybroker.security.sasl import SaslError
-from pybroker.security.scram import NONCE_BYTES, SHA_256, ScramClient
+from pybroker.security.scram import NONCE_BYTES, SHA_256, ScramClient, ScramMechanism
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -30,19 +30,34 @@ class LoginRefused(Exception):
     """The other broker does not take this one for one of its cluster, or is none itself."""
 
 
-class ClusterSecret:
-    """The secret, salted: all brokers of a cluster say the same salt, so that this is done once."""
+class Login(Protocol):
+    """What comes before the first request on a connection to another broker."""
 
-    __slots__ = ("_salted", "_secret")
+    is_over: bool
 
-    def __init__(self, secret: bytes) -> None:
+    def begin(self) -> bytes:
+        """The first frame."""
+        ...
+
+    def on_reply(self, frame: memoryview) -> bytes:
+        """The next frame, b"" once it is over.  LoginRefused."""
+        ...
+
+
+class SaltedSecret:
+    """A secret, salted as the other side says: all brokers of a cluster say the same salt, so that it is done once."""
+
+    __slots__ = ("_salted", "_secret", "mechanism")
+
+    def __init__(self, secret: bytes, mechanism: ScramMechanism = SHA_256) -> None:
         self._secret = secret
+        self.mechanism = mechanism
         self._salted: tuple[bytes, int, bytes] | None = None
 
     def salted(self, salt: bytes, iterations: int) -> bytes:
         """See ``ScramClient``."""
         if self._salted is None or self._salted[:2] != (salt, iterations):
-            self._salted = (salt, iterations, SHA_256.salted(self._secret, salt, iterations))
+            self._salted = (salt, iterations, self.mechanism.salted(self._secret, salt, iterations))
         return self._salted[2]
 
 
@@ -51,7 +66,7 @@ class PeerLogin:
 
     __slots__ = ("_api", "_client_id", "_mechanism", "_scram", "_step", "is_over")
 
-    def __init__(self, env: Env, client_id: str, secret: ClusterSecret, over_sasl: bool = False) -> None:
+    def __init__(self, env: Env, client_id: str, secret: SaltedSecret, over_sasl: bool = False) -> None:
         self._client_id = client_id
         self._mechanism = CLUSTER_MECHANISM if over_sasl else SHA_256.name
         self._scram = ScramClient(SHA_256, client_id, secret.salted, env.random.randbytes(NONCE_BYTES))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY, CloseConnection, Parked, RequestContext
 from pybroker.net import fast_paths
-from pybroker.net.dispatch import API_VERSIONS_KEY, PRODUCE_KEY, UnknownApiKey, UnsupportedApiVersion
+from pybroker.net.dispatch import API_VERSIONS_KEY, UnknownApiKey, UnsupportedApiVersion
 from pybroker.net.long_requests import UNFINISHED, LongRequest, Requester, decoded_and_handled
 from pybroker.net.reply_order import Replier
 from pybroker_protocol.codec import skip_tagged_fields
@@ -124,7 +124,7 @@ class Requests:
         if response.__class__ is Parked:
             parked, response = response, response.response
             if response is None or response is NO_REPLY:
-                if api.api_key == PRODUCE_KEY and not is_large and not parked.completed:
+                if api.api_key in fast_paths.KEYS_THAT_WAIT and not is_large and not parked.completed:
                     self._fast_paths.learn_waiting(connection, context, api, request, frame)
                 self._park(api, correlation_id, parked, len(frame))
                 return

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pybroker import cluster_limits, limits
 from pybroker.security.certificates import CertificateError, read_certificate
@@ -331,12 +331,22 @@ class TlsServerConnection(TlsConnection):
         """Nothing: ``half_open`` ends whoever dawdles."""
 
 
+class ClientSide(Protocol):
+    """What is spoken towards a broker: a listener's ``Tls``, or what a link is set to."""
+
+    @property
+    def client(self) -> ssl.SSLContext: ...
+
+    @property
+    def checks_host(self) -> bool: ...
+
+
 class TlsClientConnection(TlsConnection):
     """This broker's to another one; ``inner`` hears of it once the handshake is over, or of its end."""
 
     __slots__ = ("_host", "_timer", "_timers", "_tls", "_waiting")
 
-    def __init__(self, tls: Tls, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
+    def __init__(self, tls: ClientSide, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
         super().__init__(memoryview(bytearray(limits.TLS_READ_BYTES)))
         self._tls = tls
         self._host = host

@@ -265,6 +265,10 @@ class FetchSessionCache:
         self._sessions[session_id] = session
         return session
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session, which is not used by that."""
+        return self._sessions.get(session_id)
+
     def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession | ErrorCode:
         """The session that an incremental request continues, or the error that makes the client start anew."""
         session = self._sessions.get(session_id)

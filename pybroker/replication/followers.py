@@ -71,6 +71,11 @@ class Follower:
         self._last_fetch_leader_end = max(leader_end_offset, self._last_fetch_leader_end)
         self._last_fetch_ms = now_ms
 
+    def has_at_most(self, end_offset: int) -> None:
+        """The leader's log was cut there: what the follower has behind it is worth nothing."""
+        self.log_end_offset = min(self.log_end_offset, end_offset)
+        self._last_fetch_leader_end = min(self._last_fetch_leader_end, end_offset)
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
         """Whether it has everything, or had everything not longer ago than that."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
@@ -171,6 +176,12 @@ class Followers:
         """The image has the partition so, under the leader epoch that it had."""
         if self._in_sync.learn(state):
             self._assign(state)
+
+    def on_cut(self, end_offset: int) -> None:
+        """The log was cut: nobody has more of it than what is left, and this leader began with no more."""
+        self._epoch_start_offset = min(self._epoch_start_offset, end_offset)
+        for follower in self._by_id.values():
+            follower.has_at_most(end_offset)
 
     def retire(self) -> None:
         """The partition has another role from now on: no ISR is asked for any more, and no answer heeded."""

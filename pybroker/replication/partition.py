@@ -351,6 +351,12 @@ class Partition:
             if self.high_watermark_listener is not None:
                 self.high_watermark_listener(self.index, log.high_watermark)
 
+    def on_cut(self) -> None:
+        """The log was cut in this leader epoch, which is done for a mirrored partition's source alone."""
+        if self.followers is not None:
+            self.followers.on_cut(self.log.log_end_offset)
+        self.on_appended()
+
     def _advance(self, log: Log) -> bool:
         if self.followers is not None:
             return self.followers.advance_high_watermark(log)

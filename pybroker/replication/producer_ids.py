@@ -33,13 +33,20 @@ logger = logging.getLogger(__name__)
 class ProducerIds:
     """Hands out one id after another; asks for the next block when one is used up."""
 
-    __slots__ = ("_allocate", "_end", "_next", "_waiting")
+    __slots__ = ("_allocate", "_end", "_next", "_waiting", "first")
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
+        self.first = 0  # see ``ProducerIdSource``
         self._next = 0
         self._end = 0
         self._waiting: list[IdDone] = []
+
+    def begin_at(self, first_producer_id: int) -> None:
+        """Hand out no id below that one any more; the controller allocates none any more."""
+        self.first = first_producer_id
+        if self._next < first_producer_id:
+            self._next = self._end = 0
 
     def next(self, done: IdDone) -> None:
         """``done(producer_id)``, at once while the block lasts; ``done(None)`` when no block could be had."""
@@ -53,7 +60,7 @@ class ProducerIds:
 
     def _on_block(self, block: Block | None) -> None:
         waiting, self._waiting = self._waiting, []
-        if block is not None:
+        if block is not None and block.first_producer_id >= self.first:
             self._next, self._end = block.first_producer_id, block.first_producer_id + block.size
         for done in waiting:
             try:

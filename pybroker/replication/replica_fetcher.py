@@ -32,7 +32,7 @@ from pybroker_protocol.messages.fetch import FetchRequest, ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from pybroker.cluster.membership.peers import PeerError, Peers
+    from pybroker.cluster.membership.peers import Asked, PeerError
     from pybroker.env import Cancellable
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.replication_ports import ReplicatingBroker
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
-_LATEST, _EARLIEST = -1, -2
+LATEST, _EARLIEST = -1, -2
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -61,7 +61,11 @@ _SESSION_ERRORS = frozenset(
 
 
 class ReplicaFetcher:
-    def __init__(self, follower: ReplicatingBroker, peers: Peers, leader: int, quota: ReplicationQuota) -> None:
+    """A link's fetches of its source are made by one, too (``mirror_fetcher``), which is nobody's follower there."""
+
+    fetch_version = _FETCH_VERSION
+
+    def __init__(self, follower: ReplicatingBroker, peers: Asked, leader: int, quota: ReplicationQuota) -> None:
         self._follower = follower
         self._peers = peers
         self._leader = leader
@@ -132,7 +136,7 @@ class ReplicaFetcher:
                 replica_state=self._replica_state(),
                 max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
                 min_bytes=config.get_int("replica.fetch.min.bytes"),
-                max_bytes=min(config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX),
+                max_bytes=self._answer_bytes_max(),
                 isolation_level=0,
                 session_id=session.session_id,
                 session_epoch=session.epoch,
@@ -140,7 +144,7 @@ class ReplicaFetcher:
                 forgotten_topics_data=forgotten,
                 rack_id="",
             ),
-            _FETCH_VERSION,
+            self.fetch_version,
             REPLICATION,
             self._on_fetched,
         )
@@ -154,6 +158,9 @@ class ReplicaFetcher:
 
         timeout_ms = self._follower.config.get_int("replica.socket.timeout.ms")
         self._peers.ask(self._leader, request, version, answered, timeout_ms=timeout_ms, channel=channel)
+
+    def _answer_bytes_max(self) -> int:
+        return min(self._follower.config.get_int("replica.fetch.response.max.bytes"), REPLICA_FETCH_BYTES_MAX)
 
     def _replica_state(self) -> ReplicaState:
         return ReplicaState(replica_id=self._follower.broker_id, replica_epoch=self._follower.own_epoch())
@@ -229,24 +236,29 @@ class ReplicaFetcher:
         if partition.asked.fetch_offset != partition.log.log_end_offset:
             self._session.want(partition)
             return
-        error_code = data.error_code
-        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._wait_for(partition)
-            self._ask_for_offset(partition, _LATEST)
-        elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._wait_for(partition)  # for the image, which the leader knows and this broker does not
-        elif error_code:
-            self._tell(logging.INFO, f"a partition cannot be fetched: {error_name(error_code)}", partition)
-            self._put_off(partition)
+        if data.error_code:
+            self._on_error(partition, data.error_code)
         elif data.diverging_epoch.end_offset >= 0:
-            cut = partition.truncate_to_divergence(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            if cut:
-                self._taken(partition)
-            else:
-                self._tell(logging.ERROR, "a partition diverges, and there is nothing to cut", partition)
-                self._put_off(partition)
+            self._on_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         else:
             self._append(partition, data)
+
+    def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
+        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._wait_for(partition)
+            self._ask_for_offset(partition, LATEST)
+        elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
+            self._wait_for(partition)  # for the image, which the leader knows and this broker does not
+        else:
+            self._tell(logging.INFO, f"a partition cannot be fetched: {error_name(error_code)}", partition)
+            self._put_off(partition)
+
+    def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
+        if partition.truncate_to_divergence(epoch, end_offset):
+            self._taken(partition)
+        else:
+            self._tell(logging.ERROR, "a partition diverges, and there is nothing to cut", partition)
+            self._put_off(partition)
 
     def _append(self, partition: FollowedPartition, data: PartitionData) -> None:
         records = data.records or b""
@@ -324,8 +336,22 @@ class ReplicaFetcher:
 
     def _ask_for_offset(self, partition: FollowedPartition, timestamp: int) -> None:
         """Ask where the leader's log ends, or begins, because it does not have what was asked for."""
+
+        def found(offset: int | None) -> None:
+            if offset is None:
+                self._put_off(partition)
+            elif timestamp == LATEST:
+                self._on_leader_end(partition, offset)
+            else:
+                partition.begin_at_start_of_leader(offset)
+                self._try(partition)
+
+        self._ask_offset(partition, timestamp, found)
+
+    def _ask_offset(self, partition: FollowedPartition, timestamp: int, found: Callable[[int | None], None]) -> None:
+        """``found(offset)`` unless the partition is retired by then; None where the leader does not say."""
         request = ListOffsetsRequest(
-            replica_id=self._follower.broker_id,
+            replica_id=self._replica_state().replica_id,
             isolation_level=0,
             topics=[
                 ListOffsetsTopic(
@@ -333,7 +359,7 @@ class ReplicaFetcher:
                     partitions=[
                         ListOffsetsPartition(
                             partition_index=partition.index,
-                            current_leader_epoch=partition.leader_epoch,
+                            current_leader_epoch=partition.question().leader_epoch,
                             timestamp=timestamp,
                         )
                     ],
@@ -345,14 +371,8 @@ class ReplicaFetcher:
             if partition.retired:
                 return
             topics = () if response is None else response.topics
-            found = next((each for topic in topics for each in topic.partitions), None)
-            if found is None or found.error_code or found.offset < 0:
-                self._put_off(partition)
-            elif timestamp == _LATEST:
-                self._on_leader_end(partition, found.offset)
-            else:
-                partition.begin_at_start_of_leader(found.offset)
-                self._try(partition)
+            result = next((each for topic in topics for each in topic.partitions), None)
+            found(None if result is None or result.error_code or result.offset < 0 else result.offset)
 
         self._ask(request, _LIST_OFFSETS_VERSION, CONTROL, answered)
 

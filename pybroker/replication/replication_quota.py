@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pybroker.env import Clock
     from pybroker.replication.replication_ports import ReplicatingBroker
 
-_ALL_PARTITIONS: Final = range(1 << 31)
+ALL_PARTITIONS: Final = range(1 << 31)
 
 
 class _Sample:
@@ -73,6 +73,13 @@ class SlidingRate:
             return False
         elapsed_ms = max(now_ms - self._samples[0].start_ms, self._sample_ms)
         return 1000 * self._size > bound * elapsed_ms
+
+    def per_second(self, now_ms: int) -> int:
+        """Bytes per second, as if the first stretch were over; 0 where nothing has gone by of late."""
+        self._forget(now_ms)
+        if not self._samples:
+            return 0
+        return 1000 * self._size // max(now_ms - self._samples[0].start_ms, self._sample_ms)
 
     def ms_above(self, bound: int, now_ms: int) -> int:
         """For how long it is above ``bound`` if nothing comes, or until something is forgotten; 0 if it is not."""
@@ -158,6 +165,6 @@ class ReplicationQuotas:
     def _own(self, replicas: tuple[str, ...]) -> Collection[int]:
         """The partitions whose replicas here are meant by ``("*",)``, or by ``("partition:broker", ...)``."""
         if replicas == ("*",):
-            return _ALL_PARTITIONS
+            return ALL_PARTITIONS
         pairs = (replica.split(":") for replica in replicas if replica)
         return frozenset(int(partition) for partition, broker_id in pairs if int(broker_id) == self._broker_id)

@@ -88,6 +88,8 @@ class AuthorizerSettings(NamedTuple):
 class StandardAuthorizer:
     """Implements ``handlers.authorizer.Authorizer``."""
 
+    keeps_acls = True
+
     __slots__ = ("_acls", "_allow_if_no_acl", "_decisions", "_index", "_limited_log", "_super_users")
 
     def __init__(self, settings: AuthorizerSettings, timers: Timers) -> None:

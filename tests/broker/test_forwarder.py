@@ -18,6 +18,7 @@ from pybroker import cluster_limits
 from pybroker.apis import APIS, Api, Route
 from pybroker.cluster.decisions.operations import TopicCreation
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage
+from pybroker.cluster.membership.controller_channel import ControllerChannel
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.handlers import create_topics, delete_topics, envelope
@@ -128,8 +129,15 @@ class Broker:
 
         return SimpleNamespace(release=release)
 
+    def forwarder(self) -> Forwarder:
+        services = self.services
+        channel = ControllerChannel(
+            self.world.env, THIS, lambda: 1, services.controller, services.metadata, services.peers
+        )
+        return Forwarder(services, channel)
+
     def serve(self, request: Request, handler: Any = create_topics, ctx: RequestContext | None = None) -> Any:
-        return answer_of(Forwarder(self.services).handle(handler, ctx or self.context(), request))
+        return answer_of(self.forwarder().handle(handler, ctx or self.context(), request))
 
     def pass_ms(self, ms: int) -> None:
         for _ in range(ms):
@@ -278,7 +286,7 @@ def test_request_that_was_done_in_part_is_answered_as_it_is(broker: Broker) -> N
 
 
 def test_controller_that_knows_no_such_version_closes_the_client_connection(broker: Broker) -> None:
-    steps: Generator[Any, Any, Any] = Forwarder(broker.services).handle(create_topics, broker.context(), wanted())
+    steps: Generator[Any, Any, Any] = broker.forwarder().handle(create_topics, broker.context(), wanted())
     while (parked := next(steps)) is None:
         pass
     with pytest.raises(CloseConnection):
@@ -315,7 +323,7 @@ def test_nothing_goes_on_for_a_client_that_is_gone(broker: Broker) -> None:
 
 @pytest.mark.parametrize("end", ["answered", "gone"])
 def test_bytes_of_a_request_count_while_it_is_away(broker: Broker, end: str) -> None:
-    steps: Generator[Any, Any, Any] = Forwarder(broker.services).handle(create_topics, broker.context(), wanted())
+    steps: Generator[Any, Any, Any] = broker.forwarder().handle(create_topics, broker.context(), wanted())
     while next(steps) is None:
         pass
     assert broker.held_bytes == len(broker.elsewhere.asked[0][1])

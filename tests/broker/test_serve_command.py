@@ -65,6 +65,15 @@ NOT_WITHOUT_OTHERS = (
     ),
     *("pybroker.replication.isr_changes", "pybroker.replication.followers", "pybroker.quotas"),
 )
+NOT_WITHOUT_LINKS = (
+    *("pybroker.cluster.image.links", "pybroker.cluster.links", "pybroker.cluster.store.store_links"),
+    *("pybroker.cluster.decisions.mirrored_topics", "pybroker.cluster.controller.link_operations"),
+    *("pybroker.config.link_config", "pybroker.config.link_settings"),
+    *("pybroker.coordinators.carried_offsets", "pybroker.handlers.read_only_topics"),
+    *("pybroker.net.source_client", "pybroker.net.source_login"),
+    *("pybroker.replication.mirrors", "pybroker.replication.mirrored_link", "pybroker.replication.mirror_fetcher"),
+    *("pybroker.replication.mirrored_partition", "pybroker.replication.source_transactions"),
+)
 # These are imported by the first request of their API.
 HANDLERS, MESSAGES = "pybroker.handlers.", "pybroker_protocol.messages."
 HANDLERS_AT_START = {"pybroker.handlers.context", "pybroker.handlers.services"}
@@ -283,12 +292,12 @@ def test_nothing_heavy_is_imported_before_the_broker_is_ready(tmp_path: Path, mo
         report = (tmp_path / "stderr.log").read_text()
     imported = {line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time:")}
     assert {"pybroker.public", "pybroker.net.socket_server", *HANDLERS_AT_START} <= imported
-    assert not imported & {*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS}
+    assert not imported & {*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS, *NOT_WITHOUT_LINKS}
     assert not {name for name in imported - HANDLERS_AT_START if name.startswith((HANDLERS, MESSAGES))}
 
 
 def test_what_is_not_imported_at_the_start_is_there() -> None:
-    names = (*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS)
+    names = (*NOT_AT_START, *NOT_WITHOUT_SECURITY, *NOT_WITHOUT_OTHERS, *NOT_WITHOUT_LINKS)
     assert [name for name in names if name.startswith("pybroker.") and find_spec(name) is None] == []
 
 

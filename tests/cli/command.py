@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.forked_commands import ForkedCommands
 from harness.waiting import PATIENCE_S
-
-from tests.cli.forked_commands import ForkedCommands
 
 COMMAND = str(Path(sys.executable).parent / "pybroker")
 

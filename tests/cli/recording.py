@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from harness.forked_commands import import_all
+
 from pybroker.cli.commands.app import app_of
-from tests.cli.forked_commands import import_all
 from tests.cli.recorded_commands import STEPS
 from tests.source_tree import ROOT
 

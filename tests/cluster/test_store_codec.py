@@ -17,8 +17,9 @@ from pybroker.cluster.image.cluster_image import (
     TopicImage,
     first_delta,
 )
+from pybroker.cluster.image.links import STATES, LinkState, MirroredTopic
 from pybroker.cluster.store import store_codec
-from pybroker.cluster.store.metadata_store import Entry
+from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker.security.acl_bindings import Acl
 
 UUIDS = st.binary(min_size=16, max_size=16)
@@ -169,3 +170,39 @@ def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
     assert key.count("/") == 3
     assert key.isascii()
     assert key.isprintable()
+
+
+LINKS = st.dictionaries(
+    st.text("abz09_-", min_size=1, max_size=5),
+    st.builds(LinkState, TEXT, TEXT, st.dictionaries(TEXT, TEXT, max_size=2).map(lambda found: tuple(found.items()))),
+    max_size=2,
+)
+MIRRORS = st.dictionaries(
+    st.text("abc._-", min_size=1, max_size=5),
+    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS),
+    max_size=3,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(LINKS, MIRRORS, LINKS, MIRRORS)
+def test_links_and_mirrored_topics_come_back_from_their_keys_and_their_changes(
+    links: dict[str, LinkState],
+    mirrors: dict[str, MirroredTopic],
+    new_links: dict[str, LinkState],
+    new_mirrors: dict[str, MirroredTopic],
+) -> None:
+    builder = ImageBuilder(ClusterImage())
+    for link, state in links.items():
+        builder.put_link(link, state)
+    for name, mirror in mirrors.items():
+        builder.put_mirror(name, mirror)
+    before = builder.build(1)[0]
+    entries = store_codec.encode(ClusterImage(), before, first_delta(before)).puts
+    assert same(decoded(entries), before)
+    changing, follower = ImageBuilder(before), ImageBuilder(before)
+    changing.become(ClusterImage(links=new_links, mirrors=new_mirrors))
+    writes = store_codec.encode(before, changing.view(), changing.delta())
+    assert same(decoded(stored(entries, writes)), changing.view())
+    store_codec.apply_changes(follower, Changes(2, writes.puts, writes.deletes))
+    assert same(follower.view(), changing.view())

@@ -111,6 +111,7 @@ class ProducerIds:
     """1000, 1001, 1002, …  ``none_left``: there are none."""
 
     def __init__(self) -> None:
+        self.first = 0
         self.last = 999
         self.none_left = False
 

@@ -1,7 +1,7 @@
 """What the pages tell to type: the command of every line in a block ``sh`` exists, and has the options that it names.
 
 Nothing long is run: a command is asked for its help.  Lines that begin with ``pybroker`` have their test in
-``test_pages``, ``pytest``, ``docker`` and ``spark-pipelines`` are run elsewhere or not at all.
+``test_pages``; ``pytest``, ``docker``, ``spark-pipelines`` and Kafka Connect's scripts are run elsewhere or not at all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 from harness.apache_kafka import CONSUMER_GROUP_COMMAND, run_kafka_tool
+from kafka_connect.jars import MAIN_CLASSES
 
 from pybroker.extras import DISTRIBUTION
 from tests.docs.pages import PAGES, examples
@@ -26,7 +27,7 @@ from tests.source_tree import ROOT
 
 BIN = Path(sys.executable).parent
 HELP_WITHIN_S = 100
-ELSEWHERE = {"pybroker", "pytest", "docker", "printf", "export", "spark-pipelines"}
+ELSEWHERE = {"pybroker", "pytest", "docker", "printf", "export", "spark-pipelines", *MAIN_CLASSES}
 # Kafka's scripts, by the classes that they start.
 KAFKA_TOOLS = {"kafka-consumer-groups.sh": CONSUMER_GROUP_COMMAND}
 # Scripts make a long run ready before they look at their options: they are read, and what a demo starts is asked.

@@ -15,7 +15,7 @@ from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.loop_env import loop_env
 from pybroker.net.peer_client import PeerClient
-from pybroker.net.peer_login import ClusterSecret
+from pybroker.net.peer_login import SaltedSecret
 from pybroker.security.mechanisms import CLUSTER_MECHANISM
 from pybroker.security.scram import cluster_salt
 from pybroker.testing import Broker
@@ -141,7 +141,7 @@ def test_a_broker_salts_the_secret_once_for_all_the_brokers_that_it_logs_in_at(m
         return bytes(32)
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
-    secret = ClusterSecret(b"secret")
+    secret = SaltedSecret(b"secret")
     salt = cluster_salt(b"secret")
     assert {secret.salted(salt, 4096) for _ in range(3)} == {bytes(32)}
     assert len(derived) == 1

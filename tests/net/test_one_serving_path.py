@@ -13,9 +13,11 @@ from harness.batches import batch
 from harness.wire import Client
 
 from pybroker.coordinators.group.offsets import offset_operations
-from pybroker.handlers import offset_commit, produce
+from pybroker.handlers import fetch, offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
 from pybroker.net import commit_fast_path, produce_fast_path
+from pybroker.replication.consumer_fetch import ConsumerFetch
+from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.partition import Partition
 from pybroker.security.acl_bindings import AclOperation, Resource
 from pybroker.testing import Broker
@@ -27,12 +29,12 @@ from pybroker_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.authorizers import AnyOfType
-from tests.broker.wire_client import produce_request
+from tests.broker.wire_client import fetch_request, produce_request
 
 Plant = Callable[[pytest.MonkeyPatch, Broker], None]
 WAYS = ("ordinary", "short")
 GROUP, TOPIC = "g", "t"
-VERSION = 9
+VERSION, FETCH_VERSION = 9, 12
 POLICY = ErrorCode.POLICY_VIOLATION  # what no rule of these requests answers with
 
 
@@ -68,6 +70,14 @@ def refuse(where: object, name: str, error_code: int) -> Plant:
     return lambda patch, _: patch.setattr(where, name, lambda *_: error_code)
 
 
+def refuse_reading(error_code: int) -> Plant:
+    def read(_: ConsumerFetch, wanted: FetchPartition, *__: object) -> int:
+        wanted.answer(error_code)
+        return 0
+
+    return lambda patch, _: patch.setattr(ConsumerFetch, "_read", read)
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as running:
@@ -90,6 +100,7 @@ class FastPaths:
         self.calls = 0
         for module, name in ((produce_fast_path, "append_run"), (commit_fast_path, "commit_run")):
             patch.setattr(module, name, self._counted(getattr(module, name)))
+        patch.setattr(fetch.RepeatedFetch, "begin", self._counted(fetch.RepeatedFetch.begin))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any) -> Any:
@@ -134,6 +145,12 @@ def committed(client: Client) -> int:
     return int(answered.topics[0].partitions[0].error_code)
 
 
+def fetched(client: Client) -> int:
+    """The error code of one more fetch."""
+    answered = client.ask(fetch_request(TOPIC, 0), FETCH_VERSION)
+    return int(answered.responses[0].partitions[0].error_code)
+
+
 RULES_OF_PRODUCE = {
     "permission": (deny(AclOperation.WRITE, Resource.TOPIC, TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     "request": (refuse(produce, "_refusal_of_request", POLICY), POLICY),
@@ -154,7 +171,12 @@ RULES_OF_COMMIT = {
     "topic": (refuse(offset_commit, "_refusal_of_topic", POLICY), POLICY),
     "decision": (refuse(offset_operations, "_accept", POLICY), POLICY),
 }
+RULES_OF_FETCH = {
+    "permission": (deny(AclOperation.READ, Resource.TOPIC, TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    "read": (refuse_reading(POLICY), POLICY),
+}
 CASES = [
+    *(pytest.param(fetched, *rule, id=f"fetch: {name}") for name, rule in RULES_OF_FETCH.items()),
     *(pytest.param(produced, *rule, id=f"produce: {name}") for name, rule in RULES_OF_PRODUCE.items()),
     *(pytest.param(committed, *rule, id=f"commit: {name}") for name, rule in RULES_OF_COMMIT.items()),
 ]
@@ -178,11 +200,12 @@ def test_a_rule_that_is_written_once_holds_for_both_ways(
     assert ask(client) == 0, "the rule is gone"
 
 
-@pytest.mark.parametrize(("ask", "api_key"), [(produced, 0), (committed, 8)])
+@pytest.mark.parametrize(("ask", "api_key"), [(produced, 0), (fetched, 1), (committed, 8)])
 def test_permission_is_asked_for_by_whom_the_request_is_from(
     broker: Broker, client: Client, way: str, ask: Callable[[Client], int], api_key: int
 ) -> None:
     asked = Denying(AclOperation.ALTER, Resource.CLUSTER, "nobody asks for this")
     broker._running().services.authorizer = asked
     assert [ask(client) for _ in range(3)] == [0, 0, 0]
-    assert asked.seen == {(api_key, VERSION, "test", "User:ANONYMOUS")}
+    version = FETCH_VERSION if ask is fetched else VERSION
+    assert asked.seen == {(api_key, version, "test", "User:ANONYMOUS")}

@@ -35,7 +35,7 @@ JAR_PARTS = ("clients", "group-coordinator", "transaction-coordinator", "share-c
 # Where a declaration means to differ from a definition: version 0 is the header of a request that is long removed.
 MEANT_VERSIONS = {"RequestHeader": Versions(0, 2)}
 # Fields that brokers send each other and Kafka does not know: tagged, so that it would pass over them.
-MEANT_FIELDS = {("BrokerHeartbeatRequest", "full_log_dirs")}
+MEANT_FIELDS = {("BrokerHeartbeatRequest", "full_log_dirs"), ("BrokerHeartbeatRequest", "mirror_reports")}
 
 
 # What Kafka has renamed, or marked, since the definitions inside of kafka-python: field, its key, then and now.

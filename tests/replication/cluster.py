@@ -97,6 +97,11 @@ class Broker:
                 for resource in {**known.configs, **image.configs}
                 if known.configs.get(resource) != image.configs.get(resource)
             ),
+            mirrors_changed=tuple(
+                name
+                for name in {**known.mirrors, **image.mirrors}
+                if known.mirrors.get(name) != image.mirrors.get(name)
+            ),
         )
         self.metadata.apply(image, delta)
 
@@ -254,7 +259,8 @@ class Cluster:
 
     def _change(self, **fields: Any) -> None:
         image = self.image
-        known = {name: getattr(image, name) for name in ("brokers", "topics_by_name", "topics_by_id", "configs")}
+        names = ("brokers", "topics_by_name", "topics_by_id", "configs", "mirrors")
+        known = {name: getattr(image, name) for name in names}
         self.image = ClusterImage(epoch=image.epoch + 1, **{**known, **fields})
 
     def state(self, index: int = 0) -> PartitionImage:

@@ -1,9 +1,31 @@
 """BrokerHeartbeat (key 63): a broker tells the controller that it is alive and what state it wants.
 
-``full_log_dirs`` is none of Kafka's fields: the log dirs that have no room, all of them; None says nothing of room.
+Two fields are none of Kafka's: ``full_log_dirs``, the log dirs that have no room, all of them (None says nothing of
+room), and ``mirror_reports``, what the broker has found in partitions that it mirrors from another cluster.
 """
 
-from pybroker_protocol.schema import Bool, Int16, Int32, Int64, Request, Response, Uuid, field, since
+from pybroker_protocol.schema import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Request,
+    Response,
+    String,
+    Struct,
+    Uuid,
+    field,
+    since,
+)
+
+
+class MirrorReportData(Struct):
+    topic_id: Uuid
+    partition_index: Int32
+    leader_epoch: Int32
+    kind: Int8
+    reason: String
 
 
 class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
@@ -15,6 +37,7 @@ class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
     offline_log_dirs: list[Uuid] = since(1, tag=0)
     cordoned_log_dirs: list[Uuid] | None = since(2, tag=1)
     full_log_dirs: list[Uuid] | None = since(1, tag=100)
+    mirror_reports: list[MirrorReportData] = since(1, tag=101)
 
 
 class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):

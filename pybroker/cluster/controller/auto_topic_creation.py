@@ -104,7 +104,12 @@ class AutoTopicCreation:
             self._env.timers.call_soon(self._begin_some)
 
     def _create(self, topic: NewTopic) -> None:
-        self._create_topics([topic], lambda results: self._created(topic.name, results[0]))
+        try:
+            self._create_topics([topic], lambda results: self._created(topic.name, results[0]))
+        except Exception:  # a message's module that cannot be read while no descriptor is free, for example
+            log.exception("topic %s is asked for, and its creation could not begin", topic.name)
+            failed = TopicCreation(topic.name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._env.timers.call_soon(self._created, topic.name, failed)
 
     def _created(self, name: str, result: TopicCreation) -> None:
         error_code = 0 if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS else result.error_code

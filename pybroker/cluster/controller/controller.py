@@ -102,7 +102,7 @@ class Controller:
         self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self.on_contact: Callable[[int], None] = lambda broker_id: None  # a broker's heartbeat or registration came
-        self._rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
+        self.topic_rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
 
     # ------------------------------------------------------------------ activity
 
@@ -230,7 +230,7 @@ class Controller:
             should_shut_down = wants_shutdown and not leads_anything(builder.view(), broker_id)
             return Heartbeat(0, broker.fenced, should_shut_down)
 
-        self._submit_of(broker_id, broker_epoch, decide, Heartbeat, done)
+        self.submit_of(broker_id, broker_epoch, decide, Heartbeat, done)
 
     def assign_replicas(
         self, broker_id: int, broker_epoch: int, found: FoundReplicas, done: Callable[[Assignments], None]
@@ -242,7 +242,7 @@ class Controller:
             yield from self._elect_uncleanly(builder)
             return Assignments(errors)
 
-        self._submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
+        self.submit_of(broker_id, broker_epoch, decide, lambda code: Assignments({}, code), done)
 
     def alter_partitions(
         self,
@@ -259,7 +259,7 @@ class Controller:
             results = yield from alter_partitions(builder, broker_id, changes)
             return InSyncResults(results)
 
-        self._submit_of(broker_id, broker_epoch, decide, lambda code: InSyncResults([], code), done)
+        self.submit_of(broker_id, broker_epoch, decide, lambda code: InSyncResults([], code), done)
 
     # ------------------------------------------------------------------ topics
 
@@ -278,7 +278,7 @@ class Controller:
             return [TopicCreation(name, code, message) for name in dict.fromkeys(topic.name for topic in topics)]
 
         def decide(builder: ImageBuilder) -> Generator[None, None, list[TopicCreation]]:
-            return create_topics(builder, topics, self._rules, allows)
+            return create_topics(builder, topics, self.topic_rules, allows)
 
         self.submit(decide, refuse, done, validate_only=validate_only, timeout_ms=timeout_ms)
 
@@ -435,11 +435,11 @@ class Controller:
             builder.set_next_producer_id(first + PRODUCER_ID_BLOCK_SIZE)
             return ProducerIdAllocation(0, ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE))
 
-        self._submit_of(broker_id, broker_epoch, decide, ProducerIdAllocation, done, timeout_ms=None)
+        self.submit_of(broker_id, broker_epoch, decide, ProducerIdAllocation, done, timeout_ms=None)
 
     # ------------------------------------------------------------------ the queue
 
-    def _submit_of(
+    def submit_of(
         self,
         broker_id: int,
         broker_epoch: int,

@@ -217,6 +217,8 @@ def _delete_topic(
         return TopicDeletion(found.name, found.topic_id, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     builder.remove_topic(found.topic_id)
     builder.put_overrides((TOPIC, found.name), {})
+    if found.name in image.mirrors:
+        builder.remove_mirror(found.name)
     return TopicDeletion(found.name, found.topic_id)
 
 
@@ -230,7 +232,7 @@ def create_partitions(
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            yield from _grow_topic(builder, topic, random, allows)
+            yield from grow_topic(builder, topic, random, allows)
             results[topic.name] = NamedResult(topic.name)
         except Refused as refused:
             results[topic.name] = NamedResult(topic.name, refused.error_code, refused.message)
@@ -238,9 +240,10 @@ def create_partitions(
     return list(results.values())
 
 
-def _grow_topic(
-    builder: ImageBuilder, more: MorePartitions, random: Shuffler, allows: Allows
+def grow_topic(
+    builder: ImageBuilder, more: MorePartitions, random: Shuffler, allows: Allows = anything
 ) -> Generator[None, None, None]:
+    """Give a topic more partitions; ``Refused`` where that is not possible."""
     image = builder.view()
     topic = image.topics_by_name.get(more.name)
     if topic is None:

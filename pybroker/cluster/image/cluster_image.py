@@ -13,16 +13,20 @@ Counterpart in Kafka: ``org.apache.kafka.image.MetadataImage`` and ``MetadataDel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pybroker.cluster.image.quota_entities import QuotaEntity, QuotaValues
 
 if TYPE_CHECKING:
+    from pybroker.cluster.image.links import LinkState, MirroredTopic
     from pybroker.security.acl_bindings import Acl
     from pybroker.security.delegation_tokens import DelegationToken
     from pybroker.security.scram import ScramCredential
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 NO_LEADER: Final = -1
 NO_BROKER: Final = -1
@@ -157,6 +161,8 @@ class ClusterImage:
         "delegation_tokens",
         "epoch",
         "features",
+        "links",
+        "mirrors",
         "next_producer_id",
         "quotas",
         "scram_credentials",
@@ -180,6 +186,8 @@ class ClusterImage:
         scram_credentials: Mapping[ScramKey, ScramCredential] | None = None,
         delegation_tokens: Mapping[str, DelegationToken] | None = None,
         quotas: Mapping[QuotaEntity, QuotaValues] | None = None,
+        links: Mapping[str, LinkState] | None = None,
+        mirrors: Mapping[str, MirroredTopic] | None = None,
     ) -> None:
         self.epoch = epoch
         self.cluster_id = cluster_id
@@ -191,13 +199,11 @@ class ClusterImage:
         self.features: Mapping[str, int] = {} if features is None else features
         self.next_producer_id = next_producer_id
         self.acls: Mapping[bytes, Acl] = {} if acls is None else acls  # by ``Acl.acl_id``
-        self.scram_credentials: Mapping[ScramKey, ScramCredential] = (
-            {} if scram_credentials is None else scram_credentials
-        )
-        self.delegation_tokens: Mapping[str, DelegationToken] = (  # by their ids
-            {} if delegation_tokens is None else delegation_tokens
-        )
+        self.scram_credentials: Mapping[ScramKey, ScramCredential] = scram_credentials or {}
+        self.delegation_tokens: Mapping[str, DelegationToken] = delegation_tokens or {}  # by their ids
         self.quotas: Mapping[QuotaEntity, QuotaValues] = {} if quotas is None else quotas
+        self.links: Mapping[str, LinkState] = {} if links is None else links
+        self.mirrors: Mapping[str, MirroredTopic] = {} if mirrors is None else mirrors  # by their topics' names here
 
     def overrides(self, resource_type: int, name: str) -> Overrides:
         """The settings overridden for one resource (empty when there are none)."""
@@ -246,6 +252,8 @@ class ImageDelta(NamedTuple):
     scram_changed: tuple[ScramKey, ...] = ()
     quotas_changed: tuple[QuotaEntity, ...] = ()
     tokens_changed: tuple[str, ...] = ()
+    links_changed: tuple[str, ...] = ()
+    mirrors_changed: tuple[str, ...] = ()
 
 
 def first_delta(image: ClusterImage) -> ImageDelta:
@@ -260,7 +268,16 @@ def first_delta(image: ClusterImage) -> ImageDelta:
         scram_changed=tuple(image.scram_credentials),
         quotas_changed=tuple(image.quotas),
         tokens_changed=tuple(image.delegation_tokens),
+        links_changed=tuple(image.links),
+        mirrors_changed=tuple(image.mirrors),
     )
+
+
+def _differences(now: Mapping[K, V], target: Mapping[K, V]) -> Iterator[tuple[K, V | None]]:
+    """What has another value in ``target``; None for what is not there."""
+    for key in {**now, **target}:
+        if now.get(key) != target.get(key):
+            yield key, target.get(key)
 
 
 class ImageBuilder:
@@ -305,7 +322,7 @@ class ImageBuilder:
         by_name[topic.name] = self._own("topics_by_id", topic.topic_id)[topic.topic_id] = topic
 
     def remove_topic(self, topic_id: bytes) -> None:
-        """Remove a topic; its overrides go by ``put_overrides``."""
+        """Remove a topic; its overrides go by ``put_overrides``, its record of a link by ``remove_mirror``."""
         topic = self._own("topics_by_id", topic_id).pop(topic_id)
         del self._own("topics_by_name", topic.name)[topic.name]
 
@@ -368,6 +385,19 @@ class ImageBuilder:
     def remove_delegation_token(self, token_id: str) -> None:
         self._own("delegation_tokens", token_id).pop(token_id, None)
 
+    def put_link(self, link: str, state: LinkState) -> None:
+        self._own("links", link)[link] = state
+
+    def remove_link(self, link: str) -> None:
+        self._own("links", link).pop(link, None)
+
+    def put_mirror(self, name: str, mirror: MirroredTopic) -> None:
+        """Say how the topic of that name stands to its source."""
+        self._own("mirrors", name)[name] = mirror
+
+    def remove_mirror(self, name: str) -> None:
+        self._own("mirrors", name).pop(name, None)
+
     def set_controller(self, controller_id: int) -> None:
         self._fields["controller_id"] = controller_id
 
@@ -385,40 +415,27 @@ class ImageBuilder:
         for name, topic in target.topics_by_name.items():
             if now.topics_by_name.get(name) != topic:
                 self.put_topic(topic)
-        for resource in {**now.configs, **target.configs}:
-            if now.configs.get(resource) != target.configs.get(resource):
-                self.put_overrides(resource, target.configs.get(resource, {}))
-        for entity in {**now.quotas, **target.quotas}:
-            if now.quotas.get(entity) != target.quotas.get(entity):
-                self.put_quotas(entity, target.quotas.get(entity, {}))
-        for broker_id in set(now.brokers) - set(target.brokers):
-            self.remove_broker(broker_id)
-        for broker_id, broker in target.brokers.items():
-            if now.brokers.get(broker_id) != broker:
-                self.put_broker(broker)
-        for acl_id in set(now.acls) - set(target.acls):
-            self.remove_acl(acl_id)
-        for acl_id, acl in target.acls.items():
-            if acl_id not in now.acls:
-                self.put_acl(acl)
+        for resource, overrides in _differences(now.configs, target.configs):
+            self.put_overrides(resource, overrides or NO_OVERRIDES)
+        for entity, values in _differences(now.quotas, target.quotas):
+            self.put_quotas(entity, values or {})
+        for broker_id, broker in _differences(now.brokers, target.brokers):
+            self.remove_broker(broker_id) if broker is None else self.put_broker(broker)
+        for acl_id, acl in _differences(now.acls, target.acls):
+            self.remove_acl(acl_id) if acl is None else self.put_acl(acl)
         if now.features != target.features:
             self.set_features(target.features)
-        for key in set(now.scram_credentials) - set(target.scram_credentials):
-            self.remove_scram_credential(key)
-        for key, credential in target.scram_credentials.items():
-            if now.scram_credentials.get(key) != credential:
-                self.put_scram_credential(key, credential)
-        for token_id in set(now.delegation_tokens) - set(target.delegation_tokens):
-            self.remove_delegation_token(token_id)
-        for token_id, token in target.delegation_tokens.items():
-            if now.delegation_tokens.get(token_id) != token:
-                self.put_delegation_token(token)
-        if now.controller_id != target.controller_id:
-            self.set_controller(target.controller_id)
-        if now.next_producer_id != target.next_producer_id:
-            self.set_next_producer_id(target.next_producer_id)
-        if now.cluster_id != target.cluster_id:
-            self.set_cluster_id(target.cluster_id)
+        for key, credential in _differences(now.scram_credentials, target.scram_credentials):
+            self.remove_scram_credential(key) if credential is None else self.put_scram_credential(key, credential)
+        for token_id, token in _differences(now.delegation_tokens, target.delegation_tokens):
+            self.remove_delegation_token(token_id) if token is None else self.put_delegation_token(token)
+        for link, state in _differences(now.links, target.links):
+            self.remove_link(link) if state is None else self.put_link(link, state)
+        for name, mirror in _differences(now.mirrors, target.mirrors):
+            self.remove_mirror(name) if mirror is None else self.put_mirror(name, mirror)
+        for field in ("controller_id", "next_producer_id", "cluster_id"):
+            if getattr(now, field) != getattr(target, field):
+                self._fields[field] = getattr(target, field)
 
     @property
     def has_changes(self) -> bool:
@@ -445,6 +462,8 @@ class ImageBuilder:
             scram_changed=tuple(self._changed_keys("scram_credentials")),
             quotas_changed=tuple(self._changed_keys("quotas")),
             tokens_changed=tuple(self._changed_keys("delegation_tokens")),
+            links_changed=tuple(self._changed_keys("links")),
+            mirrors_changed=tuple(self._changed_keys("mirrors")),
         )
 
     def build(self, epoch: int) -> tuple[ClusterImage, ImageDelta]:

@@ -1,8 +1,8 @@
 """The way to the active controller, wherever it is, for the parts of a broker that need one.
 
-Owns: the requests' shapes, and where each is served: by this broker's own handlers while its controller is active, by
-those of the active one's broker otherwise.  Does not own connections (``peers``) nor trying again: who asks knows how
-long its wish stands.
+Owns: where the active controller is (``holder``), also for what clients ask of it (``handlers/forwarding``); the shapes
+of the broker's own requests, which its own handlers serve while its controller is active, and those of the active one's
+broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
 
 Invariants: ``done`` runs on the loop, later than the call, exactly once; what nobody answered comes back as
 NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.controller.controller import Controller
     from pybroker.cluster.decisions.operations import FoundReplicas
     from pybroker.cluster.image.cluster_image import BrokerRegistration
+    from pybroker.cluster.image.links import MirrorReport
     from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
@@ -74,6 +75,14 @@ class ControllerChannel:
         self._follower = follower
         self._peers = peers
 
+    def holder(self) -> int | None:
+        """The broker whose controller is active: this one while its own is; None while no known broker can be asked."""
+        if self._controller.is_active:
+            return self._broker_id
+        image = self._follower.image
+        can_be_asked = image.controller_id != self._broker_id and image.controller_id in image.brokers
+        return image.controller_id if can_be_asked and self._peers is not None else None
+
     def _ask(
         self,
         request: Request,
@@ -84,13 +93,12 @@ class ControllerChannel:
         timeout_ms: int = _TIMEOUT_MS,
     ) -> None:
         """Ask the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
-        if self._controller.is_active:
+        holder = self.holder()
+        if holder == self._broker_id:
             failed = ErrorCode.UNKNOWN_SERVER_ERROR
             self.serve(request, version, lambda response: answer(response, failed if response is None else 0))
             return
-        holder = self._follower.image.controller_id
-        peers = self._peers
-        if peers is None or holder == self._broker_id or holder not in self._follower.image.brokers:
+        if holder is None or self._peers is None:
             self._env.timers.call_soon(answer, None, ErrorCode.NOT_CONTROLLER)
             return
 
@@ -100,7 +108,7 @@ class ControllerChannel:
             else:
                 answer(None, ErrorCode.REQUEST_TIMED_OUT if error.may_be_done else ErrorCode.NOT_CONTROLLER)
 
-        peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
+        self._peers.ask(holder, request, version, done, timeout_ms=timeout_ms, channel=channel)
 
     # --- this broker -------------------------------------------------------------------------------------------------
 
@@ -144,21 +152,11 @@ class ControllerChannel:
 
     def beat(self, done: Callable[[int], None], *, timeout_ms: int) -> None:
         """A heartbeat that tells nothing but that this broker lives; ``done(error code)``."""
-        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-
-        request = BrokerHeartbeatRequest(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            current_metadata_offset=self._follower.revision,
-            want_fence=False,
-            want_shut_down=False,
-            offline_log_dirs=[],
-        )
 
         def answer(response: Any | None, error_code: int) -> None:
             done(error_code if response is None else response.error_code)
 
-        self._ask(request, _HEARTBEAT, answer, channel=HEARTBEATS, timeout_ms=timeout_ms)
+        self._ask(self._heartbeat(), _HEARTBEAT, answer, channel=HEARTBEATS, timeout_ms=timeout_ms)
 
     def heartbeat(
         self,
@@ -169,14 +167,8 @@ class ControllerChannel:
         cordoned_directories: Sequence[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """Tell of log dirs that failed, are full or cordoned, or of the wish to stop; see ``Controller.heartbeat``."""
-        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-
-        request = BrokerHeartbeatRequest(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            current_metadata_offset=self._follower.revision,
-            want_fence=False,
+        """Tell of log dirs that failed, are full or cordoned, or that it stops; see ``Controller.heartbeat``."""
+        request = self._heartbeat(
             want_shut_down=wants_shutdown,
             offline_log_dirs=list(offline_directories),
             full_log_dirs=None if full_directories is None else list(full_directories),
@@ -191,6 +183,37 @@ class ControllerChannel:
 
         # Of an older version's controller nothing else is asked than what it knows.
         self._ask(request, _HEARTBEAT if cordoned_directories is None else _CORDONING_HEARTBEAT, answer)
+
+    def report_mirrors(self, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:
+        """Tell what was found in mirrored partitions that this broker leads; ``done(error code)``."""
+        from pybroker_protocol.messages.broker_heartbeat import MirrorReportData
+
+        told = [
+            MirrorReportData(
+                topic_id=each.topic_id,
+                partition_index=each.partition,
+                leader_epoch=each.leader_epoch,
+                kind=each.kind,
+                reason=each.reason,
+            )
+            for each in reports
+        ]
+
+        def answer(response: Any | None, error_code: int) -> None:
+            done(error_code if response is None else response.error_code)
+
+        self._ask(self._heartbeat(mirror_reports=told), _HEARTBEAT, answer)
+
+    def _heartbeat(self, **said: Any) -> Request:
+        from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+        return BrokerHeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            current_metadata_offset=self._follower.revision,
+            want_fence=False,
+            **{"want_shut_down": False, "offline_log_dirs": [], **said},
+        )
 
     def assign_replicas(self, found: FoundReplicas, done: Callable[[int], None]) -> None:
         """Tell in which log dirs this broker found replicas; ``done(error code)``, see ``Controller.assign_replicas``.

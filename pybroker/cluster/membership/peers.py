@@ -1,7 +1,7 @@
 """The port to the other brokers: requests to them, and what becomes of each.
 
-Owns: the ``Peers`` protocol, the names of its channels, and how a request fails.  Owns no connection
-(``net/peer_client`` implements it) and no meaning of a request.
+Owns: the ``Peers`` protocol, what a link's source has of it, too (``Asked``), the names of its channels, and how a
+request fails.  Owns no connection (``net/peer_client`` implements it) and no meaning of a request.
 
 Invariants: ``done`` runs exactly once, on the loop, never inside of the call that brought it (``close`` alone tells
 those that wait at once).  Requests of one channel to one broker leave in order, and are answered in order.  What waits
@@ -57,13 +57,8 @@ class PeerError(NamedTuple):
 PeerDone = Callable[[Any | None, PeerError | None], None]
 
 
-class Peers(Protocol):
-    """The other brokers of the cluster, by their ids; see the module's docstring for when ``done`` runs.
-
-    ``on_broken(broker_id)`` is called when a connection to a broker broke, or could not be made.
-    """
-
-    on_broken: Callable[[int], None]
+class Asked(Protocol):
+    """Brokers by their ids, of this cluster or of another one; see the module's docstring for when ``done`` runs."""
 
     def ask(
         self,
@@ -83,6 +78,19 @@ class Peers(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close all connections; what waits fails, inside of this call.  Whoever asks from now on is told CLOSED."""
+        ...
+
+
+class Peers(Asked, Protocol):
+    """The other brokers of the cluster.
+
+    ``on_broken(broker_id)`` is called when a connection to a broker broke, or could not be made.
+    """
+
+    on_broken: Callable[[int], None]
+
     def forward(
         self,
         broker_id: int,
@@ -101,8 +109,4 @@ class Peers(Protocol):
         ``principal``, ``client_host`` and ``by_token`` are those of ``RequestContext``.  The response is an
         ``EnvelopeResponse``.
         """
-        ...
-
-    def close(self) -> None:
-        """Close all connections; what waits fails, inside of this call.  Whoever asks from now on is told CLOSED."""
         ...

@@ -16,6 +16,8 @@ Keys::
     /scram/<mechanism>/<user>         what is known of a user's password; names are percent-encoded
     /tokens/<id>                      one delegation token
     /acls/<id>                        one ACL
+    /links/<name>                     what is known of a cluster link beside its settings (``store_links``)
+    /mirrors/<topic>                  how a topic that is mirrored stands to its source
     /topics/<name>                    {"id": ...}
     /partitions/<topic id>/<index>    the state of one partition
     /retained/<number>                a record of Kafka's metadata log whose kind is not served yet, framed as there
@@ -51,7 +53,7 @@ from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.store import store_security
 from pybroker.cluster.store.initial_metadata import InitialMetadata
 from pybroker.cluster.store.metadata_store import Changes, Entry, StoreError
-from pybroker.cluster.store.store_names import QUOTAS, entity_of_key, quota_key, quoted, unquoted
+from pybroker.cluster.store.store_names import LINKS, MIRRORS, QUOTAS, entity_of_key, quota_key, quoted, unquoted
 from pybroker.cluster.store.store_security import ACLS, SCRAM, TOKENS
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
@@ -213,6 +215,11 @@ def _put_others(
     put(delta.scram_changed, after.scram_credentials, store_security.scram_key, store_security.credential_fields)
     put(delta.tokens_changed, after.delegation_tokens, store_security.token_key, store_security.token_fields)
     put(delta.quotas_changed, after.quotas, quota_key, dict)
+    if delta.links_changed or delta.mirrors_changed:
+        from pybroker.cluster.store import store_links
+
+        put(delta.links_changed, after.links, store_links.link_key, store_links.link_fields)
+        put(delta.mirrors_changed, after.mirrors, store_links.mirror_key, store_links.mirror_fields)
     if delta.features_changed:
         puts[FEATURES] = _to_json(dict(after.features)).encode()
     if before.next_producer_id != after.next_producer_id:
@@ -291,8 +298,8 @@ def decode(entries: Mapping[str, Entry]) -> ClusterImage:
     key = ""
     topics: dict[str, bytes] = {}
     partitions: dict[bytes, dict[int, PartitionImage]] = {}
-    kinds = ("brokers", "configs", "features", "acls", "scram_credentials", "delegation_tokens", "quotas")
-    image: dict[str, Any] = {kind: {} for kind in kinds}
+    kinds = ("brokers", "configs", "features", "acls", "scram_credentials", "delegation_tokens", "quotas", "links")
+    image: dict[str, Any] = {kind: {} for kind in (*kinds, "mirrors")}
     image["controller_id"] = NO_BROKER
     try:
         for key, entry in entries.items():
@@ -327,6 +334,11 @@ def _decode_other(key: str, value: bytes, image: dict[str, Any]) -> None:
     elif key.startswith(ACLS):
         acl = store_security.acl(fields)
         image["acls"][acl.acl_id()] = acl
+    elif key.startswith((LINKS, MIRRORS)):
+        from pybroker.cluster.store import store_links
+
+        kind, name, value_of_link = store_links.decoded(key, fields)
+        image[kind][name] = value_of_link
     elif key == FEATURES:
         image["features"] = fields
     elif key == PRODUCER_IDS:
@@ -387,6 +399,10 @@ def _apply_delete(builder: ImageBuilder, key: str) -> None:
         builder.remove_broker(int(key[len(BROKERS) :]))
     elif key.startswith(ACLS):
         builder.remove_acl(uuid_bytes(key[len(ACLS) :]))
+    elif key.startswith(LINKS):
+        builder.remove_link(unquoted(key[len(LINKS) :]))
+    elif key.startswith(MIRRORS):
+        builder.remove_mirror(key[len(MIRRORS) :])
 
 
 def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
@@ -404,6 +420,10 @@ def _apply_put(builder: ImageBuilder, key: str, value: bytes) -> None:
         builder.put_broker(_broker(broker_id, fields))
     elif key.startswith(ACLS):
         builder.put_acl(store_security.acl(fields))
+    elif key.startswith((LINKS, MIRRORS)):
+        from pybroker.cluster.store import store_links
+
+        store_links.put_into(builder, key, fields)
     elif key == FEATURES:
         builder.set_features(fields)
     elif key == PRODUCER_IDS:

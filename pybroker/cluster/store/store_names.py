@@ -16,6 +16,8 @@ from pybroker.cluster.image.quota_entities import QuotaEntity, entity_of
 STORE_NAMES_BYTES_MAX = 65_000
 
 QUOTAS: Final = "/quotas/"
+LINKS: Final = "/links/"
+MIRRORS: Final = "/mirrors/"
 _QUOTED_MAX: Final = 12  # bytes of one character: four of UTF-8, each as three
 
 

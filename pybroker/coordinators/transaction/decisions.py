@@ -56,10 +56,13 @@ def initialize(
     new_producer_id: int | None,
     server_version: int,
     now_ms: int,
+    first_producer_id: int = 0,
 ) -> Decision:
     """A producer begins, or goes on after an error (``expected``: the producer id and epoch that it had, KIP-360).
 
     An open transaction is aborted first: the metadata is that of the abort then, and the client has to come again.
+    A producer id below ``first_producer_id`` may be one of another cluster, too, whose topics are mirrored here: it is
+    exchanged.
     """
     if txn is None:
         if new_producer_id is None:
@@ -71,7 +74,8 @@ def initialize(
         return ErrorCode.PRODUCER_FENCED
     if txn.state == TransactionState.ONGOING:
         return fence(txn, new_producer_id, server_version, now_ms)
-    return _next_epoch(txn, timeout_ms, None if expected is None else expected[1], new_producer_id, now_ms)
+    keeps_id = not txn.epoch_is_exhausted and txn.producer_id >= first_producer_id
+    return _next_epoch(txn, timeout_ms, None if expected is None else expected[1], keeps_id, new_producer_id, now_ms)
 
 
 def _may_go_on(txn: TransactionMetadata, producer_id: int, epoch: int) -> bool:
@@ -81,12 +85,17 @@ def _may_go_on(txn: TransactionMetadata, producer_id: int, epoch: int) -> bool:
 
 
 def _next_epoch(
-    txn: TransactionMetadata, timeout_ms: int, expected_epoch: int | None, new_producer_id: int | None, now_ms: int
+    txn: TransactionMetadata,
+    timeout_ms: int,
+    expected_epoch: int | None,
+    keeps_id: bool,
+    new_producer_id: int | None,
+    now_ms: int,
 ) -> Decision:
     epoch = txn.producer_epoch
     last_epoch = NO_EPOCH if expected_epoch is None else epoch
     if expected_epoch in {None, epoch}:
-        if not txn.epoch_is_exhausted:
+        if keeps_id:
             return initialized(txn, txn.producer_id, epoch + 1, last_epoch, timeout_ms, now_ms)
         if new_producer_id is None:
             return Missing.PRODUCER_ID

@@ -144,8 +144,8 @@ class TransactionCoordinator:
             expected = (request.producer_id, request.producer_epoch)
 
         def operation(shard: TransactionCoordinatorShard, now_ms: int, new_id: int | None) -> Result:
-            version = self.transaction_version
-            return shard.init_producer_id(transactional_id, timeout_ms, expected, new_id, version, now_ms)
+            version, first_id = self.transaction_version, self._producer_ids.first
+            return shard.init_producer_id(transactional_id, timeout_ms, expected, new_id, version, now_ms, first_id)
 
         self._submit_with_id(self.partition_of(transactional_id), operation, answer)
 

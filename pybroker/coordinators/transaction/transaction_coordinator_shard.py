@@ -144,6 +144,7 @@ class TransactionCoordinatorShard:
         new_producer_id: int | None,
         server_version: int,
         now_ms: int,
+        first_producer_id: int = 0,
     ) -> Result:
         """InitProducerId.  CONCURRENT_TRANSACTIONS also when it had to abort a transaction first."""
         decision = decisions.initialize(
@@ -154,6 +155,7 @@ class TransactionCoordinatorShard:
             new_producer_id,
             server_version,
             now_ms,
+            first_producer_id,
         )
         result = self._carry_out(decision, server_version)
         if isinstance(decision, TransactionMetadata) and decision.state in PREPARED:

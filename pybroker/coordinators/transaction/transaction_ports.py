@@ -32,6 +32,11 @@ class MarkerWriter(Protocol):
 class ProducerIdSource(Protocol):
     """Producer ids that nobody had before."""
 
+    @property
+    def first(self) -> int:
+        """The first that may be in use: those below it, if there are any, may be another cluster's, too."""
+        ...
+
     def next(self, done: Callable[[int | None], None]) -> None:
         """``done(producer_id)``, inside the call or later on the loop; ``done(None)`` when none could be had."""
         ...

@@ -1,6 +1,6 @@
 """Client commands, forked where all of it is imported: a tenth of a second each in place of a whole one.
 
-`ForkedCommands` is the asker's side; ``python -m tests.cli.forked_commands FD FD`` is the process that forks.  A
+`ForkedCommands` is the asker's side; ``python -m harness.forked_commands FD FD`` is the process that forks.  A
 command has a process, streams, an environment, a working directory and an exit code of its own, and ends as an
 interpreter does.  What the start itself is about (streams that are closed, imports, ``python -m``) starts the console
 script.
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Thread
 from typing import Final
 
-from tests.source_tree import ROOT
+from harness.apache_kafka import ROOT
 
 ORDER_MAX: Final = 1 << 20
 STREAMS: Final = 3  # standard input, output and error

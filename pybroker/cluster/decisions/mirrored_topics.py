@@ -1,0 +1,370 @@
+"""Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
+
+Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
+their leaders find (``take_reports``).  Does not own the table of states (``image/links``), nor when anybody asks
+(``link_keeper``).
+
+Invariants
+- A mirrored topic comes into being with its record, in one change, so that no broker takes it for one that is written
+  to.  It is one link's alone.
+- The leader epoch of a partition that is not writable is never below that of the source's partition; it begins
+  ``EPOCHS_AHEAD`` above it, so that leaders that change at the source change nothing here.
+- A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
+  written here: a leader that has not heard of that yet is not the leader any more.
+- What stops one topic stops no other.
+- A topic that is mirrored at the source is mirrored where it is named alone, so that two links with patterns, from
+  cluster to cluster and back, make no topics of topics of topics.
+- From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
+
+Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Final
+
+from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
+from pybroker.cluster.decisions.placement import Refused
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
+from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.image.links import (
+    ADOPTED,
+    ALIKE,
+    ASKED_FOR,
+    CAUGHT_UP,
+    DISCARD,
+    DIVERGED,
+    ENDED,
+    FAIL_OVER,
+    FETCHED,
+    MIRROR_STATE,
+    PARTED,
+    PAUSE,
+    PROMOTE,
+    PROMOTED,
+    PROMOTING,
+    RESUME,
+    STOP,
+    STOPPED,
+    TRANSITIONS,
+    WRITABLE,
+    LinkState,
+    MirroredTopic,
+    MirrorReport,
+    SourceCluster,
+    SourceTopic,
+    own_producer_ids,
+)
+from pybroker.config.link_config import LinkConfig
+from pybroker.config.resources import TOPIC
+from pybroker_protocol.uuids import ZERO_UUID
+
+# How far a mirrored partition's leader epoch begins above the source's: leaders may change there so often before the
+# epoch here has to be raised.  Epochs are int32, so that a partition may go from cluster to cluster 30,000 times.
+EPOCHS_AHEAD: Final = 1 << 16
+
+# The settings of a topic that are the same here: what they say of its records holds for the mirrored ones, too.
+# Those of replicas and of the disk are this cluster's own.
+FOLLOWED_SETTINGS: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+
+# As many refused topics of a link are kept with their reasons.
+REFUSED_MAX: Final = 100
+
+_WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
+
+# So many partitions are named with what the source lacks of them.
+PARTED_MAX: Final = 20
+
+_WISHES: Final = {"": RESUME, "pause": PAUSE, "promote": PROMOTE, "failover": FAIL_OVER}
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | None:
+    """Move a mirrored topic by an input; why that cannot be, or None.  ``reason`` is why it stops."""
+    mirror = builder.view().mirrors[name]
+    state = TRANSITIONS.get((mirror.state, by))
+    if state is None:
+        return f"it is {mirror.state}"
+    if state == mirror.state and (state not in _WITH_REASON or mirror.reason == reason or by != STOP):
+        return None
+    after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=())
+    if after.is_writable:
+        after = after._replace(first_epochs=_begin_to_write(builder, name))
+    builder.put_mirror(name, after)
+    return None
+
+
+def _begin_to_write(builder: ImageBuilder, name: str) -> tuple[int, ...]:
+    """Begin a leader epoch in each partition; which these are."""
+    topic = builder.view().topics_by_name[name]
+    partitions = tuple(_in_epoch(partition, partition.leader_epoch + 1) for partition in topic.partitions)
+    builder.put_topic(topic._replace(partitions=partitions))
+    return tuple(partition.leader_epoch for partition in partitions)
+
+
+def _in_epoch(partition: PartitionImage, leader_epoch: int) -> PartitionImage:
+    """The same leader, if there is one, under another epoch."""
+    return partition._replace(leader_epoch=leader_epoch, partition_epoch=partition.partition_epoch + 1)
+
+
+# --- what the settings want, and the source says ---------------------------------------------------------------------
+
+
+def forget_links(builder: ImageBuilder, links: Iterable[str]) -> None:
+    """Links that are set no more: what they mirrored stops."""
+    known = set(links)
+    image = builder.view()
+    for name, mirror in list(image.mirrors.items()):
+        # What takes writes keeps its record: its first epochs say which records are the source's.
+        if mirror.link not in known and not mirror.is_writable:
+            moved(builder, name, STOP, f"there is no link {mirror.link} any more")
+    for link in list(image.links):
+        if link not in known:
+            builder.remove_link(link)
+
+
+def note_problem(builder: ImageBuilder, link: str, problem: str) -> None:
+    """Something is the matter with a link as a whole; "" that nothing is."""
+    known = builder.view().links.get(link, LinkState())
+    if known.problem != problem or link not in builder.view().links:
+        builder.put_link(link, known._replace(problem=problem))
+
+
+def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
+    """Do what the settings of a link want of its topics, whatever the source says."""
+    for name, mirror in list(builder.view().mirrors.items()):
+        if mirror.link == config.link:
+            if mirror.state == ADOPTED and config.discards(mirror.source_topic):
+                moved(builder, name, DISCARD)
+            moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
+
+
+def follow_source(
+    builder: ImageBuilder, config: LinkConfig, source: SourceCluster, rules: TopicRules
+) -> Generator[None, None, None]:
+    """Have a link's topics as the source has them: made, grown, with its settings, or stopped."""
+    link = config.link
+    known = builder.view().links.get(link, LinkState())
+    problem = _problem_of(builder, known, source)
+    if problem:
+        note_problem(builder, link, problem)
+        return
+    refused = dict(source.refused)
+    for topic in source.topics.values():
+        if config.mirrors(topic.name):
+            reason = yield from _follow_topic(builder, config, topic, rules)
+            if reason is not None:
+                refused.setdefault(topic.name, reason)
+        yield
+    for name, mirror in list(builder.view().mirrors.items()):
+        if mirror.link == link and not mirror.is_writable:
+            _look_for_lost(builder, config, name, mirror, source)
+    take_wishes(builder, config)
+    after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
+    if after != builder.view().links.get(link):
+        builder.put_link(link, after)
+
+
+def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) -> str:
+    if source.cluster_id == builder.view().cluster_id:
+        return "its source is this cluster itself"
+    if known.source_cluster_id not in ("", source.cluster_id):
+        return f"its source is the cluster {source.cluster_id}, and was {known.source_cluster_id}"
+    return ""
+
+
+def _follow_topic(
+    builder: ImageBuilder, config: LinkConfig, topic: SourceTopic, rules: TopicRules
+) -> Generator[None, None, str | None]:
+    """Have one topic here as it is at the source; why that cannot be, where there is no state of its own to say so."""
+    name = config.get("prefix") + topic.name
+    image = builder.view()
+    mirror = image.mirrors.get(name)
+    if name in image.topics_by_name and (mirror is None or mirror.is_writable) and config.adopts(topic.name):
+        return _adopt(builder, config, name, topic)
+    if mirror is None:
+        if name in image.topics_by_name:
+            return f"a topic {name} is here already"
+        return (yield from _begin(builder, config, name, topic, rules))
+    if mirror.link != config.link:
+        return f"{name} is mirrored by the link {mirror.link}"
+    if mirror.state not in FETCHED:
+        return None
+    if ZERO_UUID not in (mirror.source_topic_id, topic.topic_id) and mirror.source_topic_id != topic.topic_id:
+        return moved(builder, name, STOP, "at the source it was deleted and made anew")
+    here = image.topics_by_name[name]
+    if len(topic.leader_epochs) < len(here.partitions):
+        return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
+    yield from _keep_up(builder, name, topic, rules)
+    return None
+
+
+def _begin(
+    builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic, rules: TopicRules
+) -> Generator[None, None, str | None]:
+    """Make a topic with its record; why it cannot be made."""
+    if topic.configs is None:
+        return "its settings at the source are not known yet"
+    is_mirrored_there = topic.configs.get(MIRROR_STATE, PROMOTED) not in WRITABLE
+    if is_mirrored_there and topic.name not in config.get("topics"):
+        return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
+    settings = tuple(followed_settings(topic.configs).items())
+    factor = config.get("replication.factor")
+    wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
+    (creation,) = yield from create_topics(builder, [wanted], rules)
+    if creation.error_code:
+        return creation.error_message or f"error {creation.error_code}"
+    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id))
+    image = builder.view()
+    builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
+    _raise_epochs(builder, builder.view().topics_by_name[name], topic)
+    return None
+
+
+def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTopic) -> str | None:
+    """Have a topic mirrored that is here already: nobody writes to it from now on; why that cannot be."""
+    here = builder.view().topics_by_name[name]
+    if len(topic.leader_epochs) < len(here.partitions):
+        return f"a topic {name} is here already, with more partitions"
+    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED))
+    image = builder.view()
+    builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
+    # Each partition begins an epoch: what is appended here of a transaction that was open is cut by it, too.
+    partitions = tuple(
+        _in_epoch(partition, max(partition.leader_epoch + 1, epoch + EPOCHS_AHEAD))
+        for partition, epoch in zip(here.partitions, topic.leader_epochs, strict=False)
+    )
+    builder.put_topic(here._replace(partitions=partitions))
+    return None
+
+
+def _keep_up(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicRules) -> Generator[None, None, None]:
+    here = builder.view().topics_by_name[name]
+    count = len(topic.leader_epochs)
+    if count > len(here.partitions):
+        try:
+            yield from grow_topic(builder, MorePartitions(name, count), rules.random)
+        except Refused as refused:
+            moved(builder, name, STOP, f"it cannot have {count} partitions: {refused.message}")
+            return
+    _raise_epochs(builder, builder.view().topics_by_name[name], topic)
+    if topic.configs is not None:
+        _follow_settings(builder, name, topic.configs, rules)
+
+
+def _raise_epochs(builder: ImageBuilder, here: TopicImage, topic: SourceTopic) -> None:
+    """Have no leader epoch below the source's, and those of new partitions above it at once."""
+    partitions = tuple(
+        _at_least(partition, epoch) for partition, epoch in zip(here.partitions, topic.leader_epochs, strict=True)
+    )
+    if any(after is not before for after, before in zip(partitions, here.partitions, strict=True)):
+        builder.put_topic(here._replace(partitions=partitions))
+
+
+def _at_least(partition: PartitionImage, source_epoch: int) -> PartitionImage:
+    if partition.leader_epoch and source_epoch <= partition.leader_epoch:
+        return partition
+    return _in_epoch(partition, source_epoch + EPOCHS_AHEAD)
+
+
+def followed_settings(configs: Mapping[str, str]) -> dict[str, str]:
+    """Those of a source's topic that a mirrored one takes over."""
+    return {name: configs[name] for name in FOLLOWED_SETTINGS if name in configs}
+
+
+def _follow_settings(builder: ImageBuilder, name: str, configs: Mapping[str, str], rules: TopicRules) -> None:
+    """Take over what has changed at the source; what cannot be here stops the topic."""
+    before = builder.view().overrides(TOPIC, name)
+    own = {setting: text for setting, text in before.items() if setting not in FOLLOWED_SETTINGS}
+    after = {**own, **followed_settings(configs)}
+    if after == before:
+        return
+    message = rules.config_error(dict(after), rules.config)
+    if message is not None:
+        moved(builder, name, STOP, f"its settings at the source cannot be here: {message}")
+        return
+    builder.put_overrides((TOPIC, name), after)
+
+
+def _look_for_lost(
+    builder: ImageBuilder,
+    config: LinkConfig,
+    name: str,
+    mirror: MirroredTopic,
+    source: SourceCluster,
+) -> None:
+    if mirror.state in _WITH_REASON:
+        return
+    if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
+        moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
+    elif mirror.source_topic not in source.topics:
+        reason = source.refused.get(mirror.source_topic, "the source has no such topic, or the link may not see it")
+        moved(builder, name, STOP, reason)
+
+
+# --- what leaders find -----------------------------------------------------------------------------------------------
+
+
+def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[MirrorReport]) -> None:
+    """Do what follows from what a broker has found in partitions that it leads; what is out of date says nothing."""
+    for report in reports:
+        topic = builder.view().topics_by_id.get(report.topic_id)
+        mirror = None if topic is None else builder.view().mirrors.get(topic.name)
+        if topic is None or mirror is None or not 0 <= report.partition < len(topic.partitions):
+            continue
+        partition = topic.partitions[report.partition]
+        if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):
+            continue
+        if mirror.state in ASKED_FOR:
+            _take_report(builder, topic, mirror, report)
+
+
+def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, report: MirrorReport) -> None:
+    index = report.partition
+    if report.kind == DIVERGED:
+        partitions = list(topic.partitions)
+        partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
+        builder.put_topic(topic._replace(partitions=tuple(partitions)))
+    elif report.kind == PARTED:
+        if mirror.state == ADOPTED:
+            _take_parting(builder, topic, mirror, index, report.reason)
+    elif report.kind != ENDED:
+        moved(builder, topic.name, STOP, f"partition {index}: {report.reason}")
+    elif mirror.state == PROMOTING and index not in mirror.ended:
+        after = mirror._replace(ended=tuple(sorted((*mirror.ended, index))))
+        builder.put_mirror(topic.name, after)
+        if len(after.ended) == len(topic.partitions):
+            moved(builder, topic.name, CAUGHT_UP)
+
+
+def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, index: int, lost: str) -> None:
+    """A leader has found what the source lacks of its partition, "" for nothing."""
+    known = dict(each.split(": ", 1) for each in mirror.reason.split("; ") if ": " in each)
+    known.pop(f"partition {index}", None)
+    ended = {*mirror.ended, index}
+    if lost:
+        ended.discard(index)
+        if len(known) < PARTED_MAX:
+            known[f"partition {index}"] = lost
+    reason = "; ".join(f"{partition}: {what}" for partition, what in known.items())
+    after = mirror._replace(reason=reason, ended=tuple(sorted(ended)))
+    if after != mirror:
+        builder.put_mirror(topic.name, after)
+    if len(ended) == len(topic.partitions):
+        moved(builder, topic.name, ALIKE)

@@ -1,0 +1,173 @@
+"""Cluster links as a kind of metadata: what is known of a link beside its settings, and how its topics stand.
+
+Owns: the values, and the state machine of a mirrored topic, as the table that runs (``TRANSITIONS``).  Does not own
+what a link is set to (``config/link_config``), what leads from one state to another (``decisions/mirrored_topics``),
+nor how records come (``replication/mirrors``).
+
+A topic of another cluster, the source, is mirrored by a topic here: at the source's offsets, batches byte for byte.  It
+is read-only until it is promoted.
+
+Counterpart in Kafka: ``ClusterMirror`` of KIP-1279.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from pybroker_protocol.uuids import ZERO_UUID
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+MIRRORING: Final = "mirroring"  # records come
+PAUSED: Final = "paused"  # the operator wants none to come
+PROMOTING: Final = "promoting"  # records come until everything is here; then it is PROMOTED
+STOPPED: Final = "stopped"  # none can come, for the reason that stands beside
+PROMOTED: Final = "promoted"  # it has all that its source had, and takes writes
+FAILED_OVER: Final = "failed-over"  # it takes writes, with what was here
+ADOPTED: Final = "adopted"  # it was here before the link: nothing is cut before it is known where both histories part
+STATES: Final = (MIRRORING, PAUSED, PROMOTING, STOPPED, PROMOTED, FAILED_OVER, ADOPTED)
+
+# In these a topic takes writes, and its source is of no concern to it any more.
+WRITABLE: Final = frozenset((PROMOTED, FAILED_OVER))
+# In these its leaders fetch.
+FETCHED: Final = frozenset((MIRRORING, PROMOTING))
+# In these its leaders ask the source anything.
+ASKED_FOR: Final = FETCHED | {ADOPTED}
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+RESUME: Final = "resume"  # the settings want it mirrored
+PAUSE: Final = "pause"
+PROMOTE: Final = "promote"
+FAIL_OVER: Final = "failover"
+CAUGHT_UP: Final = "caught up"  # the leader of each partition has found nothing more at the source
+STOP: Final = "stop"  # a leader, or the controller, has found that it cannot go on
+ALIKE: Final = "alike"  # the source has all that is here
+DISCARD: Final = "discard"  # the settings agree that what the source lacks is cut
+INPUTS: Final = (RESUME, PAUSE, PROMOTE, FAIL_OVER, CAUGHT_UP, STOP, ALIKE, DISCARD)
+
+# From a state, by an input, to a state.  What is missing cannot be, and changes nothing.
+TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
+    (MIRRORING, RESUME): MIRRORING,
+    (MIRRORING, PAUSE): PAUSED,
+    (MIRRORING, PROMOTE): PROMOTING,
+    (MIRRORING, FAIL_OVER): FAILED_OVER,
+    (MIRRORING, STOP): STOPPED,
+    (PAUSED, RESUME): MIRRORING,
+    (PAUSED, PAUSE): PAUSED,
+    (PAUSED, PROMOTE): PROMOTING,
+    (PAUSED, FAIL_OVER): FAILED_OVER,
+    (PAUSED, STOP): STOPPED,
+    (PROMOTING, RESUME): MIRRORING,
+    (PROMOTING, PAUSE): PAUSED,
+    (PROMOTING, PROMOTE): PROMOTING,
+    (PROMOTING, FAIL_OVER): FAILED_OVER,
+    (PROMOTING, CAUGHT_UP): PROMOTED,
+    (PROMOTING, STOP): STOPPED,
+    # A topic that has stopped goes on by the operator's word alone: by a pause, which ends.
+    (STOPPED, RESUME): STOPPED,
+    (STOPPED, PAUSE): PAUSED,
+    (STOPPED, FAIL_OVER): FAILED_OVER,
+    (STOPPED, STOP): STOPPED,
+    # What is here beyond the source's history is cut by nothing else than the operator's word.
+    **{(ADOPTED, wish): ADOPTED for wish in (RESUME, PAUSE, PROMOTE, STOP)},
+    (ADOPTED, FAIL_OVER): FAILED_OVER,
+    (ADOPTED, ALIKE): MIRRORING,
+    (ADOPTED, DISCARD): MIRRORING,
+    # What takes writes has a history of its own: no wish of a link changes it any more.
+    **{(state, wish): state for state in sorted(WRITABLE) for wish in (RESUME, PAUSE, PROMOTE, FAIL_OVER)},
+}
+
+
+def own_producer_ids(cluster_id: str) -> int:
+    """The first of the producer ids that a cluster with links hands out.
+
+    Clusters number producers from 0 on, and a topic that is promoted has those of its source.  From the first mirrored
+    topic on a cluster's own have its mark above their lower 32 bits, so that they are no other cluster's.
+    """
+    return (1 + crc32(cluster_id.encode()) % (1 << 30)) << 32
+
+
+class MirroredTopic(NamedTuple):
+    """How a topic of this cluster, which has the name under which this is kept, stands to its source.
+
+    ``reason`` says why it has STOPPED, or what the source lacks of one that is ADOPTED.  ``ended`` has the partitions
+    whose leaders have found nothing more at the source since the topic is PROMOTING, or nothing that the source lacks
+    since it is ADOPTED.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
+    began in each partition: everything of former epochs is the source's.
+    """
+
+    link: str
+    source_topic: str
+    source_topic_id: bytes = ZERO_UUID
+    state: str = MIRRORING
+    reason: str = ""
+    ended: tuple[int, ...] = ()
+    first_epochs: tuple[int, ...] = ()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether clients may write to it."""
+        return self.state in WRITABLE
+
+
+class LinkState(NamedTuple):
+    """What is known of a link: whose cluster its source is, and what is the matter with it, if anything is.
+
+    ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
+    """
+
+    source_cluster_id: str = ""
+    problem: str = ""
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+# --- what is learned -------------------------------------------------------------------------------------------------
+
+
+# What a topic is described by that is mirrored itself: its state.
+MIRROR_STATE: Final = "pybroker.mirror.state"
+
+
+class SourceTopic(NamedTuple):
+    """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
+
+    ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` where it is mirrored there; None
+    where they are not known.
+    """
+
+    name: str
+    topic_id: bytes
+    leader_epochs: tuple[int, ...]
+    configs: Mapping[str, str] | None = None
+
+
+class SourceCluster(NamedTuple):
+    """What the source says of itself: its topics as far as the link is to mirror them, and may see them.
+
+    ``refused`` has what the source does not say of topics that the link is to mirror, with the reason.
+    """
+
+    cluster_id: str
+    topics: Mapping[str, SourceTopic]
+    refused: Mapping[str, str] = MappingProxyType({})
+
+
+# What the leader of a mirrored partition finds.
+ENDED: Final = 0  # there is nothing more at the source
+DIVERGED: Final = 1  # the source has other records at our offsets: they are cut under another leader epoch
+FAILED: Final = 2  # it cannot go on
+PARTED: Final = 3  # where an adopted partition's history parts from the source's
+
+
+class MirrorReport(NamedTuple):
+    """A leader's word to the controller; ``leader_epoch`` is that of the partition here."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    kind: int
+    reason: str = ""

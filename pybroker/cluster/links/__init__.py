@@ -1,0 +1,1 @@
+"""Cluster links: the sources of topics that are mirrored here, and what the active controller does for them."""

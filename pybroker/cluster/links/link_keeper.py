@@ -1,0 +1,282 @@
+"""What the active controller does for cluster links: it looks at each source from time to time, and follows it.
+
+Owns: when a source is looked at, the questions of one look, and what is told of a link with which something is the
+matter.  Does not own what follows from a look (``decisions/mirrored_topics``), a connection (``sources``), nor records
+(``replication/mirrors``).
+
+Invariants: nothing is asked while this broker's controller is not active; of one link one look is under way at a time;
+what the settings want of topics is done at once, whether the source answers or not.
+
+Counterpart in Kafka: the mirror coordinator of KIP-1279.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pybroker.cluster.decisions.mirrored_topics import (
+    FOLLOWED_SETTINGS,
+    follow_source,
+    forget_links,
+    note_problem,
+    take_wishes,
+)
+from pybroker.cluster.image.links import MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
+from pybroker.config.link_config import LinkConfig, links_of
+from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
+from pybroker.config.schema import ConfigError
+from pybroker_protocol.errors import ErrorCode, error_name
+from pybroker_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pybroker_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from pybroker.cluster.controller.controller import Controller
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder, ImageDelta
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.links.source_port import Connect, Source
+    from pybroker.cluster.membership.peers import PeerError
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.env import Cancellable, Env
+
+# How long a source has for one answer of a look.
+LOOK_TIMEOUT_MS: Final = 10_000
+# Settings of all topics are asked for once in so many looks, and those of new topics at once.
+LOOKS_PER_SETTINGS: Final = 12
+# Topics whose settings are asked for with one request.
+TOPICS_PER_REQUEST: Final = 200
+
+# Why a topic is not mirrored that the source does not show.
+UNSEEN: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the source has no such topic, or the link may not see it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the link may not see it at the source",
+}
+
+log = logging.getLogger(__name__)
+
+
+class LinkKeeper:
+    """One per broker that has links; made before or after its controller becomes active."""
+
+    def __init__(
+        self, env: Env, config: BrokerConfig, controller: Controller, metadata: MetadataCache, connect: Connect
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._controller = controller
+        self._metadata = metadata
+        self._connect = connect
+        self._watched: dict[str, _WatchedSource] = {}
+        self._unsubscribe = metadata.subscribe(self._on_image)
+        controller.activity_listeners.append(self._on_activity)
+        self._on_activity(controller.is_active)
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self._unsubscribe()
+        self._controller.activity_listeners.remove(self._on_activity)
+        self._on_activity(False)
+
+    def _on_activity(self, is_active: bool) -> None:
+        if is_active:
+            self._take_settings()
+        else:
+            for watched in self._watched.values():
+                watched.close()
+            self._watched.clear()
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if self._controller.is_active and (BROKER, "") in delta.configs_changed:
+            self._take_settings()
+
+    def _take_settings(self) -> None:
+        """Have links as the settings name them."""
+        links = links_of(self._config)
+        for link, watched in list(self._watched.items()):
+            if link not in links or links[link].connection() != watched.config.connection():
+                self._watched.pop(link).close()
+        self._submit(lambda builder: _take_all_wishes(builder, links))
+        for link, config in links.items():
+            watched_link = self._watched.get(link)
+            if watched_link is None:
+                self._watched[link] = _WatchedSource(self._env, config, self._connect, self._follow, self._note)
+            elif watched_link.config != config:
+                watched_link.become(config)
+
+    def _follow(self, config: LinkConfig, source: SourceCluster) -> None:
+        rules = self._controller.topic_rules
+        self._submit(lambda builder: follow_source(builder, config, source, rules))
+
+    def _note(self, link: str, problem: str) -> None:
+        """Something is the matter with a link: it is told where it is new."""
+        known = self._metadata.image.links.get(link)
+        if known is None or known.problem != problem:
+            log.warning("link %s: %s", link, problem)
+            self._submit(lambda builder: note_problem(builder, link, problem))
+
+    def _submit(self, decide: Callable[[ImageBuilder], Generator[None, None, None] | None]) -> None:
+        self._controller.submit(decide, lambda code, message: None, lambda _: None)
+
+    def known_topics(self, link: str) -> frozenset[str]:
+        """The source's topics that a link mirrors already."""
+        return frozenset(mirror.source_topic for mirror in self._metadata.image.mirrors.values() if mirror.link == link)
+
+
+def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> None:
+    forget_links(builder, links)
+    for config in links.values():
+        take_wishes(builder, config)
+
+
+class _WatchedSource:
+    """One link's source, looked at every ``refresh.interval.ms``, and at once as the link's settings change.
+
+    ``follow(config, source)`` is told what the source says, ``note(link, problem)`` why it says nothing.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: LinkConfig,
+        connect: Connect,
+        follow: Callable[[LinkConfig, SourceCluster], None],
+        note: Callable[[str, str], None],
+    ) -> None:
+        self.config = config
+        self._env = env
+        self._connect = connect
+        self._follow = follow
+        self._note = note
+        self._source: Source | None = None
+        self._looks = 0
+        self._seen: set[str] = set()  # topics whose settings have been asked for
+        self._timer: Cancellable | None = env.timers.call_soon(self._look)
+        self._is_looking = False
+        self._closed = False
+
+    def become(self, config: LinkConfig) -> None:
+        """The link is set otherwise, with the same source."""
+        self.config = config
+        self._looks = 0
+        self._look_in(0)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._source is not None:
+            self._source.close()
+
+    def _look_in(self, pause_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._closed else self._env.timers.call_later(pause_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._is_looking or self._closed:
+            return
+        if self._source is None:
+            try:
+                self._source = self._connect(self.config)
+            except ConfigError as error:
+                self._fail(str(error))
+                return
+        self._is_looking = True
+        names = self.config.names()
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        self._ask(request, METADATA_VERSION, self._on_metadata)
+
+    def _ask(self, request: Any, version: int, done: Callable[[Any], None]) -> None:
+        def answered(response: Any | None, error: PeerError | None) -> None:
+            if self._closed:
+                return
+            if response is None:
+                self._fail(f"its source does not answer: {error}")
+            else:
+                done(response)
+
+        assert self._source is not None
+        self._source.ask(ANY_NODE, request, version, answered, timeout_ms=LOOK_TIMEOUT_MS)
+
+    def _on_metadata(self, response: Any) -> None:
+        assert self._source is not None
+        self._source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
+        topics = {
+            topic.name: SourceTopic(topic.name, topic.topic_id, _leader_epochs(topic.partitions))
+            for topic in response.topics
+            if topic.name and not topic.error_code and topic.partitions and self.config.mirrors(topic.name)
+        }
+        refused = {
+            topic.name: UNSEEN.get(topic.error_code) or f"the source says of it {error_name(topic.error_code)}"
+            for topic in response.topics
+            if topic.name and topic.error_code and self.config.mirrors(topic.name)
+        }
+        source = SourceCluster(response.cluster_id or "", topics, refused)
+        if self._looks % LOOKS_PER_SETTINGS == 0:
+            self._seen.clear()
+        self._looks += 1
+        self._seen &= topics.keys()
+        self._ask_for_settings(source, {}, [name for name in topics if name not in self._seen])
+
+    def _ask_for_settings(self, source: SourceCluster, known: dict[str, dict[str, str]], rest: list[str]) -> None:
+        """Ask for the settings of so many topics, then for those of the rest, and follow the source then."""
+        if not rest:
+            self._end(source, known)
+            return
+        names, later = rest[:TOPICS_PER_REQUEST], rest[TOPICS_PER_REQUEST:]
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=TOPIC, resource_name=name, configuration_keys=[*FOLLOWED_SETTINGS, MIRROR_STATE]
+                )
+                for name in names
+            ],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+
+        refused = dict(source.refused)
+
+        def answered(response: Any) -> None:
+            for result in response.results:
+                if result.error_code:
+                    what = error_name(result.error_code)
+                    refused[result.resource_name] = f"its settings at the source cannot be had: {what}"
+                else:
+                    known[result.resource_name] = _settings(result.configs)
+            self._ask_for_settings(source._replace(refused=refused), known, later)
+
+        self._ask(request, DESCRIBE_CONFIGS_VERSION, answered)
+
+    def _end(self, source: SourceCluster, known: dict[str, dict[str, str]]) -> None:
+        self._seen.update(known)
+        self._is_looking = False
+        topics = {name: topic._replace(configs=known.get(name)) for name, topic in source.topics.items()}
+        self._follow(self.config, source._replace(topics=topics))
+        self._look_in(self.config.get("refresh.interval.ms"))
+
+    def _fail(self, problem: str) -> None:
+        self._is_looking = False
+        self._note(self.config.link, problem)
+        self._look_in(self.config.get("refresh.interval.ms"))
+
+
+def _leader_epochs(partitions: list[Any]) -> tuple[int, ...]:
+    by_index = {partition.partition_index: partition.leader_epoch for partition in partitions}
+    return tuple(by_index.get(index, -1) for index in range(max(by_index) + 1))
+
+
+def _settings(configs: list[Any]) -> dict[str, str]:
+    """What is set at the source; its defaults are those of here."""
+    return {
+        config.name: config.value
+        for config in configs
+        if config.config_source != DEFAULT_CONFIG and config.value is not None and not config.is_sensitive
+    }

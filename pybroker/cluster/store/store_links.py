@@ -1,0 +1,77 @@
+"""How cluster links and mirrored topics lie in the metadata store; imported by who has any.
+
+Owns: their keys and the JSON of their values, both directions.  Settings of links lie with those of brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pybroker.cluster.image.links import LinkState, MirroredTopic
+from pybroker.cluster.store.store_names import LINKS, MIRRORS, quoted, unquoted
+from pybroker_protocol.uuids import uuid_bytes, uuid_text
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image.cluster_image import ImageBuilder
+
+
+def link_key(link: str) -> str:
+    return LINKS + quoted(link)
+
+
+def mirror_key(topic: str) -> str:
+    return MIRRORS + topic
+
+
+def link_fields(state: LinkState) -> dict[str, Any]:
+    fields: dict[str, Any] = {"sourceCluster": state.source_cluster_id}
+    if state.problem:
+        fields["problem"] = state.problem
+    if state.refused:
+        fields["refused"] = dict(state.refused)
+    return fields
+
+
+def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "link": mirror.link,
+        "sourceTopic": mirror.source_topic,
+        "sourceId": uuid_text(mirror.source_topic_id),
+        "state": mirror.state,
+    }
+    for name, value in (("reason", mirror.reason), ("ended", mirror.ended), ("firstEpochs", mirror.first_epochs)):
+        if value:
+            fields[name] = value
+    return fields
+
+
+def decoded(key: str, fields: Mapping[str, Any]) -> tuple[str, str, LinkState | MirroredTopic]:
+    """The image's field, the name in it, and the value.  ValueError, KeyError and TypeError for nonsense."""
+    if key.startswith(LINKS):
+        return "links", unquoted(key[len(LINKS) :]), _link(fields)
+    return "mirrors", key[len(MIRRORS) :], _mirror(fields)
+
+
+def put_into(builder: ImageBuilder, key: str, fields: Mapping[str, Any]) -> None:
+    """The key has this value from now on."""
+    if key.startswith(LINKS):
+        builder.put_link(unquoted(key[len(LINKS) :]), _link(fields))
+    else:
+        builder.put_mirror(key[len(MIRRORS) :], _mirror(fields))
+
+
+def _link(fields: Mapping[str, Any]) -> LinkState:
+    return LinkState(fields["sourceCluster"], fields.get("problem", ""), tuple(fields.get("refused", {}).items()))
+
+
+def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
+    return MirroredTopic(
+        fields["link"],
+        fields["sourceTopic"],
+        uuid_bytes(fields["sourceId"]),
+        fields["state"],
+        fields.get("reason", ""),
+        tuple(fields.get("ended", ())),
+        tuple(fields.get("firstEpochs", ())),
+    )

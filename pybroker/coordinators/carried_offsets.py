@@ -1,0 +1,391 @@
+"""Offsets that groups have committed at a link's source: taken over here while a group has no members here.
+
+Owns: which groups and which offsets are taken over, when the source is looked at, and what was seen there.  Does not
+own what a group accepts (``group/offsets/offset_operations``), nor a connection (``cluster/links/source_port``).
+
+Invariants
+- Each broker takes over the groups that it coordinates, and commits as any consumer without a group would: who has
+  members refuses that.
+- Only offsets in topics that the link mirrors are taken over, until a topic takes writes; once more after it was
+  promoted, so that what its last consumers committed is here.
+- An offset goes back only where it has gone back at the source since the last look: what was read here is not forgotten
+  for the sake of an old offset there.
+- No offset is past what is here, as far as this broker has the partition.
+
+Counterpart in Kafka: ``MirrorCheckpointTask``, which has to translate offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pybroker.cluster.image.links import FETCHED, PROMOTED
+from pybroker.cluster.links.source_port import (
+    ANY_NODE,
+    LIST_GROUPS_VERSION,
+    METADATA_VERSION,
+    OFFSET_FETCH_VERSION,
+)
+from pybroker.config.link_config import LinkConfig, links_of
+from pybroker.config.resources import BROKER
+from pybroker.config.schema import ConfigError
+from pybroker_protocol.errors import ErrorCode, error_name
+from pybroker_protocol.messages.list_groups import ListGroupsRequest
+from pybroker_protocol.messages.metadata import MetadataRequest
+from pybroker_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+    from pybroker.cluster.image.metadata_cache import MetadataCache
+    from pybroker.cluster.links.source_port import Connect, Source
+    from pybroker.cluster.membership.peers import PeerError
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.coordinators.group.group_coordinator import GroupCoordinator
+    from pybroker.env import Cancellable, Env
+
+# How long a source has for one answer, and for how many groups it is asked at once.
+ANSWER_TIMEOUT_MS: Final = 10_000
+GROUPS_PER_REQUEST: Final = 50
+# The version of OffsetCommit whose rules hold.
+COMMIT_VERSION: Final = 9
+
+# The coordinator here will answer otherwise before long.
+_NOT_NOW: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+# A group's offset: the topic's name here, and the partition.
+_Key = tuple[str, int]
+
+logger = logging.getLogger(__name__)
+
+
+class _Offset(NamedTuple):
+    """``is_cut``: at the source it is further, and the records to there are missing here yet."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    is_cut: bool = False
+
+
+class CarriedOffsets:
+    """One per broker that has links.
+
+    ``groups()`` is this broker's coordinator, ``coordinates(group_id)`` whether it is that group's,
+    ``high_watermark(topic, index)`` what of a partition is committed here, None where this broker does not have it.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        connect: Connect,
+        groups: Callable[[], GroupCoordinator],
+        coordinates: Callable[[str], bool],
+        high_watermark: Callable[[str, int], int | None],
+    ) -> None:
+        self.env = env
+        self.metadata = metadata
+        self.connect = connect
+        self.groups = groups
+        self.coordinates = coordinates
+        self.high_watermark = high_watermark
+        self._config = config
+        self._links: dict[str, _CarriedLink] = {}
+        self._unsubscribe = metadata.subscribe(self._on_image)
+        self._take_settings()
+
+    def close(self) -> None:
+        """Take over nothing any more."""
+        self._unsubscribe()
+        for link in self._links.values():
+            link.close()
+
+    def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if (BROKER, "") in delta.configs_changed:
+            self._take_settings()
+        for name in delta.mirrors_changed:
+            mirror = image.mirrors.get(name)
+            if mirror is not None and mirror.state == PROMOTED and mirror.link in self._links:
+                self._links[mirror.link].settle(name)
+
+    def _take_settings(self) -> None:
+        links = {name: config for name, config in links_of(self._config).items() if config.get("groups")}
+        for name in [name for name in self._links if name not in links]:
+            self._links.pop(name).close()
+        for name, config in links.items():
+            link = self._links.get(name)
+            if link is None:
+                self._links[name] = _CarriedLink(self, config)
+            else:
+                link.become(config)
+
+
+class _CarriedLink:
+    """One link's groups.  A look is a list of steps, each of which ends with ``_go_on``."""
+
+    def __init__(self, owner: CarriedOffsets, config: LinkConfig) -> None:
+        self._owner = owner
+        self._config = config
+        self._source: Source | None = None
+        self._seen: dict[tuple[str, _Key], int] = {}  # at the source, when it was looked at last
+        self._found: dict[tuple[str, _Key], int] = {}  # in this look
+        self._unsettled: set[str] = set()  # topics that were promoted since a look has ended well
+        self._names: dict[str, str] = {}  # of topics: here, by the source's
+        self._steps: deque[Callable[[], None]] = deque()
+        self._has_failed = self._is_looking = self._looks_again = self._closed = False
+        self._timer: Cancellable | None = owner.env.timers.call_soon(self._look)
+
+    def become(self, config: LinkConfig) -> None:
+        """The link is set so."""
+        before, self._config = self._config, config
+        if before.connection() != config.connection():
+            self._disconnect()
+            self._seen.clear()
+        if before != config:
+            self._look_now()
+
+    def settle(self, topic: str) -> None:
+        """The topic was promoted: what is committed in it at the source is looked at once more."""
+        self._unsettled.add(topic)
+        self._look_now()
+
+    def close(self) -> None:
+        """Take over nothing any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    # --- a look ------------------------------------------------------------------------------------------------------
+
+    def _look_now(self) -> None:
+        if self._is_looking:
+            self._looks_again = True
+        else:
+            self._look_in(0)
+
+    def _look_in(self, pause_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._closed else self._owner.env.timers.call_later(pause_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._is_looking, self._has_failed, self._looks_again = True, False, False
+        self._found = {}
+        settling = frozenset(self._unsettled)
+        self._names = {
+            mirror.source_topic: name
+            for name, mirror in self._owner.metadata.image.mirrors.items()
+            if mirror.link == self._config.link and (mirror.state in FETCHED or name in settling)
+        }
+        self._steps.clear()
+        if self._names and self._is_connected():
+            self._steps.append(self._ask_for_nodes)
+        self._steps.append(partial(self._end, settling))
+        self._go_on()
+
+    def _is_connected(self) -> bool:
+        if self._source is None:
+            try:
+                self._source = self._owner.connect(self._config)
+            except ConfigError:
+                self._has_failed = True  # the link's keeper tells of it
+        return self._source is not None
+
+    def _go_on(self) -> None:
+        """Do the next step, in a turn of its own."""
+        if not self._closed:
+            self._owner.env.timers.call_soon(self._step)
+
+    def _step(self) -> None:
+        if not self._closed:
+            self._steps.popleft()()
+
+    def _end(self, settled: Iterable[str]) -> None:
+        self._is_looking = False
+        if not self._has_failed:
+            self._seen = self._found
+            self._unsettled.difference_update(settled)
+        self._look_in(0 if self._looks_again else self._config.get("refresh.interval.ms"))
+
+    def _ask(self, node: int, request: Any, version: int, done: Callable[[Any], None]) -> None:
+        source = self._source
+        if source is None:
+            self._fail()
+            return
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            if self._closed:
+                return
+            if response is None or source is not self._source:
+                self._fail()
+            else:
+                done(response)
+                self._go_on()
+
+        source.ask(node, request, version, answered, timeout_ms=ANSWER_TIMEOUT_MS)
+
+    def _fail(self) -> None:
+        self._has_failed = True
+        self._go_on()
+
+    # --- what the source says ----------------------------------------------------------------------------------------
+
+    def _ask_for_nodes(self) -> None:
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+        self._ask(ANY_NODE, request, METADATA_VERSION, self._on_nodes)
+
+    def _on_nodes(self, response: Any) -> None:
+        assert self._source is not None
+        self._source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
+        self._steps.extendleft(partial(self._ask_for_groups, broker.node_id) for broker in response.brokers)
+
+    def _ask_for_groups(self, node: int) -> None:
+        request = ListGroupsRequest(states_filter=[])
+        self._ask(node, request, LIST_GROUPS_VERSION, partial(self._on_groups, node))
+
+    def _on_groups(self, node: int, response: Any) -> None:
+        if response.error_code:
+            logger.warning("link %s: its source lists no groups: %s", self._config.link, response.error_code)
+            self._has_failed = True
+            return
+        named = (group.group_id for group in response.groups)
+        wanted = [each for each in named if self._config.carries(each) and self._owner.coordinates(each)]
+        for start in range(0, len(wanted), GROUPS_PER_REQUEST):
+            self._steps.appendleft(partial(self._ask_for_offsets, node, wanted[start : start + GROUPS_PER_REQUEST]))
+
+    def _ask_for_offsets(self, node: int, groups: list[str]) -> None:
+        asked = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in groups]
+        request = OffsetFetchRequest(groups=asked, require_stable=True)
+        self._ask(node, request, OFFSET_FETCH_VERSION, self._on_offsets)
+
+    def _on_offsets(self, response: Any) -> None:
+        for group in response.groups:
+            if group.error_code:
+                self._has_failed = True
+            elif offsets := self._offsets_of(group):
+                self._steps.appendleft(partial(self._look_here, group.group_id, offsets))
+
+    def _offsets_of(self, group: Any) -> dict[_Key, _Offset]:
+        """The group's offsets in topics that are mirrored, as they can be here."""
+        found = {}
+        topics = self._owner.metadata.image.topics_by_name
+        for topic in group.topics:
+            name = self._names.get(topic.name)
+            if name is None or name not in topics:
+                continue
+            for each in topic.partitions:
+                if each.error_code:
+                    self._has_failed = True  # a transaction with it is open
+                elif each.committed_offset >= 0 and each.partition_index < len(topics[name].partitions):
+                    found[name, each.partition_index] = self._as_it_can_be(name, each)
+        return found
+
+    def _as_it_can_be(self, name: str, committed: Any) -> _Offset:
+        end = self._owner.high_watermark(name, committed.partition_index)
+        if end is not None and committed.committed_offset > end:
+            return _Offset(end, -1, committed.metadata, True)
+        return _Offset(committed.committed_offset, committed.committed_leader_epoch, committed.metadata)
+
+    # --- what is here ------------------------------------------------------------------------------------------------
+
+    def _look_here(self, group_id: str, offsets: dict[_Key, _Offset]) -> None:
+        def known(response: Any) -> None:
+            if response.error_code:
+                self._note(group_id, response.error_code)
+                self._go_on()
+                return
+            here = {
+                (topic.name, each.partition_index): each.committed_offset
+                for topic in response.topics
+                for each in topic.partitions
+            }
+            self._take(group_id, offsets, here)
+
+        asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        self._owner.groups().fetch_offsets(asked, False, known)
+
+    def _take(self, group_id: str, offsets: dict[_Key, _Offset], here: dict[_Key, int]) -> None:
+        for key, found in offsets.items():
+            seen = self._seen.get((group_id, key))
+            if not found.is_cut:
+                self._found[group_id, key] = found.offset
+            elif seen is not None:
+                self._found[group_id, key] = seen
+        news = {
+            key: found
+            for key, found in offsets.items()
+            if is_news(found.offset, here.get(key, -1), self._seen.get((group_id, key)))
+        }
+        if not news:
+            self._go_on()
+            return
+
+        def committed(response: Any) -> None:
+            codes = {each.error_code for topic in response.topics for each in topic.partitions} - {0}
+            if codes:
+                for key in news:  # they are news still when the group has no members
+                    self._found.pop((group_id, key), None)
+                self._note(group_id, min(codes))
+            self._go_on()
+
+        self._owner.groups().commit_offsets(self._commit_of(group_id, news), COMMIT_VERSION, committed)
+
+    def _commit_of(self, group_id: str, offsets: dict[_Key, _Offset]) -> OffsetCommitRequest:
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        by_name = self._owner.metadata.image.topics_by_name
+        for (name, index), found in offsets.items():
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = by_name[name].topic_id
+                topic = topics[name] = OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    committed_metadata=found.metadata,
+                )
+            )
+        return OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=list(topics.values()),
+        )
+
+    def _note(self, group_id: str, error_code: int) -> None:
+        """A group here did not take them: it has members, which is as it should be, or cannot now."""
+        if error_code in _NOT_NOW:
+            self._has_failed = True
+        logger.debug("link %s: group %s takes no offsets: %s", self._config.link, group_id, error_name(error_code))
+
+
+def is_news(at_source: int, here: int, seen: int | None) -> bool:
+    """Whether an offset is taken over; ``here`` is -1 where none is, ``seen`` what was there at the last look."""
+    if here < 0 or at_source == here:
+        return at_source != here
+    return at_source > here if seen is None else at_source != seen

@@ -1,0 +1,220 @@
+"""Fetching from one broker of a link's source what that leads.
+
+Owns: what a link does otherwise than a follower: it asks as a consumer, tells whoever knows the source's leaders when
+it has asked the wrong one, and says when a partition that is being promoted has come to its end.  Everything else is
+``replica_fetcher``'s.
+
+Invariant: a partition is at most one fetcher's; what another one had begun for it does nothing any more.
+
+Counterpart in Kafka: ``MirrorFetcherThread`` of KIP-1279.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pybroker import cluster_limits
+from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSION, OFFSET_FOR_LEADER_EPOCH_VERSION
+from pybroker.cluster.membership.peers import CONTROL
+from pybroker.config.link_settings import NO_BOUND
+from pybroker.replication.mirrored_partition import MirroredPartition
+from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.fetch import ReplicaState
+from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pybroker_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+if TYPE_CHECKING:
+    from pybroker.cluster.links.source_port import Source
+    from pybroker.cluster.membership.peers import PeerError
+    from pybroker.env import Cancellable
+    from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
+    from pybroker.replication.replication_ports import ReplicatingBroker
+    from pybroker.replication.replication_quota import ReplicationQuota
+
+logger = logging.getLogger(__name__)
+
+# Another broker of the source leads by now, or the same one in another epoch.
+_LED_OTHERWISE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class MirrorFetcher(ReplicaFetcher):
+    """``leader`` is the id of the source's broker.
+
+    ``on_lost(partitions)`` hears of those that this broker of the source does not lead, or not so, and of all where it
+    does not answer.  ``rate_max()`` are the bytes per second that may come, NO_BOUND for any.
+    """
+
+    fetch_version = FETCH_VERSION
+
+    def __init__(
+        self,
+        broker: ReplicatingBroker,
+        source: Source,
+        link: str,
+        leader: int,
+        quota: ReplicationQuota,
+        on_lost: Callable[[list[MirroredPartition]], None],
+        rate_max: Callable[[], int],
+    ) -> None:
+        super().__init__(broker, source, leader, quota)
+        self._link = link
+        self._on_lost = on_lost
+        self._rate_max = rate_max
+        self._unended: dict[PartitionKey, MirroredPartition] = {}  # those that are being promoted
+        self._look: Cancellable | None = None  # at their ends: it is to come, or under way
+
+    def release(self, partition: MirroredPartition) -> None:
+        """Fetch the partition no longer; another broker of the source may be asked for it."""
+        if self._partitions.get(partition.key) is partition:
+            del self._partitions[partition.key]
+        if partition.pause is not None:
+            partition.pause.cancel()
+            partition.pause = None
+        self._wait_for(partition)
+        self._throttle.forget(partition)
+
+    def _ready(self, partition: FollowedPartition) -> None:
+        if self._partitions.get(partition.key) is partition:
+            super()._ready(partition)
+
+    def _replica_state(self) -> ReplicaState:
+        return ReplicaState()
+
+    def _answer_bytes_max(self) -> int:
+        """With a bound per second an answer brings no more than a second may, but for a batch that is longer."""
+        bound = self._rate_max()
+        return super()._answer_bytes_max() if bound == NO_BOUND else min(super()._answer_bytes_max(), bound)
+
+    def _end_parked_fetch(self) -> None:
+        """A consumer's fetch ends by itself, after ``replica.fetch.wait.max.ms`` at most."""
+
+    def _rest(self) -> None:
+        super()._rest()
+        self._on_lost([each for each in self._partitions.values() if isinstance(each, MirroredPartition)])
+
+    def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
+        if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):
+            self._wait_for(partition)
+            self._on_lost([partition])
+        elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(partition, MirroredPartition):
+            self._wait_for(partition)
+            partition.fail("the link may not read it at the source")
+        else:
+            super()._on_error(partition, error_code)
+
+    def _on_divergence(self, partition: FollowedPartition, epoch: int, end_offset: int) -> None:
+        if isinstance(partition, MirroredPartition) and partition.has_to_begin_anew():
+            self._wait_for(partition)  # in the next leader epoch it is another object's
+        else:
+            super()._on_divergence(partition, epoch, end_offset)
+
+    def _on_leader_end(self, partition: FollowedPartition, end_offset: int) -> None:
+        is_past = end_offset < partition.log.log_end_offset
+        if not (is_past and isinstance(partition, MirroredPartition) and partition.has_to_begin_anew()):
+            super()._on_leader_end(partition, end_offset)
+
+    # --- the end of a promotion --------------------------------------------------------------------------------------
+
+    def add(self, partition: FollowedPartition) -> None:
+        """See ``ReplicaFetcher``; one that is being promoted is looked at for its end, too.
+
+        Of one that is adopted nothing is fetched: it is looked at for where both histories part.
+        """
+        if isinstance(partition, MirroredPartition) and partition.is_adopted:
+            self._partitions[partition.key] = partition
+            self._look_for_parting(partition, partition.log.leader_epochs.latest_epoch)
+            return
+        super().add(partition)
+        if isinstance(partition, MirroredPartition) and partition.is_promoting:
+            self._unended[partition.key] = partition
+            self._look_for_ends_in(0)
+
+    def _look_for_parting(self, partition: MirroredPartition, epoch: int) -> None:
+        """Ask for the end of ``epoch`` at the source, and of earlier ones, until both logs have one."""
+        if partition.retired or self._partitions.get(partition.key) is not partition:
+            return
+        asked = OffsetForLeaderPartition(
+            partition=partition.index, current_leader_epoch=partition.source_epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[asked])]
+        )
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            found = next((each for topic in topics for each in topic.partitions), None)
+            if found is None or found.error_code:
+                self._on_lost([partition])  # who leads it is asked anew
+            elif not partition.retired:
+                earlier = partition.look_for_parting(epoch, found.leader_epoch, found.end_offset)
+                if earlier is not None:
+                    self._look_for_parting(partition, earlier)
+
+        self._ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
+
+    def close(self) -> None:
+        """See ``ReplicaFetcher``."""
+        super().close()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _look_for_ends_in(self, pause_ms: int) -> None:
+        if self._look is None and self._unended and not self._closed:
+            self._look = self._follower.env.timers.call_later(pause_ms, self._look_for_ends)
+
+    def _look_for_ends(self) -> None:
+        """Ask where the source ends, until everything is here: for all that are being promoted at once.
+
+        A fetch would not say so of a partition at rest: its session names what is new alone.
+        """
+        partitions = self._partitions
+        self._unended = {key: each for key, each in self._unended.items() if partitions.get(key) is each}
+        if not self._unended:
+            self._look = None
+            return
+        asked = dict(self._unended)
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            ends = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+            for key, partition in asked.items():
+                end = ends.get((partition.topic, partition.index))
+                offset = -1 if end is None or end.error_code else end.offset
+                if partition.retired or (offset >= 0 and partition.tell_if_ended(offset)):
+                    self._unended.pop(key, None)
+            self._look = None
+            self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
+
+        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
+
+    def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
+        source = f"link {self._link}, broker {self._leader}"
+        if self._follower.rate_limited_log.is_first(source, reason, level):
+            logger.log(level, "%s: %s%s", source, reason, "" if partition is None else f" ({partition})")
+
+
+def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
+    """Where the source's consumers come to an end, in each of these partitions."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic, []).append(
+            ListOffsetsPartition(partition_index=each.index, current_leader_epoch=each.source_epoch, timestamp=LATEST)
+        )
+    named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

@@ -1,0 +1,213 @@
+"""A partition that is led here and mirrored from another cluster: what is asked of the source, and what becomes of it.
+
+Owns: where the next fetch begins, that what comes is appended at the source's offsets and under its epochs, and when
+the log may be cut.  Does not own when the source is asked (``mirror_fetcher``), nor the partition, its high watermark
+and its followers (``partition``): what is appended here is committed as any leader's batch is.
+
+Invariants
+- It lives as long as one leader epoch of the partition here.  Nothing is asked while the source's leader epoch is above
+  that, so that no batch is appended whose epoch is.
+- Only what consumers of the source may see is fetched: what lies below its high watermark.
+- The log is cut, where the source has other records, only before anything is appended in this leader epoch.  Else the
+  controller is asked for another one, so that followers and consumers hear that a cut may have come.
+
+It is followed as a leader of this cluster is (``FollowedPartition``), but for these.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pybroker.cluster.image.links import ADOPTED, DIVERGED, ENDED, FAILED, PARTED, PROMOTING
+from pybroker.replication.followed_partition import FollowedPartition, Question
+from pybroker.replication.replication_quota import SlidingRate
+from pybroker.storage.results import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, LACKS_MARKER, NONE
+from pybroker_protocol.records import CURRENT_MAGIC, HEADER_BYTES, MAGIC_AT
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image.cluster_image import PartitionImage
+    from pybroker.cluster.image.links import MirroredTopic
+    from pybroker.env import Clock
+    from pybroker.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+NO_NODE = -1
+
+# Of what came the rate is told over so much time.
+RATE_SAMPLES, RATE_SAMPLE_MS = 10, 1_000
+
+
+class MirroredPartition(FollowedPartition):
+    """``topic`` and ``topic_id`` are the source's, ``leader_epoch`` is that of the partition here.
+
+    ``tell(partition, kind, reason)`` has the controller hear what was found.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_has_appended",
+        "_tell",
+        "link",
+        "partition",
+        "rate",
+        "source_end",
+        "source_epoch",
+        "source_leader",
+        "start_offset",
+        "state",
+    )
+
+    def __init__(
+        self,
+        mirror: MirroredTopic,
+        partition: Partition,
+        state: PartitionImage,
+        tell: Callable[[MirroredPartition, int, str], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(
+            mirror.source_topic, mirror.source_topic_id, partition.index, state, partition.partition_log, lambda _: None
+        )
+        self.link = mirror.link
+        self.partition = partition
+        self.state = mirror.state
+        self.source_leader = NO_NODE
+        self.source_epoch = -1
+        self.start_offset = 0  # the source's, as it was told last
+        self.source_end = -1  # what its consumers see ends there, as it was told last
+        self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
+        self._has_appended = False
+        self._tell = tell
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return str(self.partition)
+
+    @property
+    def is_promoting(self) -> bool:
+        """Whether its end at the source is looked for."""
+        return self.state == PROMOTING
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether only that is looked for where both histories part."""
+        return self.state == ADOPTED
+
+    @property
+    def may_be_fetched(self) -> bool:
+        """Whether the source has a leader, whose epoch is not above that of the leader here."""
+        return self.source_leader != NO_NODE and self.source_epoch <= self.leader_epoch
+
+    def question(self) -> Question:
+        """What is to be asked of the source now."""
+        return super().question()._replace(leader_epoch=self.source_epoch)
+
+    def append(self, records: bytes | bytearray | memoryview, high_watermark: int, log_start_offset: int) -> int:
+        """Append what was fetched; one of Kafka's error codes."""
+        log, error_code = self.log, NONE
+        view = memoryview(records)
+        if len(view) >= HEADER_BYTES and view[MAGIC_AT] != CURRENT_MAGIC:
+            self.fail("the source has records in a format older than Apache Kafka 0.11's")
+            error_code = CORRUPT_MESSAGE
+        elif len(view) >= HEADER_BYTES:
+            self._begin_inside_of_batch(view)
+            self._has_appended = True
+            self._count(len(view))
+            error_code = log.append_as_follower(view).error_code
+            if error_code == LACKS_MARKER:
+                error_code = NONE
+                self._begin_anew(log_start_offset, "it lacks the end of a transaction, which the source's cleaner took")
+        elif log.refuses:
+            error_code = KAFKA_STORAGE_ERROR
+        if not log.refuses:
+            self.start_offset, self.source_end = log_start_offset, high_watermark
+            self.lags = high_watermark > log.log_end_offset
+            self.partition.on_appended()
+            self._follow_start()
+        return error_code
+
+    def _count(self, size: int) -> None:
+        if self.rate is None:
+            self.rate = SlidingRate(RATE_SAMPLES, RATE_SAMPLE_MS)
+        self.rate.record(size, self._clock.monotonic_ms())
+
+    def progress(self) -> dict[str, str | int]:
+        """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
+
+        What was not told yet is -1.
+        """
+        end, source_end = self.log.log_end_offset, self.source_end
+        return {
+            "topic": self.partition.topic,
+            "partition": self.index,
+            "end": end,
+            "sourceEnd": source_end,
+            "lag": -1 if source_end < 0 else max(source_end - end, 0),
+            "rate": 0 if self.rate is None else self.rate.per_second(self._clock.monotonic_ms()),
+        }
+
+    def _follow_start(self) -> None:
+        """Forget what the source has forgotten, as far as it is committed here."""
+        log = self.log
+        offset = min(self.start_offset, log.high_watermark)
+        if offset > log.log_start_offset:
+            log.increment_log_start_offset(offset)
+            if self.partition.followers is not None:
+                self.partition.followers.tell_more()
+
+    def tell_if_ended(self, source_end_offset: int) -> bool:
+        """Tell the controller if all that the source's consumers see is here, and committed; whether it is."""
+        log = self.log
+        if source_end_offset > log.log_end_offset or log.high_watermark < log.log_end_offset:
+            return False
+        self._tell(self, ENDED, "")
+        return True
+
+    def look_for_parting(self, asked: int, epoch: int, end_offset: int) -> int | None:
+        """The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``; -1 where it has none.
+
+        Returns the epoch to ask for next; None once it is known where both histories part, which the controller hears.
+        """
+        log = self.log
+        parting = log.log_start_offset
+        if epoch >= 0:
+            own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
+            if 0 <= own_epoch < epoch:
+                return own_epoch
+            parting = end_offset if own_epoch < 0 else min(own_end, end_offset)
+        elif earlier := [own for own, _ in log.leader_epochs.entries if own < asked]:
+            return earlier[-1]
+        parting = min(max(parting, log.log_start_offset), log.log_end_offset)
+        count = log.log_end_offset - parting
+        self._tell(self, PARTED, f"from offset {parting} the source lacks {count} records" if count else "")
+        return None
+
+    def fail(self, reason: str) -> None:
+        """It cannot go on."""
+        self._tell(self, FAILED, reason)
+
+    def has_to_begin_anew(self) -> bool:
+        """The source has other records at our offsets: whether the log may not be cut before another leader epoch.
+
+        The controller is asked for one.
+        """
+        if self._has_appended:
+            self._tell(self, DIVERGED, "")
+        return self._has_appended
+
+    def _truncate(self, offset: int) -> bool:
+        cut = super()._truncate(offset)
+        self.partition.on_cut()
+        return cut
+
+    def _begin_anew(self, offset: int, why: str) -> None:
+        super()._begin_anew(offset, why)
+        self.partition.on_cut()
+
+    def _begin_inside_of_batch(self, records: memoryview) -> None:
+        super()._begin_inside_of_batch(records)
+        if self.log.log_start_offset == self.log.log_end_offset:
+            self.partition.on_cut()

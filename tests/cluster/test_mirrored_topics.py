@@ -1,0 +1,515 @@
+"""Topics of other clusters that are mirrored here, as pure decisions: the table of states, and what moves along it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from pybroker.cluster.decisions.mirrored_topics import (
+    EPOCHS_AHEAD,
+    REFUSED_MAX,
+    follow_source,
+    forget_links,
+    moved,
+    note_problem,
+    take_reports,
+    take_wishes,
+)
+from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.links import (
+    ADOPTED,
+    CAUGHT_UP,
+    DIVERGED,
+    ENDED,
+    FAIL_OVER,
+    FAILED,
+    FAILED_OVER,
+    FETCHED,
+    INPUTS,
+    MIRROR_STATE,
+    MIRRORING,
+    PARTED,
+    PAUSED,
+    PROMOTE,
+    PROMOTED,
+    PROMOTING,
+    RESUME,
+    STATES,
+    STOP,
+    STOPPED,
+    TRANSITIONS,
+    WRITABLE,
+    LinkState,
+    MirroredTopic,
+    MirrorReport,
+    SourceCluster,
+    SourceTopic,
+    own_producer_ids,
+)
+from pybroker.config.link_config import LinkConfig
+from pybroker.config.resources import TOPIC
+from tests.cluster.test_topic_decisions import broker, rules
+from tests.steps import end_of
+
+SOURCE_ID = bytes(range(16))
+CLUSTER, OTHER = "this-cluster", "that-cluster"
+
+
+def link(name: str = "west", **texts: str) -> LinkConfig:
+    settings = {setting.replace("_", "."): text for setting, text in texts.items()}
+    return LinkConfig(name, {"bootstrap.servers": "elsewhere:9092", "topics": "*", **settings})
+
+
+def source_topic(name: str = "orders", *epochs: int, **fields: Any) -> SourceTopic:
+    return SourceTopic(name, fields.pop("topic_id", SOURCE_ID), epochs or (3, 5), fields.pop("configs", {}))
+
+
+def source(*topics: SourceTopic, cluster_id: str = OTHER) -> SourceCluster:
+    return SourceCluster(cluster_id, {topic.name: topic for topic in topics})
+
+
+def builder_of(*topics: SourceTopic, brokers: int = 1, config: LinkConfig | None = None) -> ImageBuilder:
+    """A cluster that mirrors these topics."""
+    builder = ImageBuilder(ClusterImage(cluster_id=CLUSTER))
+    for broker_id in range(1, brokers + 1):
+        builder.put_broker(broker(broker_id))
+    if topics:
+        follow(builder, *topics, config=config)
+    return builder
+
+
+def follow(
+    builder: ImageBuilder, *topics: SourceTopic, config: LinkConfig | None = None, by: TopicRules | None = None
+) -> None:
+    end_of(follow_source(builder, config or link(), source(*topics), by or rules()))
+
+
+def in_state(state: str, **fields: Any) -> ImageBuilder:
+    """A cluster whose mirrored topic ``orders`` has come to be in ``state``."""
+    builder = builder_of(source_topic())
+    builder.put_mirror("orders", builder.view().mirrors["orders"]._replace(state=state, **fields))
+    return builder
+
+
+def mirror(builder: ImageBuilder, name: str = "orders") -> MirroredTopic:
+    return builder.view().mirrors[name]
+
+
+def epochs(builder: ImageBuilder, name: str = "orders") -> list[int]:
+    return [partition.leader_epoch for partition in builder.view().topics_by_name[name].partitions]
+
+
+def report(builder: ImageBuilder, partition: int, kind: int, reason: str = "", name: str = "orders") -> None:
+    topic = builder.view().topics_by_name[name]
+    epoch = topic.partitions[partition].leader_epoch
+    take_reports(builder, 1, [MirrorReport(topic.topic_id, partition, epoch, kind, reason)])
+
+
+def adopted(**settings: str) -> ImageBuilder:
+    """A cluster with a topic of its own, of two partitions, that a link has adopted."""
+    builder = builder_of(source_topic())
+    builder.remove_mirror("orders")
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", **settings))
+    return builder
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "by"), list(product(STATES, INPUTS)))
+def test_an_input_leads_to_the_state_of_the_table_or_changes_nothing(state: str, by: str) -> None:
+    builder = in_state(state)
+    before = mirror(builder), epochs(builder)
+    refusal = moved(builder, "orders", by, "a reason")
+    expected = TRANSITIONS.get((state, by))
+    if expected is None:
+        assert refusal == f"it is {state}"
+        assert (mirror(builder), epochs(builder)) == before
+    else:
+        assert refusal is None
+        assert mirror(builder).state == expected
+
+
+@pytest.mark.parametrize(("state", "by"), TRANSITIONS)
+def test_leader_epochs_begin_exactly_where_a_topic_becomes_writable(state: str, by: str) -> None:
+    builder = in_state(state)
+    before = epochs(builder)
+    moved(builder, "orders", by, "a reason")
+    becomes_writable = TRANSITIONS[state, by] in WRITABLE and state not in WRITABLE
+    assert epochs(builder) == [epoch + becomes_writable for epoch in before]
+    if becomes_writable:
+        assert mirror(builder).first_epochs == tuple(epochs(builder))
+
+
+def test_nothing_leads_out_of_the_states_in_which_a_topic_takes_writes() -> None:
+    assert all(after == state for (state, _), after in TRANSITIONS.items() if state in WRITABLE)
+
+
+def test_every_state_is_reached_from_the_first_one() -> None:
+    reached = {MIRRORING, ADOPTED}  # made, or here already
+    for _ in STATES:
+        reached |= {after for (state, _), after in TRANSITIONS.items() if state in reached}
+    assert reached == set(STATES)
+
+
+def test_a_topic_is_promoted_only_by_way_of_promoting() -> None:
+    assert {(state, by) for (state, by), after in TRANSITIONS.items() if after == PROMOTED and state != PROMOTED} == {
+        (PROMOTING, CAUGHT_UP)
+    }
+
+
+def test_a_stopped_topic_says_why_and_forgets_it_as_it_goes_on() -> None:
+    builder = in_state(MIRRORING)
+    moved(builder, "orders", STOP, "the first reason")
+    moved(builder, "orders", RESUME)
+    assert mirror(builder).reason == "the first reason"
+    moved(builder, "orders", STOP, "another reason")
+    assert mirror(builder).reason == "another reason"
+    take_wishes(builder, link(pause="orders"))
+    assert (mirror(builder).state, mirror(builder).reason) == (PAUSED, "")
+
+
+def test_promoting_that_is_taken_back_forgets_who_had_ended() -> None:
+    builder = in_state(PROMOTING, ended=(0,))
+    moved(builder, "orders", RESUME)
+    moved(builder, "orders", PROMOTE)
+    assert mirror(builder).ended == ()
+
+
+# --- what the settings want ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [
+        ({}, MIRRORING),
+        ({"pause": "orders"}, PAUSED),
+        ({"promote": "ord*"}, PROMOTING),
+        ({"failover": "*"}, FAILED_OVER),
+        ({"failover": "orders", "promote": "*", "pause": "*"}, FAILED_OVER),
+        ({"promote": "orders", "pause": "*"}, PROMOTING),
+        ({"promote": "other"}, MIRRORING),
+    ],
+)
+def test_the_strongest_wish_that_names_a_topic_counts(settings: dict[str, str], state: str) -> None:
+    builder = in_state(MIRRORING)
+    take_wishes(builder, link(**settings))
+    assert mirror(builder).state == state
+
+
+def test_wishes_of_one_link_do_not_concern_another() -> None:
+    builder = in_state(MIRRORING)
+    take_wishes(builder, link("east", failover="*"))
+    assert mirror(builder).state == MIRRORING
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_without_its_link_a_topic_stops_unless_it_takes_writes(state: str) -> None:
+    builder = in_state(state)
+    forget_links(builder, ["east"])
+    assert mirror(builder).state == (state if state in {*WRITABLE, ADOPTED} else STOPPED)
+    assert not builder.view().links
+
+
+# --- what the source says --------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_made_with_its_record_its_partitions_and_its_settings() -> None:
+    topic = source_topic("orders", 3, 5, configs={"retention.ms": "1", "min.insync.replicas": "2"})
+    builder = builder_of(topic, config=link(prefix="west.", replication_factor="2"), brokers=2)
+    image = builder.view()
+    assert image.mirrors == {"west.orders": MirroredTopic("west", "orders", SOURCE_ID)}
+    assert len(image.topics_by_name["west.orders"].partitions) == 2
+    assert {len(each.replicas) for each in image.topics_by_name["west.orders"].partitions} == {2}
+    assert image.overrides(TOPIC, "west.orders") == {"retention.ms": "1"}
+    assert image.links == {"west": LinkState(OTHER)}
+
+
+def test_leader_epochs_begin_above_those_of_the_source() -> None:
+    assert epochs(builder_of(source_topic("orders", 3, -1, 0))) == [EPOCHS_AHEAD + epoch for epoch in (3, -1, 0)]
+
+
+def test_leader_epochs_stay_while_they_are_not_below_those_of_the_source_and_are_raised_then() -> None:
+    builder = builder_of(source_topic("orders", 3, 5))
+    before = epochs(builder)
+    follow(builder, source_topic("orders", before[0], 5))
+    assert epochs(builder) == before
+    follow(builder, source_topic("orders", before[0] + 1, 5))
+    assert epochs(builder) == [before[0] + 1 + EPOCHS_AHEAD, before[1]]
+
+
+def test_what_has_not_changed_at_the_source_changes_nothing() -> None:
+    builder = builder_of(source_topic())
+    image = builder.build(1)[0]
+    again = ImageBuilder(image)
+    follow(again, source_topic())
+    assert not again.has_changes
+
+
+def test_a_topic_gets_partitions_when_the_source_does() -> None:
+    builder = builder_of(source_topic("orders", 3))
+    follow(builder, source_topic("orders", 3, 9))
+    assert epochs(builder) == [3 + EPOCHS_AHEAD, 9 + EPOCHS_AHEAD]
+    assert mirror(builder).state == MIRRORING
+
+
+def test_settings_are_followed_and_those_of_this_cluster_stay() -> None:
+    builder = builder_of(source_topic(configs={"retention.ms": "1", "cleanup.policy": "compact"}))
+    builder.put_overrides((TOPIC, "orders"), {**builder.view().overrides(TOPIC, "orders"), "segment.ms": "7"})
+    follow(builder, source_topic(configs={"retention.ms": "2"}))
+    assert builder.view().overrides(TOPIC, "orders") == {"retention.ms": "2", "segment.ms": "7"}
+
+
+def test_settings_that_are_not_known_are_left() -> None:
+    builder = builder_of(source_topic(configs={"retention.ms": "1"}))
+    follow(builder, source_topic(configs=None))
+    assert builder.view().overrides(TOPIC, "orders") == {"retention.ms": "1"}
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ([], "the source has no such topic, or the link may not see it"),
+        ([source_topic("orders", 3)], "at the source it has 1 partitions alone"),
+        ([source_topic(topic_id=bytes(15) + b"\x07")], "at the source it was deleted and made anew"),
+        ([source_topic(configs={"retention.ms": "x"})], "its settings at the source cannot be here: "),
+    ],
+)
+def test_what_cannot_be_followed_stops_the_topic_and_no_other(now: list[SourceTopic], reason: str) -> None:
+    other = source_topic("payments", topic_id=bytes(15) + b"\x09")
+    builder = builder_of(source_topic(), other)
+    follow(builder, *now, other)
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason.startswith(reason)
+    assert mirror(builder, "payments").state == MIRRORING
+
+
+@pytest.mark.parametrize("config", [link(topics="payments"), link(topics_exclude="orders"), link(prefix="x")])
+def test_a_topic_that_the_link_does_not_want_any_more_stops(config: LinkConfig) -> None:
+    builder = builder_of(source_topic())
+    follow(builder, source_topic(), config=config)
+    assert mirror(builder).reason == "the link west does not mirror it any more"
+
+
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+def test_a_topic_that_takes_writes_does_not_mind_its_source(state: str) -> None:
+    builder = in_state(state)
+    before = builder.view().topics_by_name["orders"], mirror(builder)
+    for topics in ([], [source_topic("orders", 9, 9, 9, topic_id=bytes(16))], [source_topic()]):
+        follow(builder, *topics)
+    assert (builder.view().topics_by_name["orders"], mirror(builder)) == before
+
+
+def test_a_topic_that_is_here_already_is_not_touched() -> None:
+    builder = builder_of(source_topic("orders", 1))
+    builder.remove_mirror("orders")
+    before = builder.view().topics_by_name["orders"]
+    follow(builder, source_topic("orders", 9, 9))
+    assert builder.view().topics_by_name["orders"] is before
+    assert builder.view().links["west"].refused == (("orders", "a topic orders is here already"),)
+
+
+def test_a_topic_is_one_links_alone() -> None:
+    builder = builder_of(source_topic())
+    follow(builder, source_topic(), config=link("east"))
+    assert mirror(builder).link == "west"
+    assert builder.view().links["east"].refused == (("orders", "orders is mirrored by the link west"),)
+
+
+def test_a_topic_that_cannot_be_made_is_told_with_its_reason() -> None:
+    builder = builder_of(source_topic(), config=link(replication_factor="3"))
+    ((name, reason),) = builder.view().links["west"].refused
+    assert name == "orders"
+    assert "replication factor of 3" in reason
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("topics", ["*", "orders"])
+def test_a_topic_that_is_mirrored_at_the_source_is_mirrored_by_its_name_alone(state: str, topics: str) -> None:
+    builder = builder_of()
+    follow(builder, source_topic(configs={MIRROR_STATE: state, "retention.ms": "7"}), config=link(topics=topics))
+    is_made = topics == "orders" or state in WRITABLE
+    assert ("orders" in builder.view().mirrors) is is_made
+    assert bool(builder.view().links["west"].refused) is not is_made
+    assert builder.view().overrides(TOPIC, "orders") == ({"retention.ms": "7"} if is_made else {})
+
+
+def test_what_the_source_refuses_is_told_and_stops_what_was_mirrored() -> None:
+    builder = builder_of(source_topic(), source_topic("payments"))
+    refused = {"orders": "the link may not see it", "refunds": "its settings cannot be had"}
+    seen = SourceCluster(OTHER, {"payments": source_topic("payments")}, refused)
+    end_of(follow_source(builder, link(), seen, rules()))
+    assert dict(builder.view().links["west"].refused) == refused
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason == "the link may not see it"
+    assert mirror(builder, "payments").state == MIRRORING
+
+
+def test_refused_topics_are_told_of_up_to_a_number() -> None:
+    topics = [source_topic(f"t{number}", configs=None) for number in range(REFUSED_MAX + 1)]
+    assert len(builder_of(*topics).view().links["west"].refused) == REFUSED_MAX
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "problem"),
+    [
+        (CLUSTER, "its source is this cluster itself"),
+        ("third", "its source is the cluster third, and was that-cluster"),
+    ],
+)
+def test_another_cluster_than_the_source_is_followed_in_nothing(cluster_id: str, problem: str) -> None:
+    builder = builder_of(source_topic())
+    before = builder.view().topics_by_name, builder.view().mirrors
+    end_of(follow_source(builder, link(), source(cluster_id=cluster_id), rules()))
+    assert (builder.view().topics_by_name, builder.view().mirrors) == before
+    assert builder.view().links["west"].problem == problem
+
+
+def test_a_problem_goes_when_the_source_answers() -> None:
+    builder = builder_of(source_topic())
+    note_problem(builder, "west", "no connection")
+    assert builder.view().links["west"] == LinkState(OTHER, "no connection")
+    follow(builder, source_topic())
+    assert builder.view().links["west"] == LinkState(OTHER)
+
+
+def test_a_deleted_topic_takes_its_record_with_it() -> None:
+    builder = builder_of(source_topic())
+    delete_topics(builder, ["orders"])
+    assert not builder.view().mirrors
+
+
+def test_producer_ids_are_this_clusters_own_from_the_first_mirrored_topic_on() -> None:
+    builder = builder_of()
+    builder.set_next_producer_id(7_000)
+    follow(builder)
+    assert builder.view().next_producer_id == 7_000
+    follow(builder, source_topic())
+    first = builder.view().next_producer_id
+    assert first == own_producer_ids(CLUSTER) > 1 << 32
+    assert first >> 32 != own_producer_ids(OTHER) >> 32
+    builder.set_next_producer_id(first + 1_000)
+    follow(builder, source_topic(), source_topic("payments", topic_id=bytes(15) + b"\x09"))
+    assert builder.view().next_producer_id == first + 1_000
+
+
+# --- what leaders find -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_promoted_once_every_partition_has_ended() -> None:
+    builder = in_state(PROMOTING)
+    report(builder, 1, ENDED)
+    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (1,))
+    report(builder, 1, ENDED)
+    assert mirror(builder).state == PROMOTING
+    report(builder, 0, ENDED)
+    assert mirror(builder).state == PROMOTED
+
+
+@pytest.mark.parametrize("state", sorted(set(STATES) - {PROMOTING}))
+def test_an_end_says_nothing_of_a_topic_that_is_not_being_promoted(state: str) -> None:
+    builder = in_state(state)
+    before = mirror(builder), epochs(builder)
+    report(builder, 0, ENDED)
+    assert (mirror(builder), epochs(builder)) == before
+
+
+def test_a_partition_that_diverges_gets_another_leader_epoch_and_no_other_does() -> None:
+    builder = in_state(MIRRORING)
+    before = epochs(builder)
+    report(builder, 1, DIVERGED)
+    assert epochs(builder) == [before[0], before[1] + 1]
+    assert mirror(builder).state == MIRRORING
+
+
+@pytest.mark.parametrize("state", sorted(FETCHED))
+def test_a_partition_that_cannot_go_on_stops_its_topic(state: str) -> None:
+    builder = in_state(state)
+    report(builder, 1, FAILED, "its records are of a former form")
+    assert mirror(builder).state == STOPPED
+    assert mirror(builder).reason == "partition 1: its records are of a former form"
+
+
+def test_who_does_not_lead_or_did_so_in_a_former_epoch_is_not_heard() -> None:
+    builder = in_state(PROMOTING)
+    topic, (epoch, _) = builder.view().topics_by_name["orders"], epochs(builder)
+    before = mirror(builder), epochs(builder)
+    for broker_id, reported in (
+        (2, MirrorReport(topic.topic_id, 0, epoch, FAILED)),
+        (1, MirrorReport(topic.topic_id, 0, epoch - 1, DIVERGED)),
+        (1, MirrorReport(topic.topic_id, 0, epoch + 1, DIVERGED)),
+        (1, MirrorReport(topic.topic_id, 2, epoch, ENDED)),
+        (1, MirrorReport(bytes(16), 0, epoch, FAILED)),
+    ):
+        take_reports(builder, broker_id, [reported])
+    assert (mirror(builder), epochs(builder)) == before
+
+
+def test_failover_takes_what_is_here_whatever_the_source_is_like() -> None:
+    builder = in_state(STOPPED, reason="the source is gone")
+    moved(builder, "orders", FAIL_OVER)
+    assert mirror(builder).state == FAILED_OVER
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_here_is_adopted_under_epochs_above_both_histories() -> None:
+    builder = builder_of(source_topic("orders", 1, 1))
+    builder.remove_mirror("orders")
+    before = epochs(builder)
+    follow(builder, source_topic("orders", 0, EPOCHS_AHEAD), config=link(adopt="orders"))
+    assert mirror(builder).state == ADOPTED
+    assert epochs(builder) == [before[0] + 1, 2 * EPOCHS_AHEAD]
+
+
+def test_a_topic_with_more_partitions_than_at_the_source_is_not_adopted() -> None:
+    builder = builder_of(source_topic("orders", 1, 1))
+    builder.remove_mirror("orders")
+    follow(builder, source_topic("orders", 9), config=link(adopt="orders"))
+    assert not builder.view().mirrors
+    assert dict(builder.view().links["west"].refused) == {
+        "orders": "a topic orders is here already, with more partitions"
+    }
+
+
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+@pytest.mark.parametrize("wish", ["promote", "failover", ""])
+def test_a_topic_that_takes_writes_is_adopted_unless_it_is_to_take_them(state: str, wish: str) -> None:
+    builder = in_state(state)
+    wishes = {wish: "orders"} if wish else {}
+    follow(builder, source_topic("orders", 9, 9), config=link("east", adopt="orders", **wishes))
+    assert mirror(builder).state == (state if wish else ADOPTED)
+    assert mirror(builder).link == ("west" if wish else "east")
+
+
+def test_an_adopted_topic_is_mirrored_once_the_source_has_all_that_is_here() -> None:
+    builder = adopted()
+    report(builder, 0, PARTED)
+    assert mirror(builder).state == ADOPTED
+    report(builder, 1, PARTED)
+    assert mirror(builder).state == MIRRORING
+    assert mirror(builder).ended == ()
+
+
+def test_what_the_source_lacks_is_told_and_nothing_else_than_the_operator_has_it_cut() -> None:
+    builder = adopted()
+    report(builder, 0, PARTED)
+    report(builder, 1, PARTED, "from offset 3 the source lacks 2 records")
+    for _ in range(2):
+        assert mirror(builder).reason == "partition 1: from offset 3 the source lacks 2 records"
+        for config in (link(adopt="orders"), link(adopt="orders", pause="orders"), link(promote="orders")):
+            follow(builder, source_topic("orders", 9, 9), config=config)
+        assert mirror(builder).state == ADOPTED
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", discard="orders"))
+    assert (mirror(builder).state, mirror(builder).reason) == (MIRRORING, "")
+
+
+def test_an_adopted_topic_that_is_failed_over_takes_writes_again() -> None:
+    builder = adopted()
+    before = epochs(builder)
+    follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", failover="orders"))
+    assert mirror(builder).first_epochs == tuple(epoch + 1 for epoch in before)

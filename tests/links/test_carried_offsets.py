@@ -1,0 +1,170 @@
+"""What groups commit at the source is taken over here, while they have no members here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.cluster.image.links import MIRRORING, PROMOTED
+from pybroker.coordinators.carried_offsets import is_news
+from pybroker.testing import Broker, Cluster
+from tests.links.linked import produce, set_link, wait_for_state, wait_until_mirrored
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def source() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("orders", partitions=PARTITIONS)
+        produce(running, "orders", 60)
+        yield running
+
+
+@pytest.fixture
+def here(source: Broker) -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def link(here: Broker | Cluster, source: Broker, **settings: str) -> None:
+    given = {"groups": "billing*", **settings}
+    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **given)
+
+
+def consumer(side: Broker | Cluster, group: str, **settings: str) -> Consumer:
+    given = {name.replace("_", "."): text for name, text in settings.items()}
+    return Consumer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **given,
+        }
+    )
+
+
+def read(side: Broker | Cluster, group: str, count: int, topic: str = "orders", **settings: str) -> list[bytes]:
+    """Read so many records as a member of the group, commit, and leave it."""
+    reading = consumer(side, group, **settings)
+    reading.subscribe([topic])
+    values: list[bytes] = []
+    while len(values) < count:
+        message = reading.poll(PATIENCE_S)
+        assert message is not None, f"{len(values)} records alone"
+        assert message.error() is None, message.error()
+        values.append(message.value() or b"")
+    reading.commit(asynchronous=False)
+    reading.close()
+    return values
+
+
+def committed(side: Broker | Cluster, group: str, topic: str = "orders") -> dict[int, int]:
+    """The offsets of a group, by partitions."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    found = future.result(PATIENCE_S).topic_partitions
+    return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+
+
+def commit(side: Broker, group: str, offsets: dict[int, int]) -> None:
+    """Commit as a tool does, while the group has no members."""
+    partitions = [TopicPartition("orders", index, offset) for index, offset in offsets.items()]
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
+    assert not any(each.error for each in future.result(PATIENCE_S).topic_partitions)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_here_where_it_was_at_the_source(source: Broker, here: Broker, protocol: str) -> None:
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    before = read(source, "billing", 40, group_protocol=protocol)
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    wait_until(lambda: committed(here, "billing") == committed(source, "billing"), "the group's offsets")
+    after = read(here, "billing", 20, group_protocol=protocol)
+    assert len({*before, *after}) == 60
+
+
+def test_offsets_of_topics_with_a_prefix_are_those_of_the_mirrored_topic(source: Broker, here: Broker) -> None:
+    commit(source, "billing", {0: 7, 1: 9})
+    link(here, source, prefix="west.")
+    wait_for_state(here, "west.orders", MIRRORING)
+    wait_until(lambda: committed(here, "billing", "west.orders") == {0: 7, 1: 9}, "the group's offsets")
+
+
+def test_groups_that_are_not_named_are_left_alone(source: Broker, here: Broker) -> None:
+    commit(source, "shipping", {0: 7})
+    commit(source, "billing", {0: 7})
+    link(here, source)
+    wait_until(lambda: committed(here, "billing") == {0: 7}, "the group's offsets")
+    assert committed(here, "shipping") == {}
+
+
+def test_what_a_group_has_read_here_is_not_taken_back_by_an_old_offset(source: Broker, here: Broker) -> None:
+    commit(source, "billing", {0: 5})
+    link(here, source)
+    wait_until(lambda: committed(here, "billing") == {0: 5}, "the group's offsets")
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    commit(here, "billing", {0: 11})
+    commit(source, "billing-too", {0: 1})
+    wait_until(lambda: committed(here, "billing-too") == {0: 1}, "another look")
+    assert committed(here, "billing") == {0: 11}
+    commit(source, "billing", {0: 3})
+    wait_until(lambda: committed(here, "billing") == {0: 3}, "what goes back at the source")
+
+
+def test_a_group_with_members_here_keeps_its_offsets(source: Broker, here: Broker) -> None:
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    member = consumer(here, "billing")
+    member.subscribe(["orders"])
+    first = member.poll(PATIENCE_S)
+    assert first is not None
+    commit(source, "billing", {0: 12, 1: 12})
+    commit(source, "billing-too", {0: 1})
+    wait_until(lambda: committed(here, "billing-too") == {0: 1}, "another look")
+    assert committed(here, "billing") == {}
+    member.close()
+    wait_until(lambda: committed(here, "billing") == {0: 12, 1: 12}, "the offsets of the group without members")
+
+
+def test_brokers_take_over_the_groups_that_they_coordinate(source: Broker) -> None:
+    names = [f"billing-{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        commit(source, name, {0: number, 1: 2 * number})
+    with Cluster(2) as here:
+        link(here, source, replication_factor="2")
+        for number, name in enumerate(names):
+            wait_until(partial(is_committed, here, name, {0: number, 1: 2 * number}), name)
+
+
+def is_committed(side: Cluster, group: str, offsets: dict[int, int]) -> bool:
+    return committed(side, group) == offsets
+
+
+@pytest.mark.parametrize(
+    ("at_source", "here", "seen", "expected"),
+    [
+        (5, -1, None, True),  # none is here
+        (5, 5, None, False),
+        (5, 3, None, True),
+        (5, 9, None, False),  # it was read further here before this broker looked
+        (5, 9, 5, False),
+        (5, 3, 5, False),  # it went back here on purpose
+        (5, 9, 8, True),  # it has gone back at the source
+        (8, 9, 5, True),
+    ],
+)
+def test_an_offset_is_taken_over_where_the_source_has_moved(
+    at_source: int, here: int, seen: int | None, expected: bool
+) -> None:
+    assert is_news(at_source, here, seen) is expected

@@ -1,0 +1,61 @@
+"""A link whose source is Apache Kafka: what that has is here, at its offsets, byte for byte."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness.apache_kafka import ApacheKafka
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.cluster.image.links import MIRRORING, PROMOTED
+from pybroker.testing import Broker, Cluster
+from tests.links.linked import image_of, produce, produce_transactions, set_link, stored, stored_in, wait_for_state
+
+pytestmark = pytest.mark.jvm
+
+PARTITIONS = 2
+
+
+def assert_mirrored(kafka: ApacheKafka, here: Broker | Cluster, topic: str) -> None:
+    """Once everything is here."""
+    for index in range(PARTITIONS):
+        directory = kafka.data_directory / f"{topic}-{index}"
+        wait_until(partial(is_mirrored, here, topic, index, directory), f"{topic}-{index}")
+
+
+def is_mirrored(here: Broker | Cluster, topic: str, index: int, directory: Path) -> bool:
+    return stored(here, topic, index) == stored_in(directory)
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_what_apache_kafka_has_is_mirrored_through_restarts_of_it_and_promoted(tmp_path: Path, brokers: int) -> None:
+    with ApacheKafka(tmp_path / "kafka") as kafka, Cluster(brokers) as here:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        wanted = NewTopic("orders", PARTITIONS, config={"retention.ms": "123456789", "segment.bytes": "1048576"})
+        admin.create_topics([wanted])["orders"].result(PATIENCE_S)
+        for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
+            produce(kafka, "orders", 100, compression_type=compression, enable_idempotence=compression != "none")
+        set_link(
+            here.bootstrap,
+            bootstrap_servers=kafka.bootstrap,
+            topics="orders",
+            refresh_interval_ms="200",
+            replication_factor=str(brokers),
+        )
+        wait_for_state(here, "orders", MIRRORING)
+        assert_mirrored(kafka, here, "orders")
+        produce_transactions(kafka, "orders", True, False, True)
+        assert_mirrored(kafka, here, "orders")
+        epochs = {each.leader_epoch for each in image_of(here).topics_by_name["orders"].partitions}
+        kafka.kill()
+        kafka.start()
+        produce(kafka, "orders", 100)
+        assert_mirrored(kafka, here, "orders")
+        assert {each.leader_epoch for each in image_of(here).topics_by_name["orders"].partitions} == epochs
+        assert image_of(here).overrides(2, "orders") == {"retention.ms": "123456789"}
+        set_link(here.bootstrap, promote="orders")
+        wait_for_state(here, "orders", PROMOTED)
+        produce(here, "orders", 20)

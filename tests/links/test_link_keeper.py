@@ -1,0 +1,292 @@
+"""What the active controller does for links, over a source of the test's, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.cluster.image.links import FAILED_OVER, MIRRORING, PAUSED, STOPPED
+from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
+from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.config.link_config import LinkConfig
+from pybroker.config.resources import BROKER, TOPIC, TOPIC_CONFIG, ConfigChange
+from pybroker.config.schema import ConfigError
+from pybroker_protocol.errors import ErrorCode
+from pybroker_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from pybroker_protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pybroker_protocol.schema import Request
+from tests.cluster.fakes import FakeCluster
+
+INTERVAL_MS = 1_000
+
+
+class ScriptedSource:
+    """A source with the topics that the test says, by their names: numbers of partitions."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self.topics = topics
+        self.settings: dict[str, dict[str, str]] = {}
+        self.errors: dict[str, int] = {}
+        self.setting_errors: dict[str, int] = {}
+        self.is_away = False
+        self.asked: list[Request] = []
+        self.closed = False
+
+    def ask(
+        self, broker_id: int, request: Request, version: int, done: PeerDone, *, timeout_ms: int, channel: str = CONTROL
+    ) -> None:
+        self.asked.append(request)
+        if self.is_away:
+            done(None, PeerError(PeerFailure.UNREACHABLE, False, "refused"))
+        elif isinstance(request, MetadataRequest):
+            done(self._metadata(request), None)
+        elif isinstance(request, DescribeConfigsRequest):
+            done(self._settings(request), None)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = None if request.topics is None else {topic.name for topic in request.topics}
+        return MetadataResponse(
+            cluster_id="that-cluster",
+            brokers=[MetadataResponseBroker(node_id=1, host="source", port=9092, rack=None)],
+            topics=[
+                MetadataResponseTopic(
+                    error_code=self.errors.get(name, 0),
+                    name=name,
+                    topic_id=name.encode().ljust(16, b"."),
+                    partitions=[
+                        MetadataResponsePartition(
+                            error_code=0,
+                            partition_index=index,
+                            leader_id=1,
+                            leader_epoch=4,
+                            replica_nodes=[1],
+                            isr_nodes=[1],
+                        )
+                        for index in range(count)
+                    ],
+                )
+                for name, count in self.topics.items()
+                if names is None or name in names
+            ],
+        )
+
+    def _settings(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        results = [self._described(each) for each in request.resources]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    def _described(self, resource: Any) -> DescribeConfigsResult:
+        settings = self.settings.get(resource.resource_name, {})
+        return DescribeConfigsResult(
+            error_code=self.setting_errors.get(resource.resource_name, 0),
+            resource_type=TOPIC,
+            resource_name=resource.resource_name,
+            configs=[
+                DescribeConfigsResourceResult(
+                    name=name,
+                    value=text,
+                    read_only=False,
+                    config_source=TOPIC_CONFIG,
+                    is_sensitive=False,
+                    synonyms=[],
+                )
+                for name, text in settings.items()
+            ],
+        )
+
+    def learn(self, nodes: Any) -> None:
+        assert nodes == {1: ("source", 9092)}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Kept:
+    """A cluster of one broker with a keeper of links."""
+
+    def __init__(self, path: Path) -> None:
+        self.cluster = FakeCluster(path).start()
+        self.cluster.cache.subscribe(self._configure)
+        self.source = ScriptedSource({"orders": 2, "payments": 1})
+        self.refusal: str | None = None
+        self.connected: list[LinkConfig] = []
+        cluster = self.cluster
+        self.keeper = LinkKeeper(cluster.env, cluster.config, cluster.controller, cluster.cache, self._connect)
+
+    def _configure(self, image: Any, _delta: Any) -> None:
+        """What the config service does in a broker; it hears of an image before the keeper does."""
+        self.cluster.config.apply_dynamic(image.overrides(BROKER, ""), {})
+
+    def _connect(self, config: LinkConfig) -> ScriptedSource:
+        if self.refusal is not None:
+            raise ConfigError(self.refusal)
+        self.connected.append(config)
+        return self.source
+
+    def set(self, link: str = "west", **settings: str | None) -> None:
+        updates = {f"pybroker.links.{link}.{name.replace('_', '.')}": text for name, text in settings.items()}
+        self.cluster.ask(self.cluster.controller.alter_configs, [ConfigChange(BROKER, "", updates)])
+
+    def link(self, **settings: str) -> None:
+        given = {"topics": "*", **settings}
+        self.set(bootstrap_servers="source:9092", refresh_interval_ms=str(INTERVAL_MS), **given)
+        self.settle()
+
+    def settle(self, ms: int = INTERVAL_MS) -> None:
+        for _ in range(10):
+            self.cluster.world.run()
+            self.cluster.world.advance(ms // 10)
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: mirror.state for name, mirror in self.cluster.cache.image.mirrors.items()}
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return dict(self.cluster.cache.image.links["west"].refused)
+
+    @property
+    def problem(self) -> str:
+        return self.cluster.cache.image.links["west"].problem
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    made = Kept(tmp_path)
+    yield made
+    made.keeper.close()
+    made.cluster.close()
+
+
+def test_topics_of_the_source_come_with_their_settings_and_go_on_coming(kept: Kept) -> None:
+    kept.source.settings["orders"] = {"retention.ms": "7"}
+    kept.link(topics_exclude="pay*")
+    assert kept.states == {"orders": MIRRORING}
+    image = kept.cluster.cache.image
+    assert len(image.topics_by_name["orders"].partitions) == 2
+    assert image.overrides(TOPIC, "orders") == {"retention.ms": "7"}
+    kept.source.topics["refunds"] = 3
+    kept.settle()
+    assert kept.states == {"orders": MIRRORING, "refunds": MIRRORING}
+
+
+def test_a_look_that_finds_nothing_new_commits_nothing_and_asks_for_no_settings(kept: Kept) -> None:
+    kept.link()
+    epoch = kept.cluster.cache.image.epoch
+    del kept.source.asked[:]
+    kept.settle(3 * INTERVAL_MS)
+    assert kept.cluster.cache.image.epoch == epoch
+    assert {type(request) for request in kept.source.asked} == {MetadataRequest}
+
+
+def test_settings_are_asked_for_again_from_time_to_time(kept: Kept) -> None:
+    kept.link()
+    kept.source.settings["orders"] = {"retention.ms": "8"}
+    kept.settle(2 * LOOKS_PER_SETTINGS * INTERVAL_MS)
+    assert kept.cluster.cache.image.overrides(TOPIC, "orders") == {"retention.ms": "8"}
+
+
+def test_only_topics_that_are_named_are_asked_for_where_no_pattern_is(kept: Kept) -> None:
+    kept.link()
+    del kept.source.asked[:]
+    kept.set(topics="orders")
+    kept.settle()
+    asked = [request for request in kept.source.asked if isinstance(request, MetadataRequest)]
+    assert {topic.name for topic in asked[-1].topics or ()} == {"orders"}
+    assert kept.states == {"orders": MIRRORING, "payments": STOPPED}
+
+
+def test_a_topic_that_the_source_does_not_show_stops_with_the_reason_and_others_go_on(kept: Kept) -> None:
+    kept.link(topics="orders,payments")
+    kept.source.errors["orders"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    kept.settle()
+    assert kept.states == {"orders": STOPPED, "payments": MIRRORING}
+    assert kept.refused == {"orders": "the link may not see it at the source"}
+
+
+def test_a_topic_whose_settings_cannot_be_had_is_refused_until_they_can(kept: Kept) -> None:
+    kept.source.setting_errors["orders"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    kept.link()
+    assert kept.states == {"payments": MIRRORING}
+    assert "TOPIC_AUTHORIZATION_FAILED" in kept.refused["orders"]
+    kept.source.setting_errors.clear()
+    kept.settle()
+    assert kept.states == {"orders": MIRRORING, "payments": MIRRORING}
+    assert not kept.refused
+
+
+def test_wishes_are_done_though_the_source_is_away(kept: Kept) -> None:
+    kept.link()
+    kept.source.is_away = True
+    kept.set(failover="orders", pause="*")
+    kept.settle()
+    assert kept.states == {"orders": FAILED_OVER, "payments": PAUSED}
+    assert "refused" in kept.problem
+
+
+def test_a_problem_is_told_once_and_ends_with_the_next_answer(kept: Kept) -> None:
+    kept.link()
+    kept.source.is_away = True
+    kept.settle()
+    epoch = kept.cluster.cache.image.epoch
+    kept.settle(3 * INTERVAL_MS)
+    assert kept.cluster.cache.image.epoch == epoch
+    assert kept.problem
+    kept.source.is_away = False
+    kept.settle()
+    assert not kept.problem
+
+
+def test_keys_that_cannot_be_used_are_a_problem_until_they_are_others(kept: Kept) -> None:
+    kept.refusal = "the key is none"
+    kept.link()
+    assert kept.problem == "the key is none"
+    kept.refusal = None
+    kept.settle()
+    assert kept.states
+
+
+def test_another_way_to_the_source_begins_a_connection_and_nothing_else_does(kept: Kept) -> None:
+    kept.link()
+    kept.set(pause="orders")
+    kept.settle()
+    assert len(kept.connected) == 1
+    assert not kept.source.closed
+    kept.set(bootstrap_servers="source:9093")
+    kept.settle()
+    assert len(kept.connected) == 2
+    assert kept.source.closed
+
+
+def test_a_link_that_is_deleted_stops_what_it_mirrored_and_asks_no_more(kept: Kept) -> None:
+    kept.link()
+    kept.set(bootstrap_servers=None, topics=None, refresh_interval_ms=None)
+    kept.settle()
+    assert kept.states == {"orders": STOPPED, "payments": STOPPED}
+    assert not kept.cluster.cache.image.links
+    assert kept.source.closed
+    del kept.source.asked[:]
+    kept.settle()
+    assert not kept.source.asked
+
+
+def test_a_controller_that_is_not_active_asks_nothing(kept: Kept) -> None:
+    kept.link()
+    kept.cluster.controller.deactivate()
+    del kept.source.asked[:]
+    kept.settle()
+    assert not kept.source.asked
+    assert kept.source.closed

@@ -1,0 +1,224 @@
+"""What leaders of mirrored partitions do, in virtual time: the same bytes at the same offsets, through every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.image.links import DIVERGED, ENDED, PROMOTED, PROMOTING
+from tests.links.virtual_link import LinkedClusters, stored_of
+from tests.replication.test_divergence import only
+
+# What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
+FETCH_TIMEOUT_MS = 40_000
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[LinkedClusters]:
+    clusters = LinkedClusters(tmp_path)
+    yield clusters
+    clusters.close()
+
+
+def produce(linked: LinkedClusters, count: int = 3, *, acks: int = -1) -> None:
+    source = linked.source
+    for number in range(count):
+        source.brokers[source.state().leader].produce(acks, value=b"%d" % number)
+
+
+def assert_same(linked: LinkedClusters) -> None:
+    """All that the source has is on each broker here, and committed."""
+    original = linked.stored(linked.source)
+    assert original
+    for broker in linked.here.brokers.values():
+        if broker.alive:
+            assert stored_of(broker) == original
+            start, high_watermark, end = broker.offsets()
+            assert high_watermark == end
+            assert start == linked.source.brokers[linked.source.state().leader].offsets()[0]
+
+
+def test_what_the_source_has_comes_to_the_leader_and_from_there_to_its_followers(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
+
+
+def test_batches_keep_the_leader_epochs_of_the_source(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.elect(2)
+    linked.source.tell()
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
+    entries = linked.here.brokers[11].log().leader_epochs.entries
+    assert entries == [(0, 0), (1, 3)]
+
+
+def test_nothing_above_the_high_watermark_of_the_source_comes(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.isolate(2)
+    produce(linked, acks=1)
+    linked.world.advance(500)
+    assert len(linked.stored(linked.source)) == 6
+    assert len(linked.stored(linked.here)) == 3
+
+
+@pytest.mark.parametrize("leader", [11, 12])
+def test_leaders_that_change_here_go_on_where_the_last_one_was(linked: LinkedClusters, leader: int) -> None:
+    produce(linked)
+    linked.settle()
+    linked.here.elect(leader)
+    linked.here.tell()
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
+
+
+def test_a_leader_of_the_source_that_changes_costs_no_word_here(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    epoch = linked.here.state().leader_epoch
+    for leader in (2, 1, 2):
+        linked.source.elect(leader)
+        linked.source.tell()
+        produce(linked)
+        linked.settle()
+    assert_same(linked)
+    assert (linked.here.state().leader_epoch, linked.reports) == (epoch, [])
+
+
+def test_nothing_is_fetched_while_the_source_has_a_higher_leader_epoch(linked: LinkedClusters) -> None:
+    epoch = linked.here.state().leader_epoch + 1
+    linked.source.set(leader_epoch=epoch)
+    linked.source.tell()
+    produce(linked)
+    linked.settle()
+    assert not linked.stored(linked.here)
+    linked.here.set(leader_epoch=epoch)
+    linked.here.tell()
+    linked.settle()
+    assert_same(linked)
+
+
+def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    only(linked.source, 1)
+    linked.source.set(isr=(1,))
+    linked.source.tell((1,))
+    produce(linked)
+    linked.settle()
+    assert len(linked.stored(linked.here)) == 6
+    linked.hears_reports = False
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    produce(linked, 1)
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert len(linked.stored(linked.here)) == 6
+    epoch = linked.here.state().leader_epoch
+    linked.hears_reports = True
+    linked.settle()
+    assert [report.kind for report in linked.reports] == [DIVERGED]
+    assert linked.here.state().leader_epoch == epoch + 1
+    assert len(linked.stored(linked.here)) == 4
+    assert_same(linked)
+
+
+def test_a_log_that_begins_late_begins_here_where_it_does_there(linked: LinkedClusters) -> None:
+    linked.is_away = True
+    produce(linked)
+    linked.settle()
+    leader = linked.source.brokers[1]
+    assert leader.partition().delete_records(2) == 0
+    linked.is_away = False
+    linked.settle()
+    assert_same(linked)
+    produce(linked)
+    linked.settle()
+    assert leader.partition().delete_records(4) == 0
+    linked.settle()
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
+
+
+def test_a_source_that_was_away_is_followed_again(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.is_away = True
+    produce(linked)
+    linked.settle()
+    linked.is_away = False
+    linked.settle()
+    assert_same(linked)
+
+
+@pytest.mark.parametrize("state", ["paused", "stopped", "promoted", "failed-over"])
+def test_nothing_comes_in_a_state_in_which_nothing_is_fetched(linked: LinkedClusters, state: str) -> None:
+    produce(linked)
+    linked.settle()
+    linked.become(state)
+    produce(linked)
+    linked.settle()
+    assert len(linked.stored(linked.here)) == 3
+
+
+def test_a_topic_is_promoted_once_all_is_here_and_committed(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.here.isolate(12)  # a follower that is in sync, and does not hear: nothing is committed without it
+    produce(linked)
+    linked.become(PROMOTING)
+    linked.world.advance(500)
+    assert linked.state == PROMOTING
+    linked.here.heal()
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTED
+    assert [report.kind for report in linked.reports] == [ENDED]
+    assert_same(linked)
+
+
+def test_a_topic_at_rest_is_promoted_at_once(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.become(PROMOTING)
+    linked.world.advance(200)
+    assert linked.state == PROMOTED
+
+
+def test_what_was_on_its_way_as_a_topic_is_promoted_comes_too_late(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    produce(linked)
+    linked.world.advance(1)
+    linked.become("failed-over")
+    linked.settle()
+    assert len(linked.stored(linked.here)) == 3
+
+
+def test_a_link_brings_no_more_bytes_per_second_than_it_may(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path, throttled_rate="1000")
+    try:
+        produce(linked, 100)
+        original = linked.stored(linked.source)
+        size = sum(len(batch) for batch in original.values())
+        before_ms = linked.world.clock.monotonic_ms()
+        while len(linked.stored(linked.here)) < len(original):
+            linked.world.advance(100)
+            elapsed_ms = linked.world.clock.monotonic_ms() - before_ms
+            assert elapsed_ms < 2 * size
+            arrived = sum(len(batch) for batch in linked.stored(linked.here).values())
+            assert arrived <= 2_200 + elapsed_ms
+        assert elapsed_ms > size - 2_200
+        assert linked.stored(linked.here) == original
+    finally:
+        linked.close()
