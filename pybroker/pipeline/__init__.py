@@ -38,7 +38,7 @@ _MODULES = {
     "register": "spark_python",
     "session": "spark_session",
     "start": "streams.jobs",
-    "what_ended": "endings",
+    "what_ended": "query_failure",
 }
 
 __all__ = [
