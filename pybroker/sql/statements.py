@@ -25,7 +25,7 @@ from pybroker.sql.token_reader import DIALECT, TokenReader, tokens_of, tree_of
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT", "SUMMARIZE", "COPY")
 # Types by their names in ksqlDB, where DuckDB has another one.
 _TYPES_OF_KSQLDB: Final = {"BYTES": "BLOB"}
-WORDS: Final = ("SELECT", "EXPLAIN", "SHOW", "DESCRIBE", "CREATE", "DROP", "SET", "HELP", "EXIT")
+WORDS: Final = ("SELECT", "EXPLAIN", "SHOW", "DESCRIBE", "CREATE", "INSERT", "DROP", "SET", "HELP", "EXIT")
 
 
 @dataclass(frozen=True, slots=True)
