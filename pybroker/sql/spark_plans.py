@@ -207,7 +207,7 @@ def _with_window(tree: exp.Select, window: TimeWindow) -> tuple[str, ...]:
         edge = _EDGES.get(column.name.lower())
         if edge is None:
             continue
-        found = exp.column(edge, table=struct)
+        found: exp.Expr = exp.column(edge, table=struct)
         parent = column.parent
         if parent is tree:
             edges[edge] = column.name

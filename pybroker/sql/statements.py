@@ -324,8 +324,10 @@ def _insert(reader: TokenReader) -> InsertSelect | InsertValues:
     rest = reader.rest()
     if rest and rest[0].text.upper() == "VALUES":
         tree = tree_of(reader.text, rest)
-        rows = tree.expressions if isinstance(tree, exp.Values) else tree.find(exp.Values).expressions
-        return InsertValues(name, reader.text, start, tuple(columns), tuple(rows))
+        values = tree if isinstance(tree, exp.Values) else tree.find(exp.Values)
+        if values is None:
+            raise SqlError(at_place("rows are expected here", reader.text, rest[0].start))
+        return InsertValues(name, reader.text, start, tuple(columns), tuple(values.expressions))
     if columns:
         reader.refuse("INSERT INTO … SELECT names its columns in SELECT alone", rest[0] if rest else None)
     return InsertSelect(name, start, standing_select(reader.text, rest))
