@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "apis": set(),
     "connectors": {"pipeline"},
     "pipeline": {"values"},
-    "sql": {"values"},
+    "sql": {"pipeline", "values"},
     "values": set(),
     "env": set(),
     "extras": set(),
@@ -54,7 +54,7 @@ HOUSES: dict[str, set[str]] = {
     "cli": {"connectors", "sql"},
     "connectors": {"pipeline"},
     "pipeline": {"values"},
-    "sql": {"values"},
+    "sql": {"pipeline", "values"},
     "values": set(),
 }
 PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}

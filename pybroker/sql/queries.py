@@ -117,7 +117,7 @@ def replace_tables(
     tree: exp.Expr, names: dict[int, str], columns: dict[int, list[Column]], views: dict[int, str]
 ) -> str:
     """The query for DuckDB, where each reference, by its node's identity, is a relation of this name or a view."""
-    _exclude_pseudo_columns(tree, columns)
+    exclude_pseudo_columns(tree, columns)
     references = {id(table): table for table in tree.find_all(exp.Table) if id(table) in names}
     _materialize(tree, references)
     for identity, table in references.items():
@@ -134,7 +134,7 @@ def replace_tables(
     return tree.sql(dialect=_DIALECT)
 
 
-def _exclude_pseudo_columns(tree: exp.Expr, columns: dict[int, list[Column]]) -> None:
+def exclude_pseudo_columns(tree: exp.Expr, columns: dict[int, list[Column]]) -> None:
     for select in tree.find_all(exp.Select):
         pseudo = {
             column.name

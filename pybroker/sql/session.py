@@ -18,6 +18,7 @@ from pybroker.sql import declarations, inference, tail
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Catalog, Column, Format, Relation, topic_named
 from pybroker.sql.cluster_port import Cluster, Connect
 from pybroker.sql.engine import Engine, UnknownColumn
+from pybroker.sql.inserts import Write, records_of
 from pybroker.sql.pushdown import Restriction, restriction
 from pybroker.sql.queries import replace_tables, table_references, used_columns
 from pybroker.sql.query_progress import QueryProgress, ShowProgress
@@ -26,19 +27,23 @@ from pybroker.sql.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.scanning import Plan, Scan, plan
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import (
+    Control,
     Create,
+    CreateAs,
     Describe,
     Drop,
     Exit,
     Explain,
     Help,
+    InsertSelect,
+    InsertValues,
     Query,
     Set,
     Show,
     Statement,
     statements,
-    tokens_of,
 )
+from pybroker.sql.token_reader import tokens_of
 
 _OPTIONS: Final = {
     "misfits": ("skip", "stop"),
@@ -52,6 +57,7 @@ _HELP: Final = (
     ("DESCRIBE topic", "its columns"),
     ("CREATE STREAM | TABLE name (column type, …) WITH (topic='…', format='…')", "declare a schema for this session"),
     ("DROP STREAM | TABLE name", "forget a declaration"),
+    ("INSERT INTO name (column, …) VALUES (value, …), …", "write records"),
     ("SET misfits = 'skip' | 'stop'", "what records do that do not fit: skip them, or stop"),
     ("SET output = 'table' | 'json' | 'csv'", "how rows are printed"),
     ("SET 'auto.offset.reset' = 'latest' | 'earliest'", "where EMIT CHANGES begins"),
@@ -82,6 +88,7 @@ class Session:
         sheet: Sheet,
         remark: Callable[[str], None],
         *,
+        write: Write | None = None,
         show_progress: ShowProgress = lambda _total: nullcontext(lambda _done: None),
         output: OutputForm = OutputForm.TABLE,
         stops_at_misfit: bool = False,
@@ -94,6 +101,7 @@ class Session:
         self._sheet = sheet
         self._remark = remark
         self._show_progress = show_progress
+        self._write = write
         self._settings = {
             "misfits": "stop" if stops_at_misfit else "skip",
             "output": str(output),
@@ -111,6 +119,10 @@ class Session:
 
     def _carry_out(self, statement: Statement, is_interrupted: Callable[[], bool]) -> None:
         match statement:
+            case InsertValues():
+                self._insert(statement)
+            case CreateAs() | InsertSelect() | Control() | Show(what="queries"):
+                raise SqlError("standing queries run on Spark, and are not there yet")
             case Query():
                 self._answer(statement, is_interrupted)
             case Explain():
@@ -282,6 +294,14 @@ class Session:
         relation = declarations.relation_of(self._cluster, wanted)
         is_new = self.catalog.declare(relation, replaces=wanted.replaces, if_not_exists=wanted.if_not_exists)
         self._remark(f"{wanted.kind.lower()} {wanted.name} is {'declared' if is_new else 'there'}, for this session")
+
+    def _insert(self, wanted: InsertValues) -> None:
+        if self._write is None:
+            raise SqlError("this session writes nothing")
+        relation = self._relation(wanted.name, wanted.text, wanted.start)
+        records = records_of(self._engine, relation, wanted)
+        self._write(relation.topic, records)
+        self._remark(f"{len(records):,} record{'' if len(records) == 1 else 's'} written to {relation.topic}")
 
     def _set(self, wanted: Set) -> None:
         if wanted.name not in _OPTIONS:

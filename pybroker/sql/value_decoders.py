@@ -6,7 +6,7 @@ Owns the options of a declaration: ``schema``, ``message``, ``registry_header``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
     schema = relation.options.get("schema")
     if schema is None:
         raise SqlError(f"{relation.name}: format {relation.format} needs schema='FILE'")
-    header = _header(relation.options.get("registry_header", "false"))
+    header = registry_header(relation.options)
     try:
         if relation.format is Format.AVRO:
             return _avro(schema, header)
@@ -62,7 +62,9 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
         raise SqlError(f"{relation.name}: schema {schema}: {error}") from error
 
 
-def _header(text: str) -> bool | int:
+def registry_header(options: Mapping[str, str]) -> bool | int:
+    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
+    text = options.get("registry_header", "false")
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -336,3 +337,62 @@ def test_query_that_takes_long_shows_how_far_it_has_fetched_until_its_first_row(
     assert shown[0] == (0, 10)
     assert is_over.is_set()
     assert world.sheet.tables == [(["total"], [[45]])]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE a AS SELECT who, count(*) AS n FROM orders GROUP BY who",
+        "INSERT INTO orders SELECT * FROM users",
+        "PAUSE a",
+        "SHOW QUERIES",
+    ],
+)
+def test_standing_query_is_refused_as_long_as_there_is_none(world: World, statement: str) -> None:
+    assert world.refusal(statement) == "standing queries run on Spark, and are not there yet"
+
+
+def written_by(world: World, text: str) -> list[tuple[str, list[tuple[bytes | None, bytes | None]]]]:
+    found: list[tuple[str, list[tuple[bytes | None, bytes | None]]]] = []
+    session = Session(
+        world.cluster,
+        world.cluster.connect,
+        world.engine,
+        world.sheet,
+        world.remarks.append,
+        write=lambda topic, records: found.append((topic, list(records))),
+    )
+    session.run(text)
+    return found
+
+
+def test_values_become_records_by_the_columns_that_are_declared(world: World) -> None:
+    declared = "CREATE STREAM o (who VARCHAR KEY, id BIGINT, at TIMESTAMP) WITH (topic='orders', format='json');"
+    found = written_by(world, f"{declared} INSERT INTO o VALUES ('ada', 40 + 2, '2026-01-31'), (NULL, 1, NULL)")
+    records = [(b"ada", b'{"id":42,"at":"2026-01-31 00:00:00"}'), (None, b'{"id":1,"at":null}')]
+    assert found == [("orders", records)]
+    assert world.remarks[-1] == "2 records written to orders"
+
+
+def test_values_of_a_topic_without_a_declaration_have_the_types_that_its_records_have(world: World) -> None:
+    found = written_by(world, "INSERT INTO orders (_key, amount) VALUES (7, '12')")
+    assert found == [("orders", [(b"7", b'{"amount":12}')])]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("INSERT INTO orders (amuont) VALUES (1)", "orders has no column amuont; amount?"),
+        ("INSERT INTO orders (id) VALUES (1, 2)", "a row has 2 values, and there are 1 columns"),
+        ("INSERT INTO orders (id) VALUES ('x')", "could not convert string 'x' to INT64"),
+        ("INSERT INTO ordrs VALUES (1)", "there is no topic ordrs; orders?"),
+        (
+            "CREATE TABLE t (k INT PRIMARY KEY, v INT) WITH (topic='orders', format='json'); "
+            "INSERT INTO t (v) VALUES (1)",
+            "a row of the table t has a key",
+        ),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_and_nothing_is_written(world: World, text: str, why: str) -> None:
+    with pytest.raises(SqlError, match=re.escape(why)):
+        written_by(world, text)

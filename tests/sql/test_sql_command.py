@@ -47,6 +47,17 @@ def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, o
     assert cli.lines("sql", "--json", stdin=text.encode()) == ['{"id":11}']
 
 
+def test_values_are_written_as_the_records_that_questions_read(cli: CommandLine, orders: str) -> None:
+    columns = f"CREATE STREAM o (who VARCHAR KEY, id BIGINT, amount DOUBLE) WITH (topic='{orders}', format='json')"
+    written = cli.run("sql", "-e", f"{columns}; INSERT INTO o VALUES ('eve', 100, 1.5), ('ada', 101, 2)")
+    assert written.returncode == 0
+    assert f"2 records written to {orders}" in written.stderr.decode()
+    found = asked(cli, f"SELECT _key, id, amount FROM {orders} WHERE id >= 100 ORDER BY id")
+    assert found == [{"_key": "eve", "id": 100, "amount": 1.5}, {"_key": "ada", "id": 101, "amount": 2.0}]
+    refused = cli.run("sql", "-e", f"INSERT INTO {orders} (id) VALUES ('x')")
+    assert refused.returncode == 1
+
+
 def test_question_imports_no_pandas(cli: CommandLine, orders: str) -> None:
     """PyArrow would, with its first array: a third of the time to the first row."""
     command = [sys.executable, "-X", "importtime", "-m", "pybroker", "sql", "-e", f"SELECT * FROM {orders} LIMIT 1"]

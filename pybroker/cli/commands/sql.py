@@ -6,8 +6,9 @@ Owns the options, and the ports that ``pybroker.sql`` wants: the cluster, and wh
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -92,6 +93,21 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield show
 
 
+def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    """Send records, and wait until all are acknowledged."""
+    # For INSERT alone: a question is not to wait for them.
+    from pybroker.cli.commands.produce import Sender, client_settings, settled
+    from pybroker.cli.connection.data_clients import producer
+    from pybroker.cli.records.record_format import NewRecord
+
+    client, _ = producer(options, client_settings("all", "none"))
+    sender = Sender(client, topic, None)
+    with settled(sender):
+        for key, value in records:
+            sender.send(NewRecord(value, key))
+        sender.finish()
+
+
 def _text(execute: list[str], file: Path | None) -> str | None:
     """The statements; None for those that are to be typed."""
     if execute:
@@ -137,6 +153,7 @@ def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_js
                     engine,
                     Output(as_json=as_json),
                     remark,
+                    write=partial(_write, options),
                     show_progress=_progress,
                     output=form,
                     stops_at_misfit=stops,

@@ -1,0 +1,142 @@
+"""Standing queries of SQL as jobs: what their statements say is what they write. Starts a JVM."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.spark_plans import SparkPlan, spark_plan
+from pybroker.sql.statements import CreateAs, statements
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
+
+pytestmark = pytest.mark.jvm(needs="spark")
+
+COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
+
+
+def plan_of(text: str) -> SparkPlan:
+    (found,) = statements(text)
+    assert isinstance(found, CreateAs)
+    return spark_plan(
+        found.name, found.kind, found.select, lambda each: Relation(each.name, each.name, Format.JSON, COLUMNS)
+    )
+
+
+def job_of(text: str) -> Any:
+    from pybroker.sql.standing_jobs import standing_job
+
+    (found,) = statements(text)
+    assert isinstance(found, CreateAs)
+    return standing_job(plan_of(text), found.name)
+
+
+def order(number: int, who: str, amount: float, at: str) -> Any:
+    from pybroker.pipeline.testing import Record
+
+    return Record(None, json.dumps({"id": number, "who": who, "amount": amount}), f"2026-01-01T12:{at}Z")
+
+
+def written(driver: Any, topic: str) -> list[tuple[str | None, dict[str, Any]]]:
+    return [(key, json.loads(value)) for key, value in driver.read_pairs(topic, bytes.decode)]
+
+
+def test_stream_has_the_rows_that_its_query_chooses(drive: Any) -> None:
+    driver = drive(job_of("CREATE STREAM big AS SELECT *, upper(who) AS up FROM o WHERE amount > 5 PARTITION BY who"))
+    driver.pipe("o", order(1, "ada", 7, "00:00"), order(2, "bob", 3, "00:01"))
+    assert written(driver, "big") == [("ada", {"id": 1, "who": "ada", "amount": 7.0, "up": "ADA"})]
+
+
+def test_table_has_each_key_s_last_row(drive: Any) -> None:
+    text = "CREATE TABLE t AS SELECT who, count(*) AS n, latest_by_offset(amount) AS last FROM o GROUP BY who"
+    driver = drive(job_of(text))
+    driver.pipe("o", order(1, "ada", 7, "00:00"), order(2, "bob", 3, "00:01"))
+    driver.pipe("o", order(3, "ada", 9, "00:02"))
+    rows = dict(written(driver, "t"))
+    assert rows == {"ada": {"who": "ada", "n": 2, "last": 9.0}, "bob": {"who": "bob", "n": 1, "last": 3.0}}
+
+
+def test_window_that_is_final_is_told_once_it_is_over(drive: Any) -> None:
+    text = (
+        "CREATE TABLE t AS SELECT who, count(*) AS n FROM o WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 30 SECONDS) "
+        "GROUP BY who EMIT FINAL"
+    )
+    driver = drive(job_of(text))
+    driver.pipe("o", order(1, "ada", 7, "00:10"), order(2, "ada", 3, "00:50"), order(3, "ada", 1, "01:10"))
+    driver.pipe("o", order(4, "ada", 7, "02:00"))
+    ((key, row),) = written(driver, "t")
+    assert key is not None
+    assert json.loads(key) == {"who": "ada", "window_start": "2026-01-01 12:00:00.000"}
+    assert (row["n"], row["window_end"]) == (2, "2026-01-01 12:01:00.000")
+
+
+def test_session_ends_with_its_gap(drive: Any) -> None:
+    text = (
+        "CREATE TABLE t AS SELECT who, count(*) AS n FROM o WINDOW SESSION (60 SECONDS, GRACE PERIOD 1 SECOND) "
+        "GROUP BY who"
+    )
+    driver = drive(job_of(text))
+    driver.pipe("o", order(1, "ada", 7, "00:10"), order(2, "ada", 3, "00:50"), order(3, "bob", 1, "01:10"))
+    driver.pipe("o", order(4, "bob", 7, "05:00"))
+    found = {
+        row["who"]: (row["n"], row["window_start"][11:19], row["window_end"][11:19]) for _, row in written(driver, "t")
+    }
+    assert found == {"ada": (2, "12:00:10", "12:01:50"), "bob": (1, "12:01:10", "12:02:10")}
+
+
+def test_streams_are_joined_within_a_time(drive: Any) -> None:
+    text = (
+        "CREATE STREAM j AS SELECT a.id, b.who AS other FROM a JOIN b WITHIN (1 MINUTE, 2 MINUTES) ON a.id = b.id "
+        "PARTITION BY a.id"
+    )
+    driver = drive(job_of(text))
+    driver.pipe("a", order(1, "ada", 7, "05:00"), order(2, "ada", 7, "05:00"), order(3, "ada", 7, "05:00"))
+    driver.pipe("b", order(1, "near", 1, "06:59"), order(2, "late", 1, "07:01"), order(3, "early", 1, "03:59"))
+    assert written(driver, "j") == [("1", {"id": 1, "other": "near"})]
+
+
+def test_standing_query_goes_on_where_it_was_stopped(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
+    """However often it is stopped, its table is what the question over all records answers."""
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing_runs import start_standing
+
+    orders, totals = f"orders_{uuid4().hex[:8]}", f"totals_{uuid4().hex[:8]}"
+    for name in (orders, totals):
+        pybroker.create_topic(name, partitions=2)
+    cli = CommandLine(pybroker.bootstrap)
+    plan = plan_of(
+        f"CREATE TABLE {totals} AS SELECT who, count(*) AS n, sum(amount) AS total FROM {orders} GROUP BY who"
+    )
+    for run in range(3):
+        lines = "".join(f'{{"id": {n}, "who": "{"abc"[n % 3]}", "amount": {n * run}}}\n' for n in range(50))
+        cli.ok("produce", orders, stdin=lines.encode())
+        running = start_standing(plan, totals, BrokerTopics(spark, pybroker.bootstrap), tmp_path)
+        running.process_all()
+        assert running.failure is None
+        running.stop()
+    columns = "who, n, total"
+    question = f"SELECT who, count(*) AS n, sum(amount) AS total FROM {orders} GROUP BY who ORDER BY who"
+    table = f"CREATE TABLE t WITH (topic='{totals}', format='json'); SELECT {columns} FROM t ORDER BY who"
+    found = [json.loads(line) for line in cli.lines("sql", "--json", "-e", table)]
+    assert found == [json.loads(line) for line in cli.lines("sql", "--json", "-e", question)]
+    assert [row["n"] for row in found] == [51, 51, 48]
+
+
+def test_query_that_fails_says_why(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing_runs import start_standing
+
+    orders, broken = f"orders_{uuid4().hex[:8]}", f"broken_{uuid4().hex[:8]}"
+    for name in (orders, broken):
+        pybroker.create_topic(name)
+    CommandLine(pybroker.bootstrap).ok("produce", orders, stdin=b'{"id": 1, "who": "ada", "amount": 1}\n')
+    plan = plan_of(f"CREATE STREAM {broken} AS SELECT raise_error('no ' || who) AS x FROM {orders}")
+    running = start_standing(plan, broken, BrokerTopics(spark, pybroker.bootstrap), tmp_path)
+    with pytest.raises(Exception, match="no ada"):
+        running.process_all()
+    assert running.failure is not None
+    assert "no ada" in running.failure
+    running.stop()

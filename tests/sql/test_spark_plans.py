@@ -1,0 +1,188 @@
+"""Statements of standing queries: how they are read, and what Spark is to run for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.queries import TableReference
+from pybroker.sql.spark_plans import SparkPlan, plan_read, spark_plan, spark_type, topics_of
+from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.standing_selects import JoinWindow, TimeWindow, WindowKind
+from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, Show, Verb, statements
+
+COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+def created(text: str) -> CreateAs:
+    (found,) = statements(text)
+    assert isinstance(found, CreateAs)
+    return found
+
+
+def resolved(reference: TableReference) -> Relation:
+    kind = "TABLE" if reference.name == "users" else "STREAM"
+    return Relation(reference.name, f"topic-{reference.name}", Format.JSON, COLUMNS, kind=kind)
+
+
+def plan(text: str) -> SparkPlan:
+    found = created(text)
+    return spark_plan(found.name, found.kind, found.select, resolved)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(SqlError) as caught:
+        plan(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("window", "found"),
+    [
+        ("TUMBLING (SIZE 1 HOUR)", TimeWindow(WindowKind.TUMBLING, HOUR_MS, HOUR_MS)),
+        (
+            "HOPPING (SIZE 2 HOURS, ADVANCE BY 30 MINUTES, GRACE PERIOD 1 MINUTE)",
+            TimeWindow(WindowKind.HOPPING, 2 * HOUR_MS, 30 * MINUTE_MS, MINUTE_MS),
+        ),
+        ("SESSION (90 SECONDS)", TimeWindow(WindowKind.SESSION, 90_000, 90_000)),
+    ],
+)
+def test_window_is_read_and_is_no_part_of_the_query(window: str, found: TimeWindow) -> None:
+    select = created(f"CREATE TABLE c AS SELECT who, count(*) AS n FROM orders o WINDOW {window} GROUP BY who").select
+    assert select.window == found
+    assert select.tree.sql() == "SELECT who, COUNT(*) AS n FROM orders AS o GROUP BY who"
+
+
+def test_within_stands_beside_its_join() -> None:
+    select = created(
+        "CREATE STREAM s AS SELECT a.id FROM a JOIN t ON a.id = t.id JOIN b WITHIN (1 HOUR, 5 MINUTES) ON a.id = b.id"
+    ).select
+    assert select.within == (None, JoinWindow(HOUR_MS, 5 * MINUTE_MS))
+
+
+def test_partition_by_of_the_query_is_not_that_of_a_function() -> None:
+    select = created("CREATE STREAM s AS SELECT id, max(x) OVER (PARTITION BY y) AS m FROM a PARTITION BY id").select
+    assert [each.sql() for each in select.partition_by] == ["id"]
+    assert "PARTITION BY y" in select.tree.sql()
+
+
+def test_other_statements_of_standing_queries_are_read() -> None:
+    text = "INSERT INTO o SELECT * FROM a; PAUSE o; RESUME QUERY o; TERMINATE ALL; SHOW QUERIES"
+    insert, *rest = statements(text)
+    assert isinstance(insert, InsertSelect)
+    assert rest == [Control(Verb.PAUSE, "o"), Control(Verb.RESUME, "o"), Control(Verb.TERMINATE, None), Show("queries")]
+    (values,) = statements("INSERT INTO o (id, who) VALUES (1, 'ada'), (2, NULL)")
+    assert isinstance(values, InsertValues)
+    assert (values.name, values.columns, len(values.rows)) == ("o", ("id", "who"), 2)
+
+
+def test_rows_of_a_stream_are_told_once_by_their_key() -> None:
+    found = plan("CREATE STREAM big AS SELECT *, upper(who) AS up FROM orders WHERE amount > 5 PARTITION BY who")
+    assert found.sql == "SELECT * EXCEPT (_offset, _timestamp), UPPER(who) AS up FROM big_0 AS orders WHERE amount > 5"
+    assert (found.mode, found.key) == ("append", ("who",))
+    assert list(topics_of(found)) == ["topic-orders"]
+
+
+def test_aggregate_without_a_window_tells_its_changes() -> None:
+    found = plan("CREATE TABLE t AS SELECT who AS w, latest_by_offset(amount) AS last FROM orders GROUP BY who")
+    assert found.sql == (
+        "SELECT who AS w, MAX_BY(amount, STRUCT(_timestamp, _offset)) AS last FROM t_0 AS orders GROUP BY who"
+    )
+    assert (found.mode, found.key, found.sources[0].grace_ms) == ("update", ("w",), None)
+
+
+def test_window_has_its_edges_among_the_columns_and_its_start_in_the_key() -> None:
+    text = (
+        "CREATE TABLE t AS SELECT who, count(*) AS n FROM orders "
+        "WINDOW HOPPING (SIZE 1 HOUR, ADVANCE BY 30 MINUTES, GRACE PERIOD 1 MINUTE) GROUP BY who EMIT FINAL"
+    )
+    found = plan(text)
+    assert found.sql == (
+        "SELECT who, COUNT(*) AS n, window.start AS window_start, window.end AS window_end FROM t_0 AS orders "
+        "GROUP BY who, WINDOW(_timestamp, '3600000 milliseconds', '1800000 milliseconds')"
+    )
+    assert (found.mode, found.key, found.sources[0].grace_ms) == ("append", ("who", "window_start"), MINUTE_MS)
+    named = plan(
+        "CREATE TABLE t AS SELECT who, WINDOWSTART AS at, count(*) AS n FROM orders WINDOW TUMBLING (SIZE 1 DAY) "
+        "GROUP BY who"
+    )
+    assert (named.mode, named.key) == ("update", ("who", "at"))
+    assert "window.start AS at" in named.sql
+
+
+def test_session_is_told_when_it_is_over() -> None:
+    found = plan("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders WINDOW SESSION (60 SECONDS) GROUP BY who")
+    assert found.mode == "append"
+    assert "GROUP BY who, SESSION_WINDOW(_timestamp, '60000 milliseconds')" in found.sql
+
+
+def test_join_of_streams_is_bounded_in_time() -> None:
+    found = plan(
+        "CREATE STREAM j AS SELECT a.id, b.amount FROM a LEFT JOIN b WITHIN (1 HOUR, 5 MINUTES) ON a.id = b.id"
+    )
+    assert found.sql == (
+        "SELECT a.id, b.amount FROM j_0 AS a LEFT JOIN j_1 AS b ON a.id = b.id AND b._timestamp BETWEEN "
+        "a._timestamp - INTERVAL '3600000 milliseconds' AND a._timestamp + INTERVAL '300000 milliseconds'"
+    )
+    assert [source.grace_ms for source in found.sources] == [24 * HOUR_MS] * 2
+
+
+def test_plan_is_the_same_after_it_was_json() -> None:
+    found = plan("CREATE STREAM j AS SELECT a.*, b.who AS other FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id")
+    assert plan_read(json.loads(json.dumps(found.document()))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("CREATE TABLE t AS SELECT id FROM orders", "a table needs GROUP BY"),
+        ("CREATE STREAM s AS SELECT who, count(*) AS n FROM orders GROUP BY who", "CREATE TABLE"),
+        ("CREATE STREAM s AS SELECT id FROM orders ORDER BY id", "have no meaning for rows without an end"),
+        ("CREATE STREAM s AS SELECT id FROM (SELECT id FROM orders)", "make the inner one a stream of its own"),
+        ("CREATE STREAM s AS SELECT id FROM users", "over a table is not there yet"),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN b ON a.id = b.id", "needs WITHIN"),
+        ("CREATE STREAM s AS SELECT id FROM a JOIN b WITHIN 1 HOUR USING (id)", "needs ON"),
+        ("CREATE TABLE t AS SELECT count(*) AS n FROM orders GROUP BY who", "who of GROUP BY is the key"),
+        ("CREATE STREAM s AS SELECT id FROM orders PARTITION BY who", "who of PARTITION BY is the key"),
+        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders GROUP BY who EMIT FINAL", "needs a WINDOW"),
+        ("CREATE TABLE t AS SELECT count(*) AS n FROM orders WINDOW SESSION (1 HOUR)", "needs GROUP BY"),
+        ("CREATE STREAM s AS SELECT 1 AS one", "reads a topic"),
+    ],
+)
+def test_query_that_streams_do_not_have_is_refused(text: str, why: str) -> None:
+    assert why in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("CREATE TABLE t AS SELECT id FROM o WINDOW TUMBLING (SIZE 1 FORTNIGHT)", "a time as 10 MILLISECONDS or 10"),
+        ("CREATE TABLE t AS SELECT id FROM o WINDOW HOPPING (SIZE 1 HOUR, ADVANCE BY 2 HOURS)", "by its size at most"),
+        ("CREATE TABLE t AS SELECT id FROM o WINDOW TUMBLING (SIZE 1 HOUR, SLIDE 1 HOUR)", "is expected here"),
+        ("CREATE TABLE t (id INT) AS SELECT id FROM o", "those of its SELECT"),
+        ("CREATE TABLE t AS id FROM o", "SELECT is expected here"),
+        ("CREATE STREAM t AS SELECT id FROM o EMIT ROWS", "CHANGES is expected here"),
+        ("TERMINATE", "the statement ends too early"),
+    ],
+)
+def test_mistake_in_a_frame_is_shown_at_its_place(text: str, why: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        statements(text)
+    assert why in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("VARCHAR", "STRING"),
+        ("STRUCT(a UBIGINT, t TIMESTAMP[])", "STRUCT<a: DECIMAL(20, 0), t: ARRAY<TIMESTAMP>>"),
+        ("HUGEINT", "DECIMAL(38, 0)"),
+        ("MAP(VARCHAR, UINTEGER)", "MAP<STRING, BIGINT>"),
+    ],
+)
+def test_types_are_spark_s(kind: str, found: str) -> None:
+    assert spark_type(kind) == found
