@@ -126,6 +126,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         assert made.process.terminate(PATIENCE_S) == 0, made.process.log_tail()
 
 
+@pytest.fixture(autouse=True)
+def connectors_end_with_their_test(world: World) -> Iterator[None]:
+    """Each one that runs on takes its part of the processors."""
+    yield
+    for name in world.client.ask("GET", "connectors"):
+        world.client.ask("DELETE", "connectors", name)
+
+
 def arrive(folder: Path, name: str, lines: list[str]) -> None:
     """A file that is there whole."""
     folder.mkdir(exist_ok=True)
@@ -323,7 +331,6 @@ def test_a_query_that_the_database_refuses_is_the_reason_of_the_failure(world: W
     world.put("wrong", **source(world, "wrong", "no_such_table", **{"incrementing.column.name": "id"}))
     wait_until(lambda: world.state("wrong") == "FAILED", "a failed source")
     assert 'relation "no_such_table" does not exist' in world.status("wrong")["tasks"][0]["trace"]
-    world.client.ask("DELETE", "connectors", "wrong")
 
 
 def test_rows_of_a_delta_table_are_there_once_though_a_supervisor_is_killed(world: World) -> None:
@@ -378,9 +385,10 @@ def test_documents_replace_themselves_and_a_server_that_is_away_is_waited_for(wo
         world.put("documents", **config, **{"value.converter.schema": "id bigint", "index": "of-${topic}"})
         wait_until(lambda: server.documents == {("of-documents", "a"): {"id": 3}}, "the documents")
         assert server.asked >= 3
-        world.client.ask("DELETE", "connectors", "documents")
 
 
 def test_no_secret_is_in_the_log_or_in_replies(world: World) -> None:
+    world.put("told", **world.sink("told", "told"))
+    wait_until(lambda: world.state("told") in ("RUNNING", "FAILED"), "a sink that was started")
     told = json.dumps(world.client.ask("GET", "connectors", expand="info"))
     assert world.postgres.password not in told + (world.directory / "supervisor.log").read_text()
