@@ -102,7 +102,7 @@ def selection(tests: Sequence[str]) -> list[str]:
     methods = dict.fromkeys(method.partition("(")[0] for test in tests if (method := test.partition("::")[2]))
     return [
         *(f"--select-class={PACKAGES[name]}.{name}" for name in classes),
-        *(f"--include-methodname=.*[.]{method}" for method in methods),
+        *(f"--include-methodname=.*#{method}" for method in methods),
     ]
 
 

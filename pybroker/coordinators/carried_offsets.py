@@ -6,8 +6,8 @@ own what a group accepts (``group/offsets/offset_operations``), nor a connection
 Invariants
 - Each broker takes over the groups that it coordinates, and commits as any consumer without a group would: who has
   members refuses that.
-- Only offsets in topics that the link mirrors are taken over, until a topic takes writes; once more after it was
-  promoted, so that what its last consumers committed is here.
+- Only offsets in topics that the link mirrors are taken over, until a topic takes writes.  They are looked at once more
+  after it was promoted, so that what its last consumers committed is here.
 - An offset goes back only where it has gone back at the source since the last look: what was read here is not forgotten
   for the sake of an old offset there.
 - No offset is past what is here, as far as this broker has the partition.

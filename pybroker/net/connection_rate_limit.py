@@ -5,8 +5,8 @@ to be closed late.  Does not own the rates (``quotas/connection_rates``), nor wh
 (``channel_builders``).
 
 A listener lets in one after another, as Kafka's acceptor does: who is too early for its listener or for the broker has
-those behind it wait, too.  A connection that is too early for its own address is closed when its throttle time is over:
-a client which tries again at once is slow, and holds up no other.  The kernel has accepted all of them: it tells of
+those behind it wait, too.  A connection that is too early for its own address is closed when its throttle time is over.
+A client which tries again at once is slow, and holds up no other.  The kernel has accepted all of them: it tells of
 connections only so.
 
 Invariants: nothing of what a waiting connection sends is looked at, and no more than a little of it read; at most

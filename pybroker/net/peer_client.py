@@ -53,7 +53,7 @@ class Addresses(Protocol):
 class PeerClient:
     """``Peers`` on the running loop.  ``listener`` is the inter-broker listener's name, the same on all brokers.
 
-    With a ``secret`` each connection begins with the proof that both sides know it; ``over_sasl`` says whether that
+    With a ``secret`` each connection begins with the proof that both sides know it.  ``over_sasl`` says whether that
     listener asks its clients who they are, too, and ``tls`` what it speaks.  ``request_bytes_max`` is the longest
     request that clients may send, here and to the other brokers.
     """

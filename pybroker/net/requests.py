@@ -1,8 +1,8 @@
 """The requests of one connection: from a frame to what its handler gives back.
 
-Owns: the header of a request, its decoding, the call of its handler and what becomes of each kind of answer; the
-client's name, and the surroundings that handlers are given.  Does not own the order of replies (``reply_order``), how
-requests are served that take long (``long_requests``), nor what a request means (the handlers).
+Owns: the header of a request, its decoding, the call of its handler and what becomes of each kind of answer.  Owns the
+client's name, and the context of handlers, too.  Does not own the order of replies (``reply_order``), how requests are
+served that take long (``long_requests``), nor what a request means (the handlers).
 
 Invariant: a view of a request dies when its handler returns, unless the handler holds the buffer (``hold_request``).
 

@@ -3,7 +3,7 @@
 Owns ``Job``, one piece of work from its submission to its completion.  Does not own the thread, nor whose turn it is:
 ``loop_env`` has real threads, tests and the simulation have theirs, and all of them drive jobs of this kind.
 
-Invariants: a job comes to exactly one completion, however it ends; work in portions that ends early is closed, in its
+Invariants: a job comes to exactly one completion, however it ends.  Work in portions that ends early is closed, in its
 thread, so that it lets go of what it holds.
 """
 

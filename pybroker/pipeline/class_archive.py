@@ -5,7 +5,7 @@ archive (JEP 350, dynamic class-data sharing) has them ready.  `python -m pybrok
 once for each Java and PySpark: it takes about a minute, and 170 MB of the user's cache.  A session without one starts
 as ever.
 
-Owns where the archive lies, of which Java and PySpark it is, and how it is made: Spark runs a small job, and the JVM
+Owns where the archive lies, of which Java and PySpark it is, and how it is made.  Spark runs a small job, and the JVM
 writes down at its end what it has.  A JVM that is another one than it seems passes over the archive by itself.
 """
 

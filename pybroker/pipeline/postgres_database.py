@@ -29,7 +29,7 @@ class DatabaseGone(RuntimeError):
 class Database:
     """A database by its URL and the driver's properties; ``ends``, where it is set, ends a wait for it.
 
-    ``on_outage`` is told by a line when a wait begins, and when it is over.
+    ``on_outage`` gets a line when a wait begins, and when it is over.
     """
 
     def __init__(

@@ -8,8 +8,7 @@ client is held up (``net/metering``), nor connections that come too fast (``conn
 
 Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps what those have used for
 whom it holds; who was not seen for an hour is forgotten.  There are ``limits.QUOTA_CLIENTS`` at most, so that ever new
-ids cost no more; and a user's new ones cost that user's own, so that no user makes another's used-up quota be
-forgotten.
+ids cost no more.  A user's new ones cost that user's own, so that no user makes another's used-up quota be forgotten.
 
 Each broker measures for itself, as in Kafka.  Kafka counterparts: ClientQuotaManager, ClientRequestQuotaManager,
 ControllerMutationQuotaManager, ClientQuotaMetadataManager.

@@ -210,9 +210,9 @@ class Partition:
         """Append one batch of a client.  The result now, or None and ``done(result)`` later on the loop.
 
         With ``required_acks`` 0 or 1 the result is there when the batch is written, with ``ACKS_ALL`` when the high
-        watermark has passed it, or after ``timeout_ms``; with one replica that is at once.  Its error code may be one
-        of the log's, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, or one of ``DelayedProduce``.
-        ``records`` is a writable view; its bytes must stay as they are until the result is there.
+        watermark has passed it, or after ``timeout_ms``.  With one replica that is at once.  Its error code may be one
+        of the log's, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, or one of ``DelayedProduce``.  ``records`` is a
+        writable view; its bytes must stay as they are until the result is there.
         """
         error_code = self._refusal(required_acks)
         if error_code:

@@ -79,7 +79,7 @@ class IsrChanger(Protocol):
         The controller does so if both epochs are those that it has, and every replica may be in an ISR.  ``done`` runs
         exactly once, later on the loop: with 0 and the state that the partition has then, or with one of Kafka's error
         codes and None.  Any code but those that speak of the partition's state is taken for one that may pass, and is
-        tried again: so is REQUEST_TIMED_OUT, where it is not known whether it was done.
+        tried again.  So is REQUEST_TIMED_OUT, where it is not known whether it was done.
         """
         ...
 

@@ -5,7 +5,7 @@ answer's way into the partition (``storage.rules.verification_state``).  Owns ne
 nor the rule that an unverified batch is refused (``storage.rules.producer_state``).
 
 Clients of the second transaction protocol (Produce 12, TxnOffsetCommit 5) leave it to the broker to add partitions to
-their transactions; those of the first have added them, which is verified here.
+their transactions.  Those of the first have added them, which is verified here.
 
 Kafka counterpart: ReplicaManager.maybeSendPartitionsToTransactionCoordinator, AddPartitionsToTxnManager.
 """
@@ -85,7 +85,7 @@ class TransactionVerification:
         """Make the partitions ready for the producer's batches, each given with its base sequence.
 
         ``done(errors)`` runs exactly once, inside the call (always where every transaction is known to be open) or
-        later on the loop; it names the partitions that must not be appended to.  ``retries``: wait a little for a
+        later on the loop.  It names the partitions that must not be appended to.  ``retries``: wait a little for a
         former transaction that is not ended everywhere.
         """
         clock = self._env.clock

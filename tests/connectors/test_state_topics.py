@@ -88,6 +88,7 @@ def test_one_of_two_supervisors_works_and_the_other_takes_over(settings: WorkerS
         first.close()
 
 
+@pytest.mark.jvm(needs="spark")  # the pipeline's module of groups imports PySpark
 def test_offsets_of_a_group_are_told_changed_and_forgotten(broker: Broker, settings: WorkerSettings) -> None:
     from confluent_kafka import TopicPartition
 

@@ -94,7 +94,8 @@ def test_file_stands_beside_a_topic(world: World, tmp_path: Path) -> None:
 
 
 def test_limit_ends_the_fetch_early(world: World) -> None:
-    world.cluster.produce("long", [{"n": number, "pad": "x" * 1_000} for number in range(20_000)])
+    # Much more than is fetched ahead of a decoder that is slow, which is 14 MB.
+    world.cluster.produce("long", [{"n": number, "pad": "x" * 1_000} for number in range(60_000)])
     size = sum(map(len, world.cluster.logs["long"][0]))
     world.ask("DESCRIBE long")
     world.cluster.fetched_bytes = 0

@@ -13,8 +13,8 @@ def test_all_classes_are_run_or_the_methods_that_are_asked_for() -> None:
     name = "ErrorHandlingIntegrationTest"
     assert selection([f"{name}::testA(boolean)[1]", f"{name}::testB"]) == [
         f"--select-class={PACKAGES[name]}.{name}",
-        "--include-methodname=.*[.]testA",
-        "--include-methodname=.*[.]testB",
+        "--include-methodname=.*#testA",
+        "--include-methodname=.*#testB",
     ]
 
 

@@ -5,8 +5,8 @@ sync that it asks for (KIP-497, KIP-903), and who leads where replicas were chos
 request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up: its leader
 says so (``replication``).
 
-A replica whose log dir has no room can be read and takes nothing: it is in sync, and leads, only where no other that is
-in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
+A replica whose log dir has no room can be read and takes nothing.  It is in sync, and leads, only where no other that
+is in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
 
 Invariants: a leader is in sync, or was the last that was; the last replica that holds everything stays in sync, or
 eligible (``eligible_replicas``), whatever happens; the leader epoch grows whenever the leader changes, the partition

@@ -1,7 +1,7 @@
 """Which brokers hold the replicas of new partitions.
 
 Owns: spreading leaders and replicas evenly over brokers, racks and log dirs, and checking assignments that clients
-bring.  The log dir is chosen, and committed, with the partition: so there is no moment at which a partition holds data
+bring.  The log dir is chosen, and committed, with the partition.  So there is no moment at which a partition holds data
 in an unknown place (Kafka's brokers choose, and report it afterwards).
 
 Invariants: the replicas of a partition are distinct; the first one is on a live broker; in a rack live brokers come

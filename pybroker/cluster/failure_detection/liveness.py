@@ -2,7 +2,7 @@
 
 Owns: what a datagram says, which ones are believed, who has been silent for too long or refuses connections, and what
 the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/connection_probe``), nor what follows from
-silence (``controller_election``): that is decided by compare-and-set in the store, so that a wrong suspicion costs a
+silence (``controller_election``).  That is decided by compare-and-set in the store, so that a wrong suspicion costs a
 fail-over and never data.
 
 Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that no
@@ -200,8 +200,8 @@ class Liveness:
     image; ``listener`` is the inter-broker listener's name.
 
     ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
-    ``LIVENESS_INTERVAL_MS`` while anybody is silent; ``on_behind()`` when somebody's metadata is newer than this
-    broker's.
+    ``LIVENESS_INTERVAL_MS`` while anybody is silent.  ``on_behind()`` is called when somebody's metadata is newer than
+    this broker's.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Owns: where the active controller is (``holder``), also for what clients ask of 
 of the broker's own requests, which its own handlers serve while its controller is active, and those of the active one's
 broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
 
-Invariants: ``done`` runs on the loop, later than the call, exactly once; what was not answered comes back as
+Invariants: ``done`` runs on the loop, later than the call, exactly once.  A request without an answer comes back as
 NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
 
 Counterpart in Kafka: ``NodeToControllerRequestThread`` and its users.

@@ -8,7 +8,7 @@ The model is ZooKeeper's, so that it and SQLite both fit: keys are slash-separat
 or none, the store's revision (ZooKeeper's zxid) grows with each transaction, and ephemeral keys live as long as the
 session that put them.
 
-One store serves one broker, or several: what another broker commits is heard by ``follow`` as one's own is, and an
+One store serves one broker, or several.  What another broker commits is heard by ``follow`` as one's own is, and an
 ephemeral key is seen by all until its session ends.  A store that one broker has for itself is not followed.  A key is
 ephemeral or it is not, for as long as it exists: no broker puts the same key as both.
 

@@ -53,7 +53,7 @@ class Key:
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value is shown to nobody."""
+        """Whether its value is never shown."""
         return self.type is KeyType.PASSWORD
 
     def errors(self, text: str | None) -> list[str]:

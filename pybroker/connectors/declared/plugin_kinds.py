@@ -213,7 +213,7 @@ def unknown_kind(text: str) -> str:
 
 
 def together(kind: Kind, config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What is wrong with values as they stand together, by the key that is told."""
+    """What is wrong with values as they stand together, by the key that is named."""
     found: dict[str, list[str]] = {}
     if kind.type == "sink":
         topics, pattern = config.get(TOPICS, "").strip(), config.get(TOPICS_REGEX, "").strip()

@@ -1,8 +1,8 @@
 """The run of a source that is asked again and again: records go to the topic with their offset, in one transaction.
 
-Owns the thread, the producer and the order of things, which is that of KIP-618: fence whoever ran before, read the
-offsets, and only then ask the source.  So each record is written once for readers of committed records, as far as the
-source gives the same again after the same offset.  A failure ends the run; the supervisor starts it again.
+Owns the thread, the producer and the order of things, which is that of KIP-618: fence the run before, read the offsets,
+and only then ask the source.  So each record is written once for readers of committed records, as far as the source
+gives the same again after the same offset.  A failure ends the run; the supervisor starts it again.
 """
 
 from __future__ import annotations

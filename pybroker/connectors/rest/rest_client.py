@@ -20,7 +20,7 @@ _BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class ReplyRefused(Exception):
-    """A request was not done: Connect's words, or why nobody answered."""
+    """A request was not done: Connect's words, or why no answer came."""
 
 
 class RestClient:

@@ -74,7 +74,7 @@ class StateTopics:
         self._producer: Producer | None = None
 
     def take_over(self) -> None:
-        """Fence whoever wrote before, and read all that was written; raises KafkaException."""
+        """Fence the writer before, and read all that was written; raises KafkaException."""
         with self._lock:
             self._producer = Producer(
                 with_client_log({**self._client, "transactional.id": f"connect-cluster-{self._settings.group}"})

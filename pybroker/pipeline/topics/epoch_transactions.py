@@ -21,7 +21,7 @@ tasks' processes until the driver, which hears of all tasks, has seen that each 
 what it had (`decide`).  Then they are committed; or the query stops, and nothing was written twice.
 
 What it asks of a query: a task that runs again has the same rows, or, with ``deterministic`` false, rows that may stand
-for the same.  A mark tells how many they were and a checksum of their keys; values are not compared, since a sum of
+for the same.  A mark tells how many they were and a checksum of their keys.  Values are not compared, since a sum of
 floating point numbers differs with the order in which they come.
 """
 
@@ -140,7 +140,7 @@ def decide(write: Write, written: Sequence[Written | None]) -> None:
     """In the driver, when all tasks of an epoch are done: have what they held back be committed.
 
     Raises `RowsChanged` where what is committed belongs to another division of the epoch into tasks, and `NoAnswer`
-    where a task's process has ended meanwhile: the epoch is to be written again.
+    where a task's process has ended meanwhile.  The epoch is to be written again then.
     """
     said = [each for each in written if each is not None]
     before = frozenset[int]().union(*(each.before for each in said))

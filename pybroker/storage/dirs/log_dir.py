@@ -6,7 +6,7 @@ is for good: after a failed write or sync it is not known what the disk holds.
 
 ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
 ``ROOM_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and any error of a
-sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages; with no directory left the
+sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages.  With no directory left the
 process ends with exit code 1.  A directory, or a partition's files, that were moved away count as failed, too
 (``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something was
 appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
