@@ -32,3 +32,13 @@ def test_a_table_of_keys_alone_is_not_updated() -> None:
     from pybroker.connectors.kinds.jdbc_sink import takeover
 
     assert takeover("s", "t", {"id": "bigint"}, ["id"])[1].endswith('ON CONFLICT ("id") DO NOTHING')
+
+
+def test_new_rows_are_asked_for_in_order_and_those_of_one_value_together() -> None:
+    from pybroker.connectors.kinds.jdbc_source import rows_query
+
+    text = rows_query('"t"', "id", "it's", 10, 500)
+    assert "source.\"id\" > 'it''s'" in text
+    assert "source.\"id\" < now() - interval '500 milliseconds'" in text
+    assert 'ORDER BY source."id" FETCH FIRST 10 ROWS WITH TIES' in text
+    assert " > " not in rows_query('"t"', "id", None, 10, 0)

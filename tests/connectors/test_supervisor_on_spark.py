@@ -20,11 +20,16 @@ from harness.waiting import PATIENCE_S, wait_until
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres, program
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 from pybroker.testing import Broker
+from tests.connectors.bulk_server import BulkServer
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 
 PROVIDERS = "config.providers=file\nconfig.providers.file.class={}.FileConfigProvider\n".format(
     "org.apache.kafka.common.config.provider"
+)
+DELTA = (
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
 )
 SCHEMA = "id bigint, name string, amount double"
 
@@ -46,6 +51,9 @@ class World:
         command = [sys.executable, "-m", "pybroker", "connect", "serve", "--worker", str(self.worker)]
         command += ["--bootstrap", self.broker.bootstrap, "--listen", "127.0.0.1:0"]
         command += ["--data", str(self.directory / "checkpoints"), "--master", "local[2,4]"]
+        command += ["--package", "io.delta:delta-spark_4.2_2.13:4.4.0"]
+        for setting in DELTA:
+            command += ["--spark", setting]
         self.process = process = ChildProcess(command, log)
 
         def address() -> str:
@@ -116,6 +124,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
         assert made.process is not None
         assert made.process.terminate(PATIENCE_S) == 0, made.process.log_tail()
+
+
+@pytest.fixture(autouse=True)
+def connectors_end_with_their_test(world: World) -> Iterator[None]:
+    """Each one that runs on takes its part of the processors."""
+    yield
+    for name in world.client.ask("GET", "connectors"):
+        world.client.ask("DELETE", "connectors", name)
 
 
 def arrive(folder: Path, name: str, lines: list[str]) -> None:
@@ -265,6 +281,114 @@ def test_a_database_that_is_away_is_waited_for(world: World) -> None:
     assert world.state("away") == "RUNNING"
 
 
+def source(world: World, topic: str, table: str, **more: str) -> dict[str, str]:
+    return {
+        "connector.class": "JdbcSource",
+        "topic": topic,
+        "table": table,
+        "key.fields": "id",
+        "connection.url": world.postgres.jdbc_url,
+        "connection.user": SUPERUSER,
+        "connection.password": f"${{file:{world.directory / 'secret.properties'}:password}}",
+        "poll.interval.ms": "50",
+        **more,
+    }
+
+
+def test_new_rows_of_a_table_are_records_once_by_an_incrementing_column(world: World) -> None:
+    world.sql("CREATE TABLE visits (id serial PRIMARY KEY, who text, more json DEFAULT E'{\\n\"a\": 1}')")
+    world.sql("INSERT INTO visits (who) SELECT E'a\\n' || n FROM generate_series(1, 500) n")
+    world.broker.create_topic("visits")
+    counted = {"incrementing.column.name": "id", "batch.max.rows": "90"}
+    world.put("visits", **source(world, "visits", "visits", **counted))
+    wait_until(lambda: len(values(world, "visits")) >= 500, "the first rows")
+    world.client.ask("PUT", "connectors", "visits", "stop")
+    wait_until(lambda: world.state("visits") == "STOPPED", "a stopped source")
+    offsets = world.client.ask("GET", "connectors", "visits", "offsets")["offsets"]
+    assert offsets == [{"partition": {"table": "visits"}, "offset": {"incrementing": "500"}}]
+    world.sql("INSERT INTO visits (who) SELECT 'b' FROM generate_series(1, 100)")
+    world.client.ask("PUT", "connectors", "visits", "resume")
+    wait_until(lambda: len(values(world, "visits")) >= 600, "the next rows")
+    found = values(world, "visits")
+    assert [int(each.key()) for each in found] == list(range(1, 601))
+    assert json.loads(found[0].value()) == {"id": 1, "who": "a\n1", "more": {"a": 1}}
+
+
+def test_changed_rows_are_records_by_their_time(world: World) -> None:
+    world.sql("CREATE TABLE prices (id int PRIMARY KEY, cents int, changed timestamptz)")
+    world.sql("INSERT INTO prices SELECT n, n, now() FROM generate_series(1, 5) n")
+    world.broker.create_topic("prices")
+    # More rows have one time than are taken at once.
+    timed = {"mode": "timestamp", "timestamp.column.name": "changed", "batch.max.rows": "2"}
+    world.put("prices", **source(world, "prices", "prices", **timed))
+    wait_until(lambda: len(values(world, "prices")) >= 5, "the first rows")
+    world.sql("UPDATE prices SET cents = 7, changed = now() WHERE id = 3")
+    wait_until(lambda: len(values(world, "prices")) >= 6, "the changed row")
+    assert [int(each.key()) for each in values(world, "prices")][5:] == [3]
+
+
+def test_a_query_that_the_database_refuses_is_the_reason_of_the_failure(world: World) -> None:
+    world.put("wrong", **source(world, "wrong", "no_such_table", **{"incrementing.column.name": "id"}))
+    wait_until(lambda: world.state("wrong") == "FAILED", "a failed source")
+    assert 'relation "no_such_table" does not exist' in world.status("wrong")["tasks"][0]["trace"]
+
+
+def test_rows_of_a_delta_table_are_there_once_though_a_supervisor_is_killed(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("lake")
+    table = world.directory / "lake"
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+
+    def send(first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            producer.produce("lake", json.dumps({"id": number, "name": f"n{number % 2}"}))
+        producer.flush()
+
+    def rows() -> list[str]:
+        """By the table's own log: the files that were added, by their partition, and how many records each has."""
+        added: dict[str, int] = {}
+        for entry in sorted((table / "_delta_log").glob("*.json")):
+            for line in entry.read_text().splitlines():
+                action = json.loads(line)
+                if "add" in action:
+                    added[action["add"]["path"]] = json.loads(action["add"]["stats"])["numRecords"]
+        return [f"{path.partition('/')[0]}:{count}" for path, count in added.items()]
+
+    def count() -> int:
+        return sum(int(each.partition(":")[2]) for each in rows())
+
+    send(1, 300)
+    config = {"connector.class": "DeltaSink", "topics": "lake", "path": str(table), "partition.fields": "name"}
+    config |= {"value.converter.schema": SCHEMA, "max.records.per.batch": "100", "poll.interval.ms": "50"}
+    world.put("lake", **config)
+    wait_until(lambda: count() > 0, "the first rows")
+    world.kill()
+    send(301, 500)
+    world.start()
+    wait_until(lambda: count() >= 500, "all rows")
+    wait_until(lambda: world.state("lake") == "RUNNING", "the sink runs")
+    assert count() == 500
+    assert {each.partition(":")[0] for each in rows()} == {"name=n0", "name=n1"}
+
+
+def test_documents_replace_themselves_and_a_server_that_is_away_is_waited_for(world: World) -> None:
+    from confluent_kafka import Producer
+
+    world.broker.create_topic("documents")
+    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
+    for key, value in (("a", '{"id":1}'), ("b", '{"id":2}'), ("a", '{"id":3}'), ("b", None)):
+        producer.produce("documents", value, key)
+    producer.flush()
+    with BulkServer(busy=2) as server:
+        config = {"connector.class": "HttpSink", "topics": "documents", "url": server.url, "id.mode": "key"}
+        world.put("documents", **config, **{"value.converter.schema": "id bigint", "index": "of-${topic}"})
+        wait_until(lambda: server.documents == {("of-documents", "a"): {"id": 3}}, "the documents")
+        assert server.asked >= 3
+
+
 def test_no_secret_is_in_the_log_or_in_replies(world: World) -> None:
+    world.put("told", **world.sink("told", "told"))
+    wait_until(lambda: world.state("told") in ("RUNNING", "FAILED"), "a sink that was started")
     told = json.dumps(world.client.ask("GET", "connectors", expand="info"))
     assert world.postgres.password not in told + (world.directory / "supervisor.log").read_text()

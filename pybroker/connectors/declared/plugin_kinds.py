@@ -106,6 +106,23 @@ KINDS: Final = (
         needs_spark=False,
     ),
     Kind(
+        "JdbcSource",
+        "source",
+        "jdbc_source",
+        "New rows of a table or a query in PostgreSQL.",
+        (
+            *_CONNECTION,
+            Key("table", KeyType.STRING, "The table.", ""),
+            Key("query", KeyType.STRING, "A query in place of a table.", ""),
+            Key("mode", KeyType.STRING, "What tells new rows.", "incrementing", one_of=("incrementing", "timestamp")),
+            Key("incrementing.column.name", KeyType.STRING, "A column that grows with each new row.", ""),
+            Key("timestamp.column.name", KeyType.STRING, "A column with the time of a row's last change.", ""),
+            Key("timestamp.delay.interval.ms", KeyType.LONG, "How old a change must be.", "0", least=0),
+            Key("batch.max.rows", KeyType.INT, "How many rows are taken at a time.", "10000", least=1),
+        ),
+        has_offsets=True,
+    ),
+    Kind(
         "UdpSource",
         "source",
         "udp_source",
@@ -145,11 +162,41 @@ KINDS: Final = (
             Key("auto.evolve", KeyType.BOOLEAN, "Whether columns that are missing are added.", "false"),
         ),
     ),
+    Kind(
+        "DeltaSink",
+        "sink",
+        "delta_sink",
+        "Rows of a Delta table.",
+        (
+            Key("path", KeyType.STRING, "Where the table lies.", is_required=True, importance="HIGH"),
+            Key("partition.fields", KeyType.LIST, "Fields whose values divide the table.", ""),
+            Key("auto.evolve", KeyType.BOOLEAN, "Whether columns that are missing are added.", "false"),
+        ),
+    ),
+    Kind(
+        "HttpSink",
+        "sink",
+        "http_sink",
+        "Documents of Elasticsearch or OpenSearch, by bulk requests.",
+        (
+            Key("url", KeyType.STRING, "The server.", is_required=True, importance="HIGH", check=_check_http),
+            Key("http.authorization", KeyType.PASSWORD, "The header Authorization."),
+            Key("index", KeyType.STRING, "The index, with ${topic} for the topic's name.", "${topic}"),
+            Key(
+                "id.mode",
+                KeyType.STRING,
+                "What a document's id is: the record's place, or its key.",
+                "record",
+                one_of=("record", "key"),
+            ),
+            Key("batch.size", KeyType.INT, "How many documents a request has.", "2000", least=1),
+        ),
+    ),
 )
 
 
 # Kinds that write JSON as it comes.
-_PLAIN = ("HttpSource", "UdpSource")
+_PLAIN = ("HttpSource", "JdbcSource", "UdpSource")
 
 
 def kind_named(text: str) -> Kind | None:
@@ -182,10 +229,22 @@ def together(kind: Kind, config: Mapping[str, str]) -> dict[str, list[str]]:
         for name in (*refused, "key.fields") if kind.name == "UdpSource" else refused:
             if config.get(name, "").strip():
                 found[name] = [f"{kind.name} writes JSON as it comes: a job or a sink behind it has {name}"]
+    if kind.name == "JdbcSource":
+        found |= _jdbc_source(config)
     if kind.name == "JdbcSink":
         found |= _jdbc_sink(config)
     if kind.name == "FileSource" and config.get("format", "json").lower() != "text" and not config.get("schema"):
         found["schema"] = ['Missing required configuration "schema": columns of csv, json and parquet are declared']
+    return found
+
+
+def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    if bool(config.get("table", "").strip()) == bool(config.get("query", "").strip()):
+        found["table"] = ["either table or query names the rows"]
+    column = f"{config.get('mode', 'incrementing').strip().lower()}.column.name"
+    if column in ("incrementing.column.name", "timestamp.column.name") and not config.get(column, "").strip():
+        found[column] = [f'Missing required configuration "{column}" which has no default value.']
     return found
 
 

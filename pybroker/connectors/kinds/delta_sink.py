@@ -1,0 +1,38 @@
+"""DeltaSink: rows of a Delta table, each exactly once: Delta's log has the number of each query's last micro-batch.
+
+The session needs Delta's package and its two settings, which the page on connectors names.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from pybroker.connectors.declared.transforms import quoted
+from pybroker.connectors.kinds.connector_runs import Run, Work
+from pybroker.connectors.kinds.record_forms import fields_of
+from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.topics.writers import QUERY_PROPERTY
+
+
+def start(work: Work) -> Run:
+    """Start it; raises what is wrong."""
+    return start_sink(work, _DeltaSink(work).write, takes_tombstones=False)
+
+
+class _DeltaSink:
+    def __init__(self, work: Work) -> None:
+        self._path: str = work.value("path")
+        self._partitions: list[str] = work.value("partition.fields")
+        self._evolves = bool(work.value("auto.evolve"))
+        self._name = work.name
+
+    def write(self, rows: DataFrame, epoch: int) -> None:
+        """A micro-batch, which Delta passes over where its number is there."""
+        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        options = {
+            "txnAppId": f"{self._name}-{query}",
+            "txnVersion": str(epoch),
+            "mergeSchema": str(self._evolves).lower(),
+        }
+        writer = rows.select(*map(quoted, fields_of(rows))).write.format("delta").mode("append").options(**options)
+        writer.partitionBy(*self._partitions).save(self._path)
