@@ -142,7 +142,7 @@ def test_nothing_is_lost_or_done_twice_while_leaders_of_the_ensemble_are_killed(
 @needs_zookeeper
 def test_server_that_is_killed_and_comes_back_is_followed_on_in_the_same_session(site: Site) -> None:
     zookeeper = site.start()
-    one, other = site.client(timeout_ms=8_000), site.client(timeout_ms=8_000)
+    one, other = site.client(timeout_ms=20_000), site.client(timeout_ms=20_000)
     one.on_session_lost = other.on_session_lost = fail
     follower = Follower(other, other.revision())
     told: list[list[str]] = []
