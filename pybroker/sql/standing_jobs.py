@@ -1,7 +1,7 @@
 """A standing query as a job of the pipeline: its topics as views, Spark's SQL over them, and records out of rows.
 
-Owns what a record of the new topic is: a key, of one column its text and of several a JSON object, and a value, a JSON
-object of all columns.  Runs and is tested as each job is (``pybroker.pipeline.streams.jobs``).
+Owns what a record of the new topic is.  A key of one column is its text, and a key of several a JSON object.  The value
+is a JSON object of all columns.  Runs and is tested as each job is (``pybroker.pipeline.streams.jobs``).
 """
 
 from __future__ import annotations
