@@ -60,7 +60,7 @@ class JoinWindow:
 class StandingSelect:
     """``tree`` has none of the frames.  ``within`` has one for each join, None where nothing is said.
 
-    ``is_final``: a window's row is told once, when the window is over.
+    ``is_final``: the row of a window comes once, when the window is over.
     """
 
     text: str
