@@ -12,15 +12,13 @@ from typing import Annotated, Final
 
 import typer
 
+from pybroker.cli.connection.client_file import client_properties
 from pybroker.cli.connection.client_settings import parse_pairs
-from pybroker.cli.terminal.failure import CommandFailed, reason_of
+from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import misused, repeated
-from pybroker.cli.terminal.output import remark
 from pybroker.config.link_settings import row_of
-from pybroker.config.properties import parse_properties
 from pybroker.config.providers import resolve
 from pybroker.config.schema import PASSWORD, ConfigError
-from pybroker.config.secret_files import exposure_of_settings
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,100}")
 # Of the file of a client these are a link's, too; what else such a client has is passed over.
@@ -104,15 +102,7 @@ def given_settings(
 
 def _of_file(path: str) -> dict[str, str]:
     """What a file of a client says of its cluster; references to config providers are resolved."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
-    except OSError as error:
-        raise CommandFailed(f"--source-config {path}: {reason_of(error)}") from error
-    except ValueError as error:
-        raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
-    if (warning := exposure_of_settings(path, properties)) is not None:
-        remark(f"pybroker: {warning}")
+    properties = client_properties(path, "--source-config")
     try:
         return _of_source(path, resolve(properties))
     except ConfigError as error:

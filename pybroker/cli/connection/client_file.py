@@ -69,21 +69,30 @@ def _tell_once(warning: str) -> None:
     remark(warning)
 
 
+def client_properties(path: str, option: str) -> dict[str, str]:
+    """What a properties file of a client says, as it stands there; CommandFailed where it cannot be read.
+
+    A file with secrets that others of the machine may read is a line on standard error.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+    except OSError as error:
+        raise CommandFailed(f"{option} {path}: {reason_of(error)}") from error
+    except ValueError as error:
+        raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
+    if (warning := exposure_of_settings(path, properties)) is not None:
+        _tell_once(f"pybroker: {warning}")
+    return properties
+
+
 def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     """The settings of a properties file by names that ``known`` finds in the client; CommandFailed.
 
     Settings of Java clients that this one does not have are passed over, unless they are about security.  References
     to config providers that the file names are resolved, and a secret that refers to nothing is refused.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
-    except OSError as error:
-        raise CommandFailed(f"--command-config {path}: {reason_of(error)}") from error
-    except ValueError as error:
-        raise CommandFailed(f"{path} is no file of properties in UTF-8") from error
-    if (warning := exposure_of_settings(path, properties)) is not None:
-        _tell_once(f"pybroker: {warning}")
+    properties = client_properties(path, "--command-config")
     taken: set[str] = set()
     try:
         # By ``config.providers`` of this file, as Kafka's clients do.
