@@ -121,7 +121,7 @@ class Service:
                 _log.error("the supervisor failed, and begins anew: %s", first_line(error), exc_info=True)
             finally:
                 self._operations = None
-            # Whoever was replaced hears of it from its group meanwhile, and does not fence its successor.
+            # A supervisor that was replaced hears of it from its group meanwhile, and does not fence its successor.
             if self._works.is_set() and self._is_over.wait(_AGAIN_AFTER_S):
                 return
 

@@ -98,7 +98,7 @@ class Services:
     def __init__(self) -> None:
         self._builders: dict[str, Callable[[], Any]] = {}
         self.inter_broker_listener = None
-        self.suspected_brokers: SuspectedBrokers | None = None  # None, as is the next: nobody listens for other brokers
+        self.suspected_brokers: SuspectedBrokers | None = None  # None, as is the next, without other brokers
         self.liveness: Liveness | None = None
         self.recently_fenced: RecentlyFenced | None = None  # None: there are no others
         self.cluster_secret = None

@@ -200,7 +200,7 @@ def fast_path_of_commit(
     body = codec.encode(request, api.api_version)
     head_bytes = len(frame) - len(body)
     if frame[head_bytes:] != body:
-        return None  # tagged fields that nobody knows, bytes behind the last field
+        return None  # unknown tagged fields, bytes behind the last field
     first, *others = _without_positions(request, api.api_version)
     if not others:
         return None

@@ -31,7 +31,7 @@ from pybroker import limits
 log = logging.getLogger(__name__)
 
 _AVERAGE_SHIFT = 2  # the last turn counts for a quarter
-_NEW_CONNECTION_SLICE_NS = limits.SHORT_SLICE_NS + 1  # nobody knows yet: with one short turn it is trusted
+_NEW_CONNECTION_SLICE_NS = limits.SHORT_SLICE_NS + 1  # its turns are unknown yet: one short turn is trusted
 
 
 class TimeSlice:
@@ -42,7 +42,7 @@ class TimeSlice:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
-        self.is_new = True  # until its first turn: nobody knows what it asks for
+        self.is_new = True  # until its first turn: what it asks for is unknown
         self.average_ns = _NEW_CONNECTION_SLICE_NS  # what a turn has taken on the average of the last few
         self.is_awaited = False
         self.used_ns = 0

@@ -235,7 +235,7 @@ def fast_path_of_fetch(
     body = codec.encode(request, api.api_version)
     head_bytes = len(frame) - len(body)
     if frame[head_bytes:] != body:
-        return None  # tagged fields that nobody knows, bytes behind the last field
+        return None  # unknown tagged fields, bytes behind the last field
     head = bytes(frame[PREFIX_AT:head_bytes])
     marked = _marked(request, fetch.is_session)
     shapes = [(marked, "iq" if fetch.is_session else "q")]

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 NO_NODE = -1
 
-# Of what came the rate is told over so much time.
+# The rate counts what came in so much time.
 RATE_SAMPLES, RATE_SAMPLE_MS = 10, 1_000
 
 

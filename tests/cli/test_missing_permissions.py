@@ -72,7 +72,7 @@ def test_who_has_the_permissions_writes_and_reads(cli: CommandLine) -> None:
 
 
 def test_a_topic_that_does_not_exist_is_no_missing_permission(cli: CommandLine) -> None:
-    """It is told as the commands tell it that administer."""
+    """The line is that of the commands that administer."""
     cli.ok("topics", "create", "somewhere", *as_user("admin"))
     missing = "UNKNOWN_TOPIC_OR_PARTITION: The cluster has no such topic"
     for arguments, told in (

@@ -41,7 +41,7 @@ class Topics:
 
 
 class Run:
-    """A connector that runs until it is told to fail."""
+    """A connector that runs until the test has it fail."""
 
     def __init__(self) -> None:
         self.failure: str | None = None

@@ -263,7 +263,7 @@ def test_a_transactional_id_of_before_the_first_mirrored_topic_gets_a_producer_i
 
 
 def producer_id_of(here: Broker, transactional_id: str) -> int:
-    """What a producer is told that begins under this id."""
+    """What a producer that begins under this id gets."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     host, _, port = here.bootstrap.rpartition(":")
     with WireClient((host, int(port))) as client:

@@ -248,7 +248,7 @@ def test_second_request_is_served_the_short_way(broker: Broker) -> None:
     consumer.post(commit(broker, {("t", 0): (1, "")}), version=9)
     assert consumer.errors(9) == [0]
     for api in processor_of(broker).dispatcher.served.values():
-        api.handle = None  # type: ignore[assignment]  # nobody may take the ordinary way
+        api.handle = None  # type: ignore[assignment]  # the ordinary way would fail
     consumer.post(*[commit(broker, {("t", 0): (offset, "")}) for offset in (2, 3, 4)], version=9)
     assert [consumer.errors(9) for _ in range(3)] == [[0]] * 3
     consumer.wire.close()

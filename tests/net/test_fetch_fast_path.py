@@ -217,7 +217,7 @@ def test_second_request_is_served_the_short_way(broker: Broker, version: int, ki
         consumer.ask(NEW, fetch(broker, ("t", 0, 0)), version)
     consumer.ask(kind, fetch(broker, ("t", 0, 1)), version)
     for api in processor_of(broker).dispatcher.served.values():
-        api.handle = None  # type: ignore[assignment]  # nobody may take the ordinary way
+        api.handle = None  # type: ignore[assignment]  # the ordinary way would fail
     reply = consumer.ask(kind, fetch(broker, ("t", 0, 3)), version)
     assert b"d" * LARGE in reply
     if kind == GOES_ON:

@@ -49,7 +49,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-# A source that does not answer is told of after 10 s.
+# After 10 s the controller reports a source that does not answer.
 _FIRST_LOOK_S: Final = 15.0
 _WISH_S: Final = 20.0
 _PROMOTION_S: Final = 60.0

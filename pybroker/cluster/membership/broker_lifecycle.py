@@ -349,7 +349,7 @@ class BrokerLifecycle:
 
     def _assigned(self) -> None:
         self._assigning = False
-        self._look()  # also where the session was lost meanwhile: nobody else would look again
+        self._look()  # also where the session was lost meanwhile: no other call looks again
 
     def _finish_start(self, why: str | None) -> None:
         started, self._started = self._started, None
