@@ -289,6 +289,10 @@ def _cluster_others() -> list[Bar]:
             for what in ("RSS", "PSS", "RssAnon")
         ),
         *(
+            Bar(f"two workers, {load}", workers, f"{load}, 2 workers", Kind.RATIO_AT_LEAST, None)
+            for load in ("8×1", "8×5", "8×1 fetches", "8×1 commits")
+        ),
+        *(
             Bar(f"two workers against one, {shape}, {what}", workers, f"{shape} {what} of two by one", kind, limit)
             for shape in ("8×1", "8×5")
             for what, kind, limit in (("capacity", Kind.AT_LEAST, 1.5), ("rate", Kind.AT_LEAST, None))

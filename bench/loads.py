@@ -14,7 +14,9 @@ import json
 import socket
 import struct
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
@@ -114,7 +116,7 @@ class Fetch:
     """The connections share the partitions; each reads its own from the beginning, one after another.
 
     A connection goes on with the next partition at ``end_offset``, or where nothing is left, and behind its last one
-    begins again if the load ``is_endless``.
+    begins again if the load ``is_endless``.  ``leaders`` as for ``Produce``, where each connection has one partition.
     """
 
     bootstrap: str
@@ -126,6 +128,7 @@ class Fetch:
     is_endless: bool = True
     extent: Extent = Extent()
     is_tls: bool = False
+    leaders: Sequence[str] = ()
 
     def start(self) -> ClosedLoop:
         """Begin in the background."""
@@ -134,6 +137,8 @@ class Fetch:
         lines.append(f"is_endless {self.is_endless:d}")
         requests = [self._frame(partition) for partition in range(self.partitions)]
         for number in range(self.connections):
+            if self.leaders:
+                lines.extend(address_lines(self.leaders[number]))
             lines.extend(connection_lines(requests[number :: self.connections]))
         return ClosedLoop(lines)
 
@@ -148,7 +153,7 @@ class Fetch:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Every connection is the only member of a group of its own and commits the offset of one partition, one more each
-    time; in the end the broker is asked what it has."""
+    time; in the end the broker is asked what it has.  Each broker coordinates as many of the groups as the others."""
 
     bootstrap: str
     topic: str
@@ -158,24 +163,35 @@ class Commit:
 
     def run(self) -> Outcome:
         """Do it to its end; raises ``RuntimeError`` when the broker has not what was committed."""
-        groups = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(self.connections)]
-        with Client(self.bootstrap) as client:
-            frames = []
-            for partition, group_id in enumerate(groups):
-                client.await_coordinator(group_id)
-                frames.append(commit_frame(group_id, join(client, group_id, self.topic), self.topic, partition))
-            outcome = self._drive(frames)
-            for partition, (group_id, count) in enumerate(zip(groups, outcome.by_connection, strict=True)):
+        lines = closed_loop_lines("commit", self.bootstrap, self.extent, self.in_flight)
+        with ExitStack() as stack:
+            groups: list[tuple[str, Client]] = []
+            for address, group_ids in self._groups().items():
+                client = stack.enter_context(Client(address))
+                for group_id in group_ids:
+                    client.await_coordinator(group_id)
+                    member = join(client, group_id, self.topic)
+                    lines.extend(address_lines(address))
+                    lines.extend(connection_lines([commit_frame(group_id, member, self.topic, len(groups))]))
+                    groups.append((group_id, client))
+            outcome = ClosedLoop(lines).outcome()
+            for partition, ((group_id, client), count) in enumerate(zip(groups, outcome.by_connection, strict=True)):
                 committed = client.committed_offsets(group_id)
                 if committed != {(self.topic, partition): count - 1}:
                     raise RuntimeError(f"{group_id} committed offset {count - 1}, the broker has {committed}")
         return outcome
 
-    def _drive(self, frames: Sequence[bytes]) -> Outcome:
-        lines = closed_loop_lines("commit", self.bootstrap, self.extent, self.in_flight)
-        for request in frames:
-            lines.extend(connection_lines([request]))
-        return ClosedLoop(lines).outcome()
+    def _groups(self) -> dict[str, list[str]]:
+        """Names of groups by the address of their coordinator."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        with Client(self.bootstrap) as client:
+            share = -(-self.connections // client.broker_count())
+            while sum(map(len, found.values())) < self.connections:
+                group_id = f"bench-{uuid.uuid4().hex[:8]}"
+                of_coordinator = found[client.find_coordinator(group_id)]
+                if len(of_coordinator) < share:
+                    of_coordinator.append(group_id)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

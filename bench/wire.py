@@ -213,6 +213,21 @@ class Client(wire.Client):
         reply = self.call(API_VERSIONS, client_software_name="bench", client_software_version="1")
         return api_key in {api.api_key for api in reply.api_keys}
 
+    def broker_count(self) -> int:
+        """How many brokers the cluster has."""
+        return len(self.call(METADATA, topics=[]).brokers)
+
+    def find_coordinator(self, group_id: str) -> str:
+        """The ``HOST:PORT`` of the group's coordinator, once there is one."""
+        deadline_s = time.monotonic() + TOPIC_READY_S
+        while True:
+            [found] = self.call(FIND_COORDINATOR, key_type=0, coordinator_keys=[group_id]).coordinators
+            if not found.error_code:
+                return f"{found.host}:{found.port}"
+            if found.error_code not in COORDINATOR_COMING_UP or time.monotonic() > deadline_s:
+                raise RuntimeError(f"the coordinator of {group_id}: error {found.error_code}")
+            time.sleep(0.05)
+
     def await_coordinator(self, group_id: str) -> None:
         """Wait until the group's coordinator is found and serves."""
         deadline_s = time.monotonic() + TOPIC_READY_S

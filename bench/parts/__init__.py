@@ -27,7 +27,7 @@ PARTS = {
     "cluster_produce": "three replicas, acks=all: large batches, tiny requests, a fixed rate; CPU and memory",
     "cluster_catch_up": "a broker that was away takes 2 GB from the others, beside their clients",
     "cluster_rest": "1,000 partitions of three replicas at rest: processor time and memory of all brokers",
-    "cluster_workers": "tiny requests to two workers of one command, and to one",
+    "cluster_workers": "tiny requests, small fetches and commits: two workers of one command, one, and Apache Kafka",
     "links": "2 GB mirrored by a link and by MirrorMaker 2, lag at rest, 5,000 partitions, a broker that has a link",
     "spark": "the demo's Spark job over the flights (needs scripts/spark-setup)",
     "spark_read": '5 million records read by format("pybroker") and by Spark\'s connector, in batch and streaming',

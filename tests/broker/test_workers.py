@@ -48,7 +48,7 @@ ALTERATIONS_MAX = 3_000
 
 
 @contextmanager
-def workers(data_dir: Path, count: int = 2, *arguments: str) -> Iterator[tuple[Serving, list[psutil.Process]]]:
+def workers(data_dir: Path, count: int | str = 2, *arguments: str) -> Iterator[tuple[Serving, list[psutil.Process]]]:
     """The command, and its workers' processes."""
     command = [str(COMMAND), "serve", "--workers", str(count), "--data-dir", str(data_dir), "--dev", *arguments]
     listen = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")

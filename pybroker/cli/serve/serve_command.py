@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from pybroker.cli.serve.hidden_arguments import take_from_environment
 
-WORKERS_MAX = 256
+AUTO = "auto"
 DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."
 
 
@@ -24,10 +24,14 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def parse_count(text: str) -> int:
-    """The number of workers."""
+def parse_count(text: str) -> int | str:
+    """The number of workers, or ``auto``."""
+    from pybroker.cli.serve.worker_count import WORKERS_MAX
+
+    if text == AUTO:
+        return text
     if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to {WORKERS_MAX}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {WORKERS_MAX}, or auto, got {text!r}")
     return int(text)
 
 
@@ -113,7 +117,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--workers",
         metavar="N",
         type=parse_count,
-        help="Run N brokers as one cluster (1 to 256): worker i has the port + i, node.id + i and DIR/worker-i.",
+        help="Run N brokers as one cluster (1 to 256; auto: one per processor): worker i has the port + i, node.id + i "
+        "and DIR/worker-i.",
     )
     return parser
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.cli.serve.supervisor import Member, Supervisor
+from pybroker.cli.serve.worker_count import automatic_count
 from pybroker.cli.terminal.failure import exit_code_of
 from pybroker.cli.terminal.standard_streams import log_to_stderr, say
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
@@ -40,7 +41,7 @@ _ANY_HOST: Final = frozenset({"", "0.0.0.0", "[::]"})
 
 
 def run_workers(
-    count: int,
+    wanted: int | str,
     *,
     listen: Sequence[str],
     data_dir: str | None,
@@ -49,12 +50,16 @@ def run_workers(
     dev: bool,
     add_scram: Sequence[str] = (),
 ) -> int:
-    """Run the workers until SIGTERM or SIGINT; the exit code: 1 when one could not start, 2 for wrong use."""
+    """Run so many workers, or as many as suit (``auto``), until SIGTERM or SIGINT.
+
+    The result is the exit code: 1 when one could not start, 2 for wrong use.
+    """
     log_to_stderr()
     try:
         config = BrokerConfig.load(
             config_file=config_file, settings=settings, listen=listen, data_dir=data_dir, dev=dev
         )
+        count = wanted if isinstance(wanted, int) else automatic_count(config.log_dirs)
         require_ports_apart(listen or config.get_list("listeners"), count)
         listeners = listeners_of(config)
         url = _shared_metadata(config)
