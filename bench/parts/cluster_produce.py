@@ -13,7 +13,7 @@ from bench.clusters import Cluster, ClusterCpu, ReplicatedTopic, replicated_topi
 from bench.context import Context, back_with_memory
 from bench.loads import Extent, Latency, Outcome, Produce
 from bench.parts.large import BATCH_BYTES, LARGE_RECORD_BYTES, RECORDS
-from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_generator
+from bench.parts.tiny import RECORD_BYTES, add_outcome, add_percentiles, check_generator
 from bench.parts.warmup import highest_rate
 
 PARTITIONS = 12
@@ -73,11 +73,7 @@ def measure_tiny(
     extent = Extent(context.volume.seconds, context.volume.warmup_seconds)
     load = replace(load_of(cluster, topic), connections=connections, in_flight=in_flight, extent=extent)
     outcome, cpu = run_checked(cluster, topic, load)
-    shape = f"{connections}×{in_flight}"
-    check_generator(context, outcome.client_cpu_share)
-    context.add(f"{shape} requests", "1/s", name, outcome.requests_per_second)
-    add_percentiles(context, shape, name, outcome.latency)
-    context.add(f"{shape} CPU", "s/million", name, cpu / outcome.acknowledged * 1e6)
+    add_outcome(context, f"{connections}×{in_flight}", "requests", name, outcome, cpu)
 
 
 def measure_rate(context: Context, name: str, cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
 from bench.loads import Commit, Extent
-from bench.parts.tiny import add_percentiles, check_generator
+from bench.parts.tiny import add_outcome
 from bench.parts.warmup import SECONDS, highest_rate
 
 SHAPES = ((1, 1), (8, 1), (8, 5))
@@ -36,11 +36,7 @@ def measure(context: Context, connections: int, in_flight: int, name: str, broke
         cpu = CpuMeter(broker.pid)
         outcome = Commit(broker.bootstrap, topic_name, connections, in_flight, extent).run()
         cpu_seconds = cpu.seconds()
-    shape = f"{connections}×{in_flight}"
-    check_generator(context, outcome.client_cpu_share)
-    context.add(f"{shape} commits", "1/s", name, outcome.requests_per_second)
-    add_percentiles(context, shape, name, outcome.latency)
-    context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+    add_outcome(context, f"{connections}×{in_flight}", "commits", name, outcome, cpu_seconds)
 
 
 def rate(load: Commit) -> float:

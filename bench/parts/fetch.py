@@ -9,7 +9,7 @@ from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
 from bench.loads import Extent, Fetch
 from bench.parts.large import large_load
-from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_generator
+from bench.parts.tiny import RECORD_BYTES, add_outcome
 from bench.parts.warmup import warm_up
 from bench.wire import Client, record_batch
 
@@ -42,11 +42,7 @@ def measure_small(context: Context, topics: dict[str, str], connections: int, na
     cpu = CpuMeter(broker.pid)
     outcome = Fetch(broker.bootstrap, topics[name], connections, connections, end_offset=1, extent=extent).run()
     cpu_seconds = cpu.seconds()
-    check_generator(context, outcome.client_cpu_share)
-    shape = f"{connections}×1"
-    context.add(f"{shape} fetches", "1/s", name, outcome.requests_per_second)
-    add_percentiles(context, shape, name, outcome.latency)
-    context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+    add_outcome(context, f"{connections}×1", "fetches", name, outcome, cpu_seconds)
 
 
 def shared_end(broker: Contestant, topic_name: str) -> int:

@@ -35,11 +35,16 @@ def measure(context: Context, connections: int, in_flight: int, name: str, conte
         outcome = load.run()
         cpu_seconds = cpu.seconds()
         check_log(contestant, load, outcome)
-    shape = f"{connections}×{in_flight}"
+    add_outcome(context, f"{connections}×{in_flight}", "requests", name, outcome, cpu_seconds)
+
+
+def add_outcome(context: Context, shape: str, what: str, name: str, outcome: Outcome, cpu_seconds: float) -> None:
+    """Add the rate, the latencies and the processor time of small requests, and what the generator took itself."""
     check_generator(context, outcome.client_cpu_share)
-    context.add(f"{shape} requests", "1/s", name, outcome.requests_per_second)
+    context.add(f"{shape} {what}", "1/s", name, outcome.requests_per_second)
     add_percentiles(context, shape, name, outcome.latency)
     context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+    context.add(f"{shape} generator", "of a core", name, outcome.client_cpu_share)
 
 
 def add_percentiles(context: Context, label: str, name: str, latency: Percentiles) -> None:

@@ -9,7 +9,7 @@ from bench.context import Context, CpuMeter
 from bench.loads import Extent, Fetch, Handshakes, Produce
 from bench.parts.fetch import shared_end
 from bench.parts.large import BATCH_BYTES, LARGE_RECORD_BYTES, RECORDS
-from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_generator, check_log
+from bench.parts.tiny import RECORD_BYTES, add_outcome, check_generator, check_log
 from bench.parts.warmup import LARGE_REQUESTS, SECONDS, highest_rate, warm_up
 from bench.secure import TlsContestant, running_with_tls
 
@@ -83,10 +83,7 @@ def measure_tiny(context: Context, name: str, contestant: TlsContestant) -> None
         outcome = load.run()
         cpu_seconds = cpu.seconds()
         check_log(broker, load, outcome)
-    check_generator(context, outcome.client_cpu_share)
-    context.add("8×1 requests", "1/s", name, outcome.requests_per_second)
-    add_percentiles(context, "8×1", name, outcome.latency)
-    context.add("8×1 CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
+    add_outcome(context, "8×1", "requests", name, outcome, cpu_seconds)
 
 
 def measure_handshakes(context: Context, name: str, contestant: TlsContestant) -> None:
