@@ -16,6 +16,7 @@ EVERYBODY_MAY_IMPORT = {
     "config",
     "extras",
     "rate_limited_log",
+    "system_errors",
     "limits",
     "cluster_limits",
     "storage_limits",
@@ -44,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "extras": set(),
     "config": set(),
     "rate_limited_log": set(),
+    "system_errors": set(),
     "limits": set(),
     "cluster_limits": set(),
     "storage_limits": set(),
@@ -57,7 +59,7 @@ HOUSES: dict[str, set[str]] = {
     "sql": {"pipeline", "values"},
     "values": set(),
 }
-PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "__version__"}
+PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "system_errors", "__version__"}
 OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
 ROOMS: dict[str, dict[str, set[str]]] = {

@@ -24,6 +24,7 @@ from pybroker import cluster_limits
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.peer_connection import PeerConnection
 from pybroker.net.peer_login import LoginRefused
+from pybroker.system_errors import system_reason
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class PeerLink:
         except (OSError, ValueError, OverflowError) as error:  # the others for what is no host, or no port
             if candidate is self._candidate:
                 self._forget_attempt()
-                self._failed(PeerFailure.UNREACHABLE, str(error))
+                self._failed(PeerFailure.UNREACHABLE, system_reason(error))
 
     def _on_the_wire(self, candidate: PeerConnection, host: str) -> asyncio.BufferedProtocol:
         tls = self._shared.tls()

@@ -10,7 +10,6 @@ Kafka counterpart: SocketServer and Acceptor.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from pybroker.config.schema import ConfigError
 from pybroker.net.channel_builders import ChannelBuilder
 from pybroker.net.connection_quotas import MAX_CONNECTIONS
 from pybroker.net.processor import Processor
+from pybroker.system_errors import system_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +91,7 @@ class SocketServer:
         try:
             listener.server = await self._bind(lambda: channel_builder.connection(self.processor), host, port)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            reason = system_reason(error)
             raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
         for sock in listener.server.sockets:
             self._size_buffers(sock)

@@ -470,6 +470,7 @@ def test_broker_that_takes_no_connection_has_surely_done_nothing() -> None:
         await server.wait_closed()
         error = await asking.fail()
         assert (error.reason, error.may_be_done) == (PeerFailure.UNREACHABLE, False)
+        assert str(error) == "no connection to it can be made: Connection refused"
 
     with_server(answer_for_ever, test)
 

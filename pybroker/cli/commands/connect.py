@@ -123,7 +123,7 @@ def validate(*, files: Files, as_json: Json = False) -> None:
 @app.command()
 def plugins(
     *,
-    name: Annotated[str | None, typer.Argument(metavar="CLASS", help="A kind, whose keys are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[CLASS]", help="A kind, whose keys are listed.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the kinds of connectors, or the keys of one; asks no supervisor."""

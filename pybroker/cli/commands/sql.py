@@ -39,7 +39,9 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print rows as CSV.")]
 Misfits = Annotated[
     str,
     typer.Option(
-        "--misfits", metavar="skip|stop", help="What a record does that does not fit its topic's schema: see below."
+        "--misfits",
+        metavar="skip|stop",
+        help="A record that does not fit its topic's schema is left out and counted (skip), or ends the query (stop).",
     ),
 ]
 Memory = Annotated[

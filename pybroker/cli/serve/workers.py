@@ -10,7 +10,6 @@ Invariant: no setting that all share, and no user, is an argument of a worker's 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import sys
@@ -26,6 +25,7 @@ from pybroker.cli.terminal.standard_streams import log_to_stderr, say
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.listeners import bound_hosts, listeners_of
 from pybroker.config.schema import ConfigError
+from pybroker.system_errors import system_reason
 
 METADATA_FILE: Final = "metadata.db"
 COMMAND: Final = (sys.executable, "-m", "pybroker", "serve")
@@ -174,7 +174,7 @@ def _try_to_listen(host: str, port: int) -> None:
                         trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                     trial.bind(address)
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        reason = system_reason(error)
         raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
 
 
