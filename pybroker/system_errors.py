@@ -9,9 +9,17 @@ import os
 
 
 def system_reason(error: BaseException) -> str:
-    """``Connection refused``, as the system says it; asyncio has words of its own beside the number."""
+    """``Connection refused``, as the system says it; asyncio has words of its own beside the number.
+
+    An error of ``urllib`` carries the system's error, or a text, as its reason.
+    """
+    cause = getattr(error, "reason", None)
+    if isinstance(cause, BaseException):
+        error = cause
     if not isinstance(error, OSError):
         return str(error)
-    if error.errno and error.errno > 0:  # below are those of name resolution, which strerror does not know
+    if hasattr(error, "library"):  # of OpenSSL, whose numbers are its own
+        return error.strerror or str(error)
+    if error.errno is not None and error.errno > 0:  # below are those of name resolution, unknown to strerror
         return os.strerror(error.errno)
-    return error.strerror or str(error)
+    return error.strerror or (cause if isinstance(cause, str) else str(error))

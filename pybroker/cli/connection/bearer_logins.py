@@ -25,6 +25,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathn
 
 from pybroker.config import jaas
 from pybroker.config.named_files import read_named_text
+from pybroker.system_errors import system_reason
 
 MECHANISM: Final = "OAUTHBEARER"
 
@@ -138,7 +139,7 @@ def _token_of_endpoint(request: Request, timeout_s: float) -> tuple[str, float]:
         error.close()
         raise ValueError(f"{_URL}: {request.host} answers with {error.code} {error.reason}") from None
     except OSError as error:
-        raise ValueError(f"{_URL}: {request.host} does not answer: {error}") from None
+        raise ValueError(f"{_URL}: {request.host} does not answer: {system_reason(error)}") from None
     except ValueError:
         raise ValueError(f"{_URL}: {request.host} does not answer in JSON") from None
     if not isinstance(answer, dict):

@@ -24,6 +24,7 @@ from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.system_errors import system_reason
 
 _TIMEOUT_S: Final = 60.0
 _AGAIN_AFTER_S: Final = 0.5
@@ -103,7 +104,7 @@ class _HttpSink:
                     return f"answers {error.code}"
             raise RecordRefused(f"{self._url} answers {error.code}") from None
         except (URLError, OSError) as error:
-            return f"does not answer: {getattr(error, 'reason', error)}"
+            return f"does not answer: {system_reason(error)}"
         except ValueError:
             raise RecordRefused(f"{self._url} answers with no JSON") from None
         return self._judged(answer)

@@ -18,6 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 from pybroker.connectors.state.state_records import canonical
+from pybroker.system_errors import system_reason
 
 _TIMEOUT_S: Final = 30.0
 _BYTES_MAX: Final = 64 * 1024 * 1024
@@ -71,7 +72,7 @@ class _HttpPoller:
             with error:
                 raise ReplyRefused(f"{self._url} answers {error.code}") from None
         except (URLError, OSError) as error:
-            raise ReplyRefused(f"{self._url} does not answer: {getattr(error, 'reason', error)}") from None
+            raise ReplyRefused(f"{self._url} does not answer: {system_reason(error)}") from None
         if len(raw) > _BYTES_MAX:
             raise ReplyRefused(f"{self._url} answers with more than {_BYTES_MAX} bytes")
         try:

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pybroker.config.properties import parse_properties
+from pybroker.system_errors import system_reason
 
 TIMEOUT_S: Final = 60.0
 _BYTES_MAX: Final = 64 * 1024 * 1024
@@ -52,8 +53,7 @@ class RestClient:
             with error:
                 raise ReplyRefused(_message(error.read(_BYTES_MAX), error.code)) from None
         except (URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
-            raise ReplyRefused(f"{self._url} does not answer: {reason}") from None
+            raise ReplyRefused(f"{self._url} does not answer: {system_reason(error)}") from None
 
 
 def logins_of(file: Path) -> dict[str, str]:
