@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S, wait_until
 
@@ -25,6 +25,11 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 )
 from tests.broker.wire_client import WireClient
 
+COORDINATOR_COMES_UP = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 _HEAD = struct.Struct(">qi")
 _OVERHEAD = 12
 
@@ -153,11 +158,17 @@ def committed(side: HasBootstrap, group: str, topic: str = "orders") -> dict[int
 
 
 def commit(side: HasBootstrap, group: str, offsets: dict[int, int]) -> None:
-    """Commit in ``orders`` as a tool does, while the group has no members."""
+    """Commit in ``orders`` as a tool does, while the group has no members, once a coordinator takes it."""
     partitions = [TopicPartition("orders", index, offset) for index, offset in offsets.items()]
     admin = AdminClient({"bootstrap.servers": side.bootstrap})
-    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
-    assert not any(each.error for each in future.result(PATIENCE_S).topic_partitions)
+
+    def is_committed() -> bool:
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
+        errors = {each.error.code() for each in future.result(PATIENCE_S).topic_partitions if each.error}
+        assert errors <= COORDINATOR_COMES_UP, errors
+        return not errors
+
+    wait_until(is_committed, f"{group} to be committed")
 
 
 _numbers = count()
