@@ -1,4 +1,4 @@
-"""The composition root: the only place that wires concrete parts into a broker.
+"""The composition root: here concrete parts are wired into a broker.
 
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
 around a broker (``cli/serve/broker_process``, ``testing/in_process_broker``).
@@ -7,7 +7,8 @@ Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes
 dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise
 (from then on connections wait), wire the services, accept.  Stop is the reverse; the logs are closed last and leave the
 clean-shutdown mark, or, where the id was never the broker's, leave their directories as they were found.
-Services that not every broker needs are built, and their modules imported, when somebody asks for them.
+Services that not every broker needs are built, and their modules imported, when they are asked for first
+(``lazy_services``); what a broker among others needs besides is wired by ``cluster_wiring``.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.cluster.bootstrap import check_nothing_is_lost, open_membership
@@ -25,9 +25,7 @@ from pybroker.cluster.image.cluster_image import ClusterImage, Endpoint, ImageDe
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.moved_replicas import MovedReplicas
 from pybroker.cluster.membership.standalone import Standalone
-from pybroker.cluster.membership.too_few_brokers import TooFewBrokersWarning
 from pybroker.cluster.store.initial_metadata import NO_USERS, tell_of_users_passed_over
-from pybroker.cluster.store.metadata_store import StoreError
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.config_service import ConfigService
 from pybroker.config.listeners import Listener, inter_broker_listener, listeners_of
@@ -35,30 +33,23 @@ from pybroker.config.resources import CORDONED_LOG_DIRS
 from pybroker.handlers.services import Services
 from pybroker.lazy_services import LazyLinks, LazyServices
 from pybroker.net.channel_builders import ChannelBuilders, ImageUsers
-from pybroker.net.loop_env import loop_env, outcome_of
+from pybroker.net.loop_env import loop_env
 from pybroker.net.socket_server import SocketServer
 from pybroker.net.sources import Sources
 from pybroker.replication.producer_ids import ProducerIds
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage.manager.log_manager import LogManager
-from pybroker.storage.results import StorageError
 
 if TYPE_CHECKING:
     from pybroker.cluster.controller.token_operations import DelegationTokens
-    from pybroker.cluster.decisions.operations import FoundReplicas
-    from pybroker.cluster.membership.cluster_member import ClusterMember, LivenessTransport
+    from pybroker.cluster.membership.cluster_member import ClusterMember
     from pybroker.cluster.membership.controller_channel import ControllerChannel
-    from pybroker.cluster.membership.peers import Peers
     from pybroker.cluster.store.initial_metadata import Users
-    from pybroker.cluster.store.metadata_follower import MetadataFollower
+    from pybroker.cluster_wiring import ClusterWiring
     from pybroker.env import Env
-    from pybroker.net.peer_client import PeerClient
     from pybroker.quotas.client_quotas import ClientQuotas
     from pybroker.security.mechanisms import MechanismContext
     from pybroker_protocol.schema import Request
-
-# How long a broker that stops waits for others to lead in its place: longer than a controller's fail-over.
-CONTROLLED_SHUTDOWN_MS = 15_000
 
 log = logging.getLogger("pybroker")
 
@@ -103,9 +94,8 @@ class BrokerServer:
         self._membership: ClusterMember | None = None
         self._close_what_was_built: list[Callable[[], None]] = []
         self._replicas: ReplicaManager | None = None
-        self._peers: PeerClient | None = None
+        self._cluster: ClusterWiring | None = None  # where other brokers may be
         self._sources = Sources(self.services)
-        self._builders: ChannelBuilders | None = None
         self._client_quotas: ClientQuotas | None = None
         self._is_serving = False
         # For the mark of a clean stop (KIP-966): the last of this run or, before it has one, the last clean stop's.
@@ -121,21 +111,22 @@ class BrokerServer:
         config, services = self.config, self.services
         env = self._env or loop_env()
         listeners = listeners_of(config)
-        listener_of_brokers = inter_broker_listener(config, listeners)
+        name_of_brokers = inter_broker_listener(config, listeners)
         metadata = MetadataCache()
         self._authorize(env, metadata)
         # Before anything is written: whose keys or passwords are wrong begins nothing.
         around = self._mechanism_context(env, metadata) if any(each.asks_who_it_is for each in listeners) else None
-        self._builders = builders = ChannelBuilders(config, listeners, around, env.clock)
+        builders = ChannelBuilders(config, listeners, around, env.clock)
         self._logs = logs = LogManager(env, config, self._on_all_dirs_failed, self._own_process)
         logs.start()
         self._broker_epoch = clean_epoch = logs.clean_broker_epoch()
         services.env, services.config = env, config
-        services.inter_broker_listener = None if config["pybroker.metadata"] is None else listener_of_brokers
+        cluster = self._cluster = self._wire_cluster(
+            env, builders, next(each for each in listeners if each.name == name_of_brokers)
+        )
         self._sockets = sockets = SocketServer(env, services, config, self._own_process)
         endpoints = await self._listen(sockets, listeners, builders)
-        protocol_of_brokers = next(each for each in listeners if each.name == listener_of_brokers)
-        membership = self._load_membership(env, logs, metadata, protocol_of_brokers)
+        membership = self._load_membership(env, logs, metadata)
         metadata.subscribe(lambda image, _: logs.note_metadata(image.epoch))
         logs.check_cluster(membership.cluster_id, membership.node_id)
         found = logs.settle(membership.loaded_image.replica_places(membership.node_id))
@@ -148,34 +139,31 @@ class BrokerServer:
         channel.serve = self._serve_own
         services.auto_topic_creation = AutoTopicCreation(env, config, metadata, channel.create_topics)
         self._close_what_was_built.append(services.auto_topic_creation.close)
-        if around is not None or not membership.is_alone:
+        if around is not None or cluster is not None:
             around = around or self._mechanism_context(env, metadata)
-            self._let_brokers_in(builders, around, membership, listener_of_brokers)
+            self._let_brokers_in(builders, around, membership)
         # Settings are heard of before partitions: with an image's replicas goes its min.insync.replicas.
         services.configs = ConfigService(config, metadata, membership.controller, services.broker_id)
         self._follow_settings(services.configs, builders, sockets)
         self._replicas = services.replicas = ReplicaManager(env, services.broker_id, metadata, logs, config)
-        if not membership.is_alone:
-            self._replicate(env, self._replicas, membership)
+        if cluster is not None:
+            cluster.replicate(self._replicas, membership)
         services.producer_ids = ProducerIds(channel.allocate_producer_ids)
         self._tell_of_moved_replicas(env, logs, channel)
-        rack, log_dirs = config["broker.rack"], logs.directory_ids()
+        log_dirs = logs.directory_ids()
         if isinstance(membership, Standalone):
+            rack = config["broker.rack"]
             cordoned = logs.cordon(config.cordoned_log_dirs)
             membership.register(endpoints, rack, log_dirs, found, clean_shutdown=clean_epoch >= 0, cordoned=cordoned)
             logs.set_cluster(membership.cluster_id, membership.node_id)
-        else:
-            transport = await self._liveness_transport(listener_of_brokers)
-            await self._join(membership, endpoints, rack, logs, clean_epoch, transport, found, sockets.queue)
-            membership.guard_against_stalls(sockets.processor.gate)
-            services.suspected_brokers, services.liveness = membership.suspected_brokers, membership.liveness
-            self._remember_who_leaves(env, metadata)
-            self._close_what_was_built.append(TooFewBrokersWarning(env, config, metadata).close)
+        elif cluster is not None:
+            await cluster.join(membership, endpoints, logs, clean_epoch, found, sockets, self._on_failure)
+            cluster.watch(membership, metadata, sockets)
             self._tell_of_full_dirs(logs, membership)
         self._tell_of_failed_dirs(logs, membership, log_dirs)
         self._keep_cordoned(services.configs, logs, membership)
         self._broker_epoch = metadata.image.brokers[services.broker_id].epoch
-        LazyServices(services, self._peers, self._close_what_was_built).wire(channel)
+        LazyServices(services, None if cluster is None else cluster.peers, self._close_what_was_built).wire(channel)
         LazyLinks(services, self._sources.connect, channel.report_mirrors, self._close_what_was_built).follow()
         self._hold_clients_to_quotas(metadata)
         sockets.bound_arrivals(metadata.image.quotas)
@@ -217,9 +205,16 @@ class BrokerServer:
 
         serve_own(self.services, request, version, done)
 
-    def _load_membership(
-        self, env: Env, logs: LogManager, metadata: MetadataCache, listener_of_brokers: Listener
-    ) -> ClusterMember:
+    def _wire_cluster(self, env: Env, builders: ChannelBuilders, listener: Listener) -> ClusterWiring | None:
+        """What it takes where other brokers may come by ``listener``; None for a broker that is alone."""
+        if self.config["pybroker.metadata"] is None:
+            return None
+        from pybroker.cluster_wiring import ClusterWiring
+
+        self.services.inter_broker_listener = listener.name
+        return ClusterWiring(env, self.config, self.services, builders, listener, self._close_what_was_built)
+
+    def _load_membership(self, env: Env, logs: LogManager, metadata: MetadataCache) -> ClusterMember:
         """This broker's place in its cluster, whose metadata is loaded."""
         membership = open_membership(
             env,
@@ -227,7 +222,7 @@ class BrokerServer:
             metadata,
             str(logs.metadata_dir),
             logs.partition_count,
-            lambda follower, node_id, secret: self._connect(env, follower, node_id, listener_of_brokers, secret),
+            None if self._cluster is None else self._cluster.connect,
             self._first_users,
         )
         self._membership = membership  # ``stop`` closes it, also where the load fails
@@ -302,19 +297,13 @@ class BrokerServer:
             log.warning("reached from beyond this machine without a login: listener %s", names)
         return endpoints
 
-    def _let_brokers_in(
-        self,
-        builders: ChannelBuilders,
-        around: MechanismContext,
-        membership: ClusterMember,
-        listener_of_brokers: str,
-    ) -> None:
+    def _let_brokers_in(self, builders: ChannelBuilders, around: MechanismContext, membership: ClusterMember) -> None:
         """Who knows the cluster's secret is one of its brokers."""
         from pybroker.security.mechanisms import ClusterLogin
 
-        cluster = None if membership.is_alone else ClusterLogin(membership.secret, around.random)
+        cluster = None if self._cluster is None else ClusterLogin(membership.secret, around.random)
         around = around._replace(fake_key=membership.secret, cluster=cluster, tokens=self.services.tokens.logins)
-        builders.set_cluster_secret(around, None if cluster is None else listener_of_brokers)
+        builders.set_cluster_secret(around, self.services.inter_broker_listener)
 
     def _hold_clients_to_quotas(self, metadata: MetadataCache) -> None:
         self._close_what_was_built.append(metadata.subscribe(self._follow_client_quotas))
@@ -336,111 +325,17 @@ class BrokerServer:
         services.quotas = quotas if quotas.on_image(image) else None
         self._sockets.processor.measure(services.quotas)
 
-    async def _join(
-        self,
-        member: ClusterMember,
-        endpoints: dict[str, Endpoint],
-        rack: str | None,
-        logs: LogManager,
-        previous_broker_epoch: int,
-        transport: LivenessTransport | None,
-        found: FoundReplicas,
-        on_registered: Callable[[], None],
-    ) -> None:
-        member.on_superseded = self._on_failure
-        log_dirs = logs.directory_ids()
-
-        def claim() -> str | None:
-            try:
-                logs.set_cluster(member.cluster_id, member.node_id)
-            except (OSError, StorageError) as error:
-                return f"the log directories cannot be this broker's: {error}"
-            return None
-
-        def begin(done: Callable[[str | None], None]) -> None:
-            member.join(endpoints, rack, log_dirs, previous_broker_epoch, done, transport, found, on_registered, claim)
-
-        why = await outcome_of(begin)
-        if why is not None:
-            raise StoreError(why)
-
-    def _remember_who_leaves(self, env: Env, metadata: MetadataCache) -> None:
-        """Name brokers of the cluster a while longer than they are there."""
-        from pybroker.cluster.failure_detection.recently_fenced import RecentlyFenced
-
-        self.services.recently_fenced = recently_fenced = RecentlyFenced(env, metadata.image)
-        self._close_what_was_built += [metadata.subscribe(recently_fenced.on_image), recently_fenced.close]
-
-    async def _liveness_transport(self, listener: str) -> LivenessTransport | None:
-        """A socket for datagrams beside the listener of the brokers, at the same port."""
-        if not self.config.get_int("pybroker.liveness.timeout.ms"):
-            return None
-        from pybroker.cluster.membership.cluster_member import LivenessTransport
-        from pybroker.net.connection_probe import TcpConnectionProbe
-        from pybroker.net.datagrams import DatagramSocket
-
-        assert self._sockets is not None
-        (bound,) = [each for each in self._sockets.listeners if each.name == listener]
-        try:
-            return LivenessTransport(
-                await DatagramSocket.bind(self.services.env, bound.host, bound.port), TcpConnectionProbe(), listener
-            )
-        except OSError as error:
-            log.warning("no datagrams from other brokers: %s; their sessions alone say who is alive", error)
-            return None
-
-    async def _leave(self, member: ClusterMember) -> None:
-        """Have others lead in this broker's place."""
-
-        def begin(done: Callable[[None], None]) -> None:
-            member.leave(CONTROLLED_SHUTDOWN_MS, partial(done, None))
-
-        await outcome_of(begin)
-
-    def _connect(self, env: Env, follower: MetadataFollower, node_id: int, listener: Listener, secret: bytes) -> Peers:
-        """The way to the other brokers of a cluster."""
-        from pybroker.net.peer_client import PeerClient
-
-        request_bytes_max = self.config.get_int("socket.request.max.bytes")
-        over_sasl = listener.asks_who_it_is
-        name = listener.name
-        peers = PeerClient(
-            env,
-            follower,
-            node_id,
-            name,
-            request_bytes_max,
-            secret,
-            over_sasl=over_sasl,
-            tls=lambda: None if self._builders is None else self._builders[name].tls,
-        )
-        self._peers = peers
-        self.services.peers = peers
-        self.services.cluster_secret = secret
-        return peers
-
-    def _replicate(self, env: Env, replicas: ReplicaManager, member: ClusterMember) -> None:
-        """Have replicated partitions followed, and who is in sync asked of the controller."""
-        from pybroker.replication.isr_changes import IsrChanges
-
-        changes = IsrChanges(env.timers, member.channel)
-        self._close_what_was_built.append(changes.close)
-        replicas.peers, replicas.isr_changer = self._peers, changes
-        replicas.own_epoch = lambda: member.broker_epoch
-        replicas.is_cut_off = member.is_cut_off
-
     async def stop(self) -> None:
         """Stop in reverse order of start; what was never started is skipped.
 
         A member of a cluster hands its leaderships over first.
         """
-        member = self._membership
-        if member is not None and not member.is_alone and self._is_serving:
-            if self._peers is not None:
-                self._peers.is_leaving = True
-            await self._leave(member)
-        if member is not None and not member.is_alone and member.broker_epoch >= 0:
-            self._broker_epoch = member.broker_epoch  # also where the start ended after it, or it registered anew
+        member, cluster = self._membership, self._cluster
+        if member is not None and cluster is not None:
+            if self._is_serving:
+                await cluster.leave(member)
+            if member.broker_epoch >= 0:
+                self._broker_epoch = member.broker_epoch  # also where the start ended after it, or it registered anew
         if self._sockets is not None:
             await self._sockets.stop()
         for close in reversed(self._close_what_was_built):
@@ -449,8 +344,8 @@ class BrokerServer:
             self._replicas.close()
         if member is not None:
             member.close()
-        if self._peers is not None:
-            await self._peers.wait_closed()
+        if cluster is not None:
+            await cluster.wait_closed()
         await self._sources.wait_closed()
         if self._logs is not None:
             self._logs.close(self._broker_epoch)
@@ -475,8 +370,8 @@ class BrokerServer:
         """After ``abandon``: until the loop has let go of the connections, too."""
         if self._sockets is not None:
             await self._sockets.processor.wait_aborted()
-        if self._peers is not None:
-            await self._peers.wait_closed()
+        if self._cluster is not None:
+            await self._cluster.wait_closed()
         await self._sources.wait_closed()
 
     @property

@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"public", "security", "sql", "connectors"},
     "public": {"server", "net", "cluster", "storage"},
     "testing": {"server", *BELOW_THE_SERVER},
-    "server": {"lazy_services", *BELOW_THE_SERVER},
+    "server": {"cluster_wiring", "lazy_services", *BELOW_THE_SERVER},
+    "cluster_wiring": {"net", "handlers", "storage", *SERVICES},
     "lazy_services": {"handlers", *SERVICES},
     # The fronts append to a partition, and commit offsets, that a handler has found before.
     "net": {"apis", "handlers", "coordinators", "replication", "quotas", "cluster", "storage", "security"},

@@ -106,9 +106,6 @@ TRANSACTION_INDEX_ENTRY = Struct(
     "last_offset" / Int64sb,
     "last_stable_offset" / Int64sb,
 )
-OFFSET_INDEX_FILE = GreedyRange(OFFSET_INDEX_ENTRY)
-TIME_INDEX_FILE = GreedyRange(TIME_INDEX_ENTRY)
-TRANSACTION_INDEX_FILE = GreedyRange(TRANSACTION_INDEX_ENTRY)
 
 PRODUCER_SNAPSHOT_ENTRY = Struct(
     "producer_id" / Int64sb,

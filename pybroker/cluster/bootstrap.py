@@ -41,18 +41,19 @@ def open_membership(
     cache: MetadataCache,
     metadata_dir: str,
     partition_count: int,
-    connect: Callable[[MetadataFollower, int, bytes], Peers],
+    connect: Callable[[MetadataFollower, int, bytes], Peers] | None,
     first_users: Users = NO_USERS,
 ) -> ClusterMember:
     """This broker's place in its cluster, which may be the broker alone; StoreError when the directory is another's.
 
     ``partition_count`` partitions were found in the log dirs: a cluster that is new has none.
-    ``connect(follower, node_id, secret)`` makes the way to the other brokers; ``first_users`` are a new cluster's.
+    ``connect(follower, node_id, secret)`` makes the way to the other brokers, and is None for a broker that is alone;
+    ``first_users`` are a new cluster's.
     Nothing is opened yet: ``load`` does.
     """
-    url = config["pybroker.metadata"]
-    if url is None:
+    if connect is None:
         return open_standalone(env, config, cache, metadata_dir, partition_count, first_users)
+    url = config["pybroker.metadata"]
     meta = read_meta_properties(Path(metadata_dir)) or {}
     node_id, cluster_id = _node_id(meta, config), _cluster_id(meta, config)
 

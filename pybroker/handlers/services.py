@@ -50,7 +50,6 @@ class Services:
         "auto_topic_creation",
         "broker_id",
         "cluster_id",
-        "cluster_secret",
         "config",
         "configs",
         "controller",
@@ -85,7 +84,6 @@ class Services:
     metadata: MetadataCache  # the current ClusterImage: ``services.metadata.image``
     peers: Peers  # the other brokers, where there are others
     inter_broker_listener: str | None  # by which they come; None where there are none
-    cluster_secret: bytes | None  # by which they know each other
     logs: LogManager
     producer_ids: ProducerIds
     replicas: ReplicaManager
@@ -101,7 +99,6 @@ class Services:
         self.suspected_brokers: SuspectedBrokers | None = None  # None, as is the next, without other brokers
         self.liveness: Liveness | None = None
         self.recently_fenced: RecentlyFenced | None = None  # None: there are no others
-        self.cluster_secret = None
         self.authorizer: Authorizer | None = (
             None  # None: everybody may do everything, and long lists are not gone through
         )

@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pybroker import limits
 from pybroker.handlers.context import NO_REPLY
+from pybroker.net.accepted_connection import AcceptedConnection, peer_host_of
 from pybroker.net.connection_scheduler import TimeSlice
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.fast_paths import FastPaths
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused
 from pybroker.net.inbox import OWN_BUFFER_BYTES, Inbox
-from pybroker.net.metering import Muting
+from pybroker.net.muting import Muting
 from pybroker.net.outbox import Outbox
 from pybroker.net.peer_hangup import has_hung_up, is_hello_of_tls
-from pybroker.net.reply_order import ReplyOrder, WaitingReply
+from pybroker.net.reply_order import ReplyOrder
 from pybroker.net.requests import Requests
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
     from pybroker.security.login import Login, Session
 
 log = logging.getLogger(__name__)
-WRITE_STALL_MS = 30_000  # a peer that takes no byte of its replies for so long is closed: its views pin mapped segments
 
 
-class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has a pause_writing that does nothing
+# Ours come first: asyncio's class has a ``pause_writing`` that does nothing.
+class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
     """One instance per accepted socket."""
 
     __slots__ = (
@@ -56,7 +57,6 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
         "_goes_on_soon",
         "_has_served",
         "_inbox",
-        "_last_unsent_bytes",
         "_outbox",
         "_processor",
         "_reading_paused",
@@ -97,7 +97,6 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
         self._current: ReceiveBuffer | None = None  # holds the request that is being served
         self._serving = self._goes_on_soon = self._reading_paused = False
         self._has_served = False  # in this turn
-        self._last_unsent_bytes = 0
         self.client_software = ("", "")
         self.is_broker = self.by_token = self.closed = False
         self.login = login
@@ -110,8 +109,7 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio's
-        peer = transport.get_extra_info("peername")
-        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
+        self.peer_host = peer_host_of(transport)
         processor = self._processor
         dispatcher = processor.dispatcher_of(self.listener, is_broker=False)
         self._requests = Requests(
@@ -240,7 +238,7 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def login_failed(self, response: Any, reason: str) -> Parked:
         """Answer so after a while, and close; nothing behind it is served."""
-        self._warn(reason)
+        self.warn(reason)
         self._serve_only(self._processor.logins.nothing)
         return self._processor.logins.tell_late(response, self.close)
 
@@ -393,17 +391,13 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a response, behind those that wait."""
         if self._replies.waiting:
-            reply = WaitingReply(self, api, correlation_id, None, 0)
-            self._replies.add(reply)
-            reply.deliver(response)
+            self._replies.add(self, api, correlation_id, None, 0).deliver(response)
         else:
             self._send(api, correlation_id, response)
 
     def park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
         """Keep the place of a reply that comes later."""
-        reply = WaitingReply(self, api, correlation_id, parked, frame_bytes)
-        self._replies.add(reply)
-        parked.subscribe(reply.deliver)
+        parked.subscribe(self._replies.add(self, api, correlation_id, parked, frame_bytes).deliver)
 
     def on_reply_ready(self) -> None:
         """A waiting reply is there: send it and those behind it that are there too, then go on serving.
@@ -447,16 +441,6 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def refuse(self, reason: str) -> None:
-        """Close the connection because of what the peer sent, with one log line, or one for many of its kind."""
-        if not self.closed:
-            self._warn(reason)
-            self.close()
-
-    def _warn(self, reason: str) -> None:
-        line = "closing the connection of %s: %s"
-        self._processor.rate_limited_log.warning(self.peer_host, reason, line, self, reason)
-
     def close(self) -> None:
         """Close after what is already handed to the transport has been sent."""
         if not self._transport.is_closing():
@@ -472,8 +456,7 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
 
     def give_up(self, reason: str) -> None:
         """Close at once, because of what the peer does not do, and keep nothing of what it sent."""
-        self.refuse(reason)
-        self.abort()
+        super().give_up(reason)
         self._inbox.release(self)
 
     def look_after(self, idle_since_sweep: int) -> None:
@@ -483,10 +466,8 @@ class Connection(Muting, asyncio.BufferedProtocol):  # ours first: asyncio's has
             if self.last_seen_sweep < self._processor.sweep - 1:
                 self._transport.abort()  # closing for more than a whole sweep, and the peer leaves what is left
         elif self._write_paused:
-            self._stalled_sweeps = self._stalled_sweeps + 1 if self.unsent_bytes >= self._last_unsent_bytes else 0
-            self._last_unsent_bytes = self.unsent_bytes
-            if self._stalled_sweeps * limits.SWEEP_INTERVAL_MS >= WRITE_STALL_MS:
-                self._warn("it takes nothing of its replies")
+            if self._has_stalled(self.unsent_bytes):
+                self.warn("it takes nothing of its replies")
                 self.abort()
         elif waiting and self._reading_paused and waiting[0].api.api_key != PRODUCE_KEY:
             # What is behind a Produce is still to be written, whether anybody waits for a reply or not.

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pybroker import limits
+from pybroker.net.accepted_connection import AcceptedConnection, peer_host_of
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Timers
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
 Inside = Callable[[], asyncio.BufferedProtocol]
 
 
-class PendingConnection(asyncio.BufferedProtocol):
+class PendingConnection(AcceptedConnection, asyncio.BufferedProtocol):
     """A connection that waits at one listener; ``inside()`` makes what it becomes (``processor.SweptConnection``)."""
 
     __slots__ = (
         "_connection_rate_limit",
         "_inside",
+        "_processor",
         "_received",
         "_transport",
         "closed",
@@ -49,6 +51,7 @@ class PendingConnection(asyncio.BufferedProtocol):
 
     def __init__(self, connection_rate_limit: ConnectionRateLimit, listener: str, inside: Inside) -> None:
         self._connection_rate_limit = connection_rate_limit
+        self._processor = connection_rate_limit.processor
         self._inside: Inside | None = inside
         self._received = b""
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
@@ -59,9 +62,8 @@ class PendingConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
-        self._connection_rate_limit.processor.add(self)
+        self.peer_host = peer_host_of(transport)
+        self._processor.add(self)
         if not self.closed:
             self._connection_rate_limit.add(self)
 
@@ -81,7 +83,7 @@ class PendingConnection(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         self._connection_rate_limit.discard(self)
-        self._connection_rate_limit.processor.remove(self)
+        self._processor.remove(self)
         self._inside = None
 
     def let_in(self) -> None:
@@ -99,14 +101,6 @@ class PendingConnection(asyncio.BufferedProtocol):
             transport.resume_reading()
             connection.buffer_updated(len(received))
 
-    def refuse(self, reason: str) -> None:
-        if not self.closed:
-            line = "closing the connection of %s (listener %s): %s"
-            self._connection_rate_limit.processor.rate_limited_log.warning(
-                self.peer_host, reason, line, self.peer_host, self.listener, reason
-            )
-            self.close()
-
     def close(self) -> None:
         self.closed = True
         self._transport.close()
@@ -117,6 +111,9 @@ class PendingConnection(asyncio.BufferedProtocol):
 
     def look_after(self, idle_since_sweep: int) -> None:
         """Nothing: its wait has an end."""
+
+    def __str__(self) -> str:
+        return f"{self.peer_host} (listener {self.listener})"
 
 
 class _Queue:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pybroker import limits
 from pybroker.handlers.context import Parked
+from pybroker.net.accepted_connection import AcceptedConnection, peer_host_of
 from pybroker.net.connection import Connection
 from pybroker.net.dispatch import API_VERSIONS_KEY
 from pybroker.net.fast_paths import FastPaths
 from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing
 from pybroker.net.outbox import Outbox
 from pybroker.net.peer_hangup import is_hello_of_tls
-from pybroker.net.reply_order import ReplyOrder, WaitingReply
+from pybroker.net.reply_order import ReplyOrder
 from pybroker.net.requests import Requests
 from pybroker.security.login import Login, LoginFailed, Step
 from pybroker.security.sasl import NotYet
@@ -52,7 +53,7 @@ class _OwnBytes:
 _OWN_BYTES = _OwnBytes()
 
 
-class LoginConnection(asyncio.BufferedProtocol):
+class LoginConnection(AcceptedConnection, asyncio.BufferedProtocol):
     """One instance per accepted socket of a SASL listener."""
 
     __slots__ = (
@@ -99,8 +100,7 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
+        self.peer_host = peer_host_of(transport)
         processor = self._processor
         self._requests = Requests(
             self,
@@ -132,7 +132,7 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.login is not None and self.login.step is Step.EXCHANGE:
-            self._warn("it left in the middle of its authentication")
+            self.warn("it left in the middle of its authentication")
         self.closed = True
         for reply in self._replies.give_up():
             if reply.parked is not None:
@@ -228,7 +228,7 @@ class LoginConnection(asyncio.BufferedProtocol):
         self._session = session
 
     def login_failed(self, response: Any, reason: str) -> Parked:
-        self._warn(reason)
+        self.warn(reason)
         self._requests.serve_by(self._processor.logins.nothing)
         if self.login is not None:
             self.login.step = Step.FAILED
@@ -257,9 +257,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             self._requests.serve_by(self._processor.logins.handshake_alone)
 
     def park(self, api: ServedApi, correlation_id: int, parked: Parked, frame_bytes: int) -> None:
-        reply = WaitingReply(self, api, correlation_id, parked, frame_bytes)
-        self._replies.add(reply)
-        parked.subscribe(reply.deliver)
+        parked.subscribe(self._replies.add(self, api, correlation_id, parked, frame_bytes).deliver)
 
     def on_reply_ready(self) -> None:
         while (reply := self._replies.next_ready()) is not None:
@@ -274,15 +272,6 @@ class LoginConnection(asyncio.BufferedProtocol):
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def refuse(self, reason: str) -> None:
-        if not self.closed:
-            self._warn(reason)
-            self.close()
-
-    def _warn(self, reason: str) -> None:
-        line = "closing the connection of %s: %s"
-        self._processor.rate_limited_log.warning(self.peer_host, reason, line, self, reason)
-
     def close(self) -> None:
         if not self._transport.is_closing():
             self._flush()
@@ -292,10 +281,6 @@ class LoginConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self.closed = True
         self._transport.abort()
-
-    def give_up(self, reason: str) -> None:
-        self.refuse(reason)
-        self.abort()
 
     def look_after(self, idle_since_sweep: int) -> None:
         """Nothing: ``half_open`` ends logins that take too long."""

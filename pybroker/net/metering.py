@@ -18,7 +18,7 @@ Invariants: a reply leaves at once; while its connection is muted nothing is rea
 already; it is muted till the last of the throttle times that were told is over, or of those that could not be told:
 a Produce with acks=0 has no reply, and a reply to SaslHandshake, for example, has no field for it.
 
-Kafka counterparts: RequestHandlerHelper.throttle, ThrottledChannel, the mute states of KafkaChannel.
+Kafka counterparts: RequestHandlerHelper.throttle and ThrottledChannel.
 """
 
 from __future__ import annotations
@@ -222,62 +222,3 @@ def with_throttle_time(response: Any, throttle_ms: int) -> Any:
         return response._replace(throttle_time_ms=throttle_ms)  # type: ignore[attr-defined]
     response.throttle_time_ms = throttle_ms
     return response
-
-
-class Muting:
-    """What may hold a connection up: the mute that its meter asks for, and a peer that takes no replies.
-
-    ``_is_held_up``: nothing is started.  ``meter`` is None while there are no quotas.
-    """
-
-    __slots__ = ("_is_held_up", "_stalled_sweeps", "_write_paused", "meter")
-
-    is_broker: bool
-    closed: bool
-    _requests: RequestServer
-
-    def __init__(self) -> None:
-        self.meter: Meter | None = None
-        self._is_held_up = False
-        self._write_paused = False
-        self._stalled_sweeps = 0
-
-    def pause_writing(self) -> None:
-        """Called by the transport: the peer takes no replies."""
-        self._write_paused = self._is_held_up = True
-
-    def resume_writing(self) -> None:
-        """Called by the transport: it takes them again."""
-        self._write_paused = False
-        self._is_held_up = self.meter is not None and self.meter.is_muted
-        self._stalled_sweeps = 0
-        self._serve_on()
-
-    def measure(self, meter: Meter | None) -> None:
-        """Hold its client to its quotas from now on, or, for None, to none; another broker is held to none."""
-        before, self.meter = self.meter, None if self.is_broker else meter
-        if before is not None and before is not self.meter:
-            before.close()
-            self.on_unmuted()
-
-    @property
-    def requests(self) -> RequestServer:
-        return self._requests
-
-    def on_muted(self) -> None:
-        """Read and start nothing from now on."""
-        self._is_held_up = True
-        self._read_on()
-
-    def on_unmuted(self) -> None:
-        """Go on."""
-        self._is_held_up = self._write_paused
-        if not self.closed:
-            self._read_on()
-            self._serve_on()
-
-    def _read_on(self) -> None:
-        raise NotImplementedError
-
-    def _serve_on(self) -> None:
-        raise NotImplementedError

@@ -28,7 +28,8 @@ from pybroker.net.heap_trim import heap_trim
 from pybroker.net.logins import Logins
 from pybroker.net.long_requests import LongRequests
 from pybroker.net.loop_env import within
-from pybroker.net.metering import Meter, Muting
+from pybroker.net.metering import Meter
+from pybroker.net.muting import Muting
 from pybroker.net.receive_budget import ReceiveBudget
 from pybroker.net.request_gate import RequestGate
 from pybroker.rate_limited_log import RateLimitedLog

@@ -80,12 +80,16 @@ class ReplyOrder:
         """The lengths of the requests that are waited for."""
         return self._frame_bytes
 
-    def add(self, reply: WaitingReply) -> None:
-        """Keep the last place for a reply."""
+    def add(
+        self, sender: ReplySender, api: ServedApi, correlation_id: int, parked: Parked | None, frame_bytes: int
+    ) -> WaitingReply:
+        """Keep the last place for a reply, until its response is delivered."""
+        reply = WaitingReply(sender, api, correlation_id, parked, frame_bytes)
         if self.waiting is None:
             self.waiting = deque()
         self.waiting.append(reply)
-        self._frame_bytes += reply.frame_bytes
+        self._frame_bytes += frame_bytes
+        return reply
 
     def next_ready(self) -> WaitingReply | None:
         """The first reply, if it is there: it has no place any more."""

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pybroker import cluster_limits, limits
+from pybroker.net.accepted_connection import AcceptedConnection, peer_host_of
 from pybroker.security.certificates import CertificateError, read_certificate
 from pybroker.security.principals import NoMatchingRule
 
@@ -260,7 +261,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._inner = cast(asyncio.BufferedProtocol, protocol)
 
 
-class TlsServerConnection(TlsConnection):
+class TlsServerConnection(TlsConnection, AcceptedConnection):
     """A client's, until its handshake is over; ``inside(principal)`` makes what reads from then on."""
 
     __slots__ = ("_inside", "_processor", "_tls", "listener", "peer_host")
@@ -277,8 +278,7 @@ class TlsServerConnection(TlsConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        self.peer_host = f"/{peer[0]}" if peer else "/unknown"
+        self.peer_host = peer_host_of(transport)
         self._processor.logins.half_open.add(self)
         self._processor.add(self)
 
@@ -312,23 +312,11 @@ class TlsServerConnection(TlsConnection):
         self._processor.logins.half_open.discard(self)
         self._processor.remove(self)
 
-    # --- until the handshake is over: see ``processor.SweptConnection``
-    # --------------------------------------------------
-
-    def refuse(self, reason: str) -> None:
-        if not self.closed:
-            line = "closing the connection of %s (listener %s): %s"
-            self._processor.rate_limited_log.warning(
-                self.peer_host, reason, line, self.peer_host, self.listener, reason
-            )
-            self.close()
-
-    def give_up(self, reason: str) -> None:
-        self.refuse(reason)
-        self.abort()
-
     def look_after(self, idle_since_sweep: int) -> None:
         """Nothing: ``half_open`` ends handshakes that take too long."""
+
+    def __str__(self) -> str:
+        return f"{self.peer_host} (listener {self.listener})"
 
 
 class ClientSide(Protocol):

@@ -114,7 +114,7 @@ def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_peer_that_takes_nothing_of_its_replies_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_INTERVAL_MS", 20)
-    monkeypatch.setattr("pybroker.net.connection.WRITE_STALL_MS", 200)
+    monkeypatch.setattr("pybroker.net.muting.WRITE_STALL_MS", 200)
     with Broker() as broker, connect(broker) as stalled:
         sockets = broker._running()._sockets
         assert sockets is not None

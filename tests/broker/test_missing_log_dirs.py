@@ -14,7 +14,7 @@ from harness.waiting import wait_until
 
 from pybroker.cluster.membership.cluster_member import ClusterMember
 from pybroker.cluster.store.metadata_store import StoreError
-from pybroker.server import BrokerServer
+from pybroker.cluster_wiring import ClusterWiring
 from pybroker.storage.results import StorageError
 from pybroker.testing import Broker
 from pybroker_protocol.errors import ErrorCode
@@ -317,16 +317,16 @@ def test_broker_whose_metadata_dir_vanishes_ends_with_1(tmp_path: Path, vanishin
 def test_dir_that_fails_while_its_broker_registers_is_taken_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join = BrokerServer._join
+    join = ClusterWiring.join
 
-    async def join_and_lose_a_dir(self: BrokerServer, member: ClusterMember, *arguments: Any) -> None:
+    async def join_and_lose_a_dir(self: ClusterWiring, member: ClusterMember, *arguments: Any) -> None:
         await join(self, member, *arguments)
-        directories = [state.directory for state in self.services.logs._states]
+        directories = [state.directory for state in self._services.logs._states]
         for directory in directories:
             if directory.path.name == "b-2":
                 directory.fail(OSError("no such device"), "a write")
 
-    monkeypatch.setattr(BrokerServer, "_join", join_and_lose_a_dir)
+    monkeypatch.setattr(ClusterWiring, "join", join_and_lose_a_dir)
     with TwoDirs(brokers=3, data_dir=tmp_path) as cluster:
 
         def known_dirs(broker_id: int) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from errno import EMFILE
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import pytest
 from harness.virtual_world import VirtualWorld
@@ -45,23 +43,6 @@ def test_topic_that_is_needed_many_times_is_created_once(cluster: FakeCluster, m
     cluster.world.run()
     assert topics(cluster) == {"a", "b"}
     assert created == ["a", "b"]
-
-
-def test_creation_that_cannot_begin_is_answered_and_leaves_the_name_and_the_others_free(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(cluster.auto_topics, "_create_topics", Mock(side_effect=OSError(EMFILE, "too many open files")))
-        cluster.auto_topics.ensure(GROUPS.topic, answers.append)
-        cluster.auto_topics.begin(["a", "b"])
-        cluster.world.run()
-    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-    cluster.auto_topics.ensure(GROUPS.topic, answers.append)
-    cluster.auto_topics.begin(["a", "b"])
-    cluster.world.run()
-    assert topics(cluster) == {GROUPS.topic, "a", "b"}
-    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
 
 
 def test_who_waits_for_one_topic_shares_its_creation(cluster: FakeCluster) -> None:

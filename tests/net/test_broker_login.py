@@ -64,9 +64,15 @@ def ask_as_broker(member: Broker, secret: bytes, listener: str = LISTENER) -> tu
     return asyncio.run(run())
 
 
+def secret_of(member: Broker) -> bytes:
+    """What proves to the broker that another one of its cluster speaks."""
+    membership = member._running()._membership
+    assert membership is not None
+    return membership.secret
+
+
 def test_a_broker_that_knows_the_secret_is_answered(member: Broker) -> None:
-    secret = member._running().services.cluster_secret
-    assert secret is not None
+    secret = secret_of(member)
     response, error = ask_as_broker(member, secret)
     assert error is None
     assert response.error_code == ErrorCode.STALE_BROKER_EPOCH, "it is not registered, and that is another matter"
@@ -152,8 +158,7 @@ def test_a_broker_salts_the_secret_once_for_all_the_brokers_that_it_logs_in_at(m
 def test_brokers_log_in_over_a_listener_with_sasl_by_a_mechanism_of_their_own(tmp_path: Path) -> None:
     settings = {"pybroker.metadata": f"sqlite://{tmp_path}/metadata.db", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     with Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as member:
-        secret = member._running().services.cluster_secret
-        assert secret is not None
+        secret = secret_of(member)
         response, error = ask_as_broker(member, secret, "SASL_PLAINTEXT")
         assert error is None
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH

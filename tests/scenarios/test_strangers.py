@@ -140,9 +140,9 @@ def epochs_of(cluster: Cluster) -> dict[int, int]:
 
 def secret_of(cluster: Cluster) -> bytes:
     """What proves to a broker of the cluster that another one speaks."""
-    secret = cluster.brokers[1]._running().services.cluster_secret
-    assert secret
-    return secret
+    membership = cluster.brokers[1]._running()._membership
+    assert membership is not None
+    return membership.secret
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ Counterpart: kafka-acls.sh.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,20 +33,38 @@ app = typer.Typer(help="List, add and remove ACLs: what principals may do.", no_
 
 _OPERATIONS = {acl_requests.word_of(each): each for each in AclOperation if each >= AclOperation.ALL}
 
-Topics = Annotated[
-    list[str], repeated("--topic", "-t", metavar="NAME", help="A topic by its name, or * for all topics.")
-]
-Groups = Annotated[
-    list[str], repeated("--group", "-g", metavar="NAME", help="A group by its name, or * for all groups.")
-]
-TransactionalIds = Annotated[
-    list[str], repeated("--transactional-id", metavar="ID", help="A transactional id, or * for all.")
-]
-Tokens = Annotated[list[str], repeated("--delegation-token", metavar="ID", help="A delegation token by its id.")]
-Users = Annotated[
-    list[str], repeated("--user", metavar="TYPE:NAME", help="The tokens of a user, by the user's principal.")
-]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+
+class Resources(NamedTuple):
+    """The resources that a command names."""
+
+    topics: Annotated[
+        list[str], repeated("--topic", "-t", metavar="NAME", help="A topic by its name, or * for all topics.")
+    ]
+    groups: Annotated[
+        list[str], repeated("--group", "-g", metavar="NAME", help="A group by its name, or * for all groups.")
+    ]
+    transactional_ids: Annotated[
+        list[str], repeated("--transactional-id", metavar="ID", help="A transactional id, or * for all.")
+    ]
+    tokens: Annotated[list[str], repeated("--delegation-token", metavar="ID", help="A delegation token by its id.")]
+    users: Annotated[
+        list[str], repeated("--user", metavar="TYPE:NAME", help="The tokens of a user, by the user's principal.")
+    ]
+    cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+
+    def named(self) -> list[tuple[Resource, Any]]:
+        """Each with its type."""
+        named = {
+            Resource.TOPIC: self.topics,
+            Resource.GROUP: self.groups,
+            Resource.TRANSACTIONAL_ID: self.transactional_ids,
+            Resource.DELEGATION_TOKEN: self.tokens,
+            Resource.USER: self.users,
+            Resource.CLUSTER: [CLUSTER_NAME] if self.cluster else [],
+        }
+        return [(kind, name) for kind, names in named.items() for name in names]
+
+
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="Take each name as a prefix of resources' names.")]
 Principals = Annotated[
     list[str], repeated("--principal", "-p", metavar="TYPE:NAME", help="A principal, like User:anna.")
@@ -68,20 +86,14 @@ OperationsNeeded = Annotated[list[str], typer.Option("--operation", "-o", metava
 def list_acls(
     session: Session,
     *,
-    topics: Topics,
-    groups: Groups,
-    transactional_ids: TransactionalIds,
-    tokens: Tokens,
-    users: Users,
-    cluster: Cluster = False,
+    resources: Resources,
     principals: Principals,
 ) -> None:
     """List ACLs: all of them, or those that concern the named resources, whether literally, by a prefix or by *."""
     _check_principals(principals)
-    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster) or [(Resource.ANY, None)]
     filters = [
         _filter(kind, name, PatternType.MATCH if name is not None else PatternType.ANY, principal)
-        for kind, name in resources
+        for kind, name in resources.named() or [(Resource.ANY, None)]
         for principal in _or_any(principals)
     ]
     with session.client() as client:
@@ -93,12 +105,7 @@ def list_acls(
 def add_acls(
     session: Session,
     *,
-    topics: Topics,
-    groups: Groups,
-    transactional_ids: TransactionalIds,
-    tokens: Tokens,
-    users: Users,
-    cluster: Cluster = False,
+    resources: Resources,
     prefixed: Prefixed = False,
     principals: PrincipalsNeeded,
     hosts: HostsAllowed,
@@ -110,13 +117,13 @@ def add_acls(
     At least one resource is named: --topic, --group, --transactional-id, --delegation-token, --user or --cluster.
     """
     _check_principals(principals)
-    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
-    if not resources:
+    named = resources.named()
+    if not named:
         raise misused("name a resource: --topic, --group, --transactional-id, --delegation-token, --user or --cluster")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     acls = [
         Acl(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
-        for kind, name in resources
+        for kind, name in named
         for principal in principals
         for host in hosts or [WILDCARD]
         for operation in map(_operation, operations)
@@ -136,12 +143,7 @@ def add_acls(
 def remove_acls(
     session: Session,
     *,
-    topics: Topics,
-    groups: Groups,
-    transactional_ids: TransactionalIds,
-    tokens: Tokens,
-    users: Users,
-    cluster: Cluster = False,
+    resources: Resources,
     prefixed: Prefixed = False,
     principals: Principals,
     hosts: Hosts,
@@ -156,13 +158,13 @@ def remove_acls(
     Names are compared as they stand. An option that is left out matches any value.
     """
     _check_principals(principals)
-    resources = _resources(topics, groups, transactional_ids, tokens, users, cluster)
-    if not (resources or principals or hosts or operations or every):
+    named = resources.named()
+    if not (named or principals or hosts or operations or every):
         raise misused("name what to remove, or say --all")
-    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if resources else PatternType.ANY
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if named else PatternType.ANY
     filters = [
         _filter(kind, name, pattern, principal, host, operation)
-        for kind, name in resources or [(Resource.ANY, None)]
+        for kind, name in named or [(Resource.ANY, None)]
         for principal in _or_any(principals)
         for host in _or_any(hosts)
         for operation in [_operation(each) for each in operations] or [AclOperation.ANY]
@@ -174,25 +176,6 @@ def remove_acls(
             return
         removed, failures = acl_requests.delete(client, filters)
     _report(session.output, sorted(removed), [CommandFailed(failure) for failure in failures])
-
-
-def _resources(
-    topics: Sequence[str],
-    groups: Sequence[str],
-    transactional_ids: Sequence[str],
-    tokens: Sequence[str],
-    users: Sequence[str],
-    cluster: bool,
-) -> list[tuple[Resource, Any]]:
-    named = {
-        Resource.TOPIC: topics,
-        Resource.GROUP: groups,
-        Resource.TRANSACTIONAL_ID: transactional_ids,
-        Resource.DELEGATION_TOKEN: tokens,
-        Resource.USER: users,
-        Resource.CLUSTER: [CLUSTER_NAME] if cluster else [],
-    }
-    return [(kind, name) for kind, names in named.items() for name in names]
 
 
 def _or_any(names: list[str]) -> Sequence[str | None]:

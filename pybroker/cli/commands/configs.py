@@ -7,7 +7,7 @@ Owns: how a resource is named, and the shapes that are printed.  Quotas of users
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -23,44 +23,65 @@ app = typer.Typer(
     help="Describe and alter settings of topics, brokers, groups and client metrics.", no_args_is_help=True
 )
 
-Topic = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="The settings of this topic.")]
-Broker = Annotated[
-    int | None, typer.Option("--broker", min=0, max=INT32_MAX, metavar="ID", help="The settings of this broker.")
-]
-BrokerDefaults = Annotated[
-    bool, typer.Option("--broker-defaults", help="The settings of all brokers without their own.")
-]
-BrokerLogger = Annotated[
-    int | None,
-    typer.Option("--broker-logger", min=0, max=INT32_MAX, metavar="ID", help="The levels of this broker's loggers."),
-]
-Group = Annotated[str | None, typer.Option("--group", "-g", metavar="NAME", help="The settings of this group.")]
-ClientMetrics = Annotated[
-    str | None,
-    typer.Option("--client-metrics", metavar="NAME", help="The settings of this subscription to client metrics."),
-]
-
 # What is not worth a line unless --all asks for it.
 _UNSET = {"DEFAULT_CONFIG"}
 _OF_BROKERS = {"STATIC_BROKER_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"}
+
+
+class Configured(NamedTuple):
+    """The resource whose settings a command describes or alters."""
+
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="The settings of this topic.")] = (
+        None
+    )
+    broker: Annotated[
+        int | None, typer.Option("--broker", min=0, max=INT32_MAX, metavar="ID", help="The settings of this broker.")
+    ] = None
+    broker_defaults: Annotated[
+        bool, typer.Option("--broker-defaults", help="The settings of all brokers without their own.")
+    ] = False
+    broker_logger: Annotated[
+        int | None,
+        typer.Option(
+            "--broker-logger", min=0, max=INT32_MAX, metavar="ID", help="The levels of this broker's loggers."
+        ),
+    ] = None
+    group: Annotated[str | None, typer.Option("--group", "-g", metavar="NAME", help="The settings of this group.")] = (
+        None
+    )
+    client_metrics: Annotated[
+        str | None,
+        typer.Option("--client-metrics", metavar="NAME", help="The settings of this subscription to client metrics."),
+    ] = None
+
+    def resource(self) -> tuple[str, str]:
+        """Kind and name of what was named; a usage error unless that is one thing."""
+        named = {
+            "topic": self.topic,
+            "broker": "" if self.broker_defaults else self.broker,
+            "broker-logger": self.broker_logger,
+            "group": self.group,
+            "client-metrics": self.client_metrics,
+        }
+        found = [(kind, str(name)) for kind, name in named.items() if name is not None]
+        if len(found) != 1 or (self.broker_defaults and self.broker is not None):
+            raise misused(
+                "name one resource: --topic, --broker, --broker-defaults, --broker-logger, --group or --client-metrics"
+            )
+        return found[0]
 
 
 @admin_command(app, "describe")
 def describe_configs(
     session: Session,
     *,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_defaults: BrokerDefaults = False,
-    broker_logger: BrokerLogger = None,
-    group: Group = None,
-    client_metrics: ClientMetrics = None,
+    configured: Configured,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Show settings, too, that are not set for this resource.")
     ] = False,
 ) -> None:
     """Show the settings of one resource and where each comes from; (secret) is a value that brokers do not show."""
-    kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
+    kind, name = configured.resource()
     with session.client() as client:
         entries = described(client, kind, name)
     hidden = _UNSET if kind == "broker" else _UNSET | _OF_BROKERS
@@ -73,12 +94,7 @@ def describe_configs(
 def alter_configs(
     session: Session,
     *,
-    topic: Topic = None,
-    broker: Broker = None,
-    broker_defaults: BrokerDefaults = False,
-    broker_logger: BrokerLogger = None,
-    group: Group = None,
-    client_metrics: ClientMetrics = None,
+    configured: Configured,
     settings: Annotated[list[str], repeated("--set", "-s", metavar="KEY=VALUE", help="Set a setting.")],
     file: Annotated[
         str | None,
@@ -96,7 +112,7 @@ def alter_configs(
     ] = False,
 ) -> None:
     """Change the settings of one resource, all of them or none."""
-    kind, name = _resource(topic, broker, broker_defaults, broker_logger, group, client_metrics)
+    kind, name = configured.resource()
     changes = changes_of(settings, unset, append, subtract, None if file is None else _read(file))
     if not changes:
         raise misused("nothing to change: give --set, --set-from, --unset, --append or --subtract")
@@ -105,30 +121,6 @@ def alter_configs(
     status = "valid" if dry_run else "altered"
     document = [{"resource": kind, "name": name, "status": status}]
     session.output.result(document, ("RESOURCE", "NAME", "STATUS"), [(kind, name or "<default>", status)])
-
-
-def _resource(
-    topic: str | None,
-    broker: int | None,
-    broker_defaults: bool,
-    broker_logger: int | None,
-    group: str | None,
-    client_metrics: str | None,
-) -> tuple[str, str]:
-    """Kind and name of what was named; a usage error unless that is one thing."""
-    named = {
-        "topic": topic,
-        "broker": "" if broker_defaults else broker,
-        "broker-logger": broker_logger,
-        "group": group,
-        "client-metrics": client_metrics,
-    }
-    found = [(kind, str(name)) for kind, name in named.items() if name is not None]
-    if len(found) != 1 or (broker_defaults and broker is not None):
-        raise misused(
-            "name one resource: --topic, --broker, --broker-defaults, --broker-logger, --group or --client-metrics"
-        )
-    return found[0]
 
 
 def _read(path: str) -> dict[str, str]:

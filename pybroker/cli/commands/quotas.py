@@ -7,7 +7,7 @@ and what they may be the broker says.  Counterpart: kafka-configs.sh for users, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Quotas of clients: describe, set and remove them.", no_args_is_help=True)
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The quotas of this user.")]
-ClientId = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="The quotas of clients with this client id.")
-]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="The quotas of connections from this address.")]
-UserDefault = Annotated[bool, typer.Option("--user-defaults", help="The quotas of each user without its own.")]
-ClientDefault = Annotated[bool, typer.Option("--client-defaults", help="The quotas of each client id without its own.")]
-IpDefault = Annotated[bool, typer.Option("--ip-defaults", help="The quotas of each address without its own.")]
-
 _EXACT, _DEFAULT = 0, 1  # how a component of DescribeClientQuotas names what it asks for
 _DEFAULT_NAME = "<default>"
 _COLUMNS = ("ENTITY", "QUOTA", "VALUE")
@@ -38,33 +29,47 @@ _COLUMNS = ("ENTITY", "QUOTA", "VALUE")
 Entity = dict[str, str | None]
 
 
-def _entity(named: dict[str, str | None], defaults: dict[str, bool]) -> Entity:
-    """By type; a usage error where a name and the default are both given."""
-    entity: Entity = {kind: name for kind, name in named.items() if name is not None}
-    for kind, is_default in defaults.items():
-        if is_default and kind in entity:
-            raise misused(f"give either a name or the default of a {kind}")
-        if is_default:
-            entity[kind] = None
-    return entity
+class Clients(NamedTuple):
+    """The clients that a command names."""
+
+    user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="The quotas of this user.")] = None
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="The quotas of clients with this client id.")
+    ] = None
+    ip: Annotated[
+        str | None, typer.Option("--ip", metavar="ADDRESS", help="The quotas of connections from this address.")
+    ] = None
+    user_defaults: Annotated[bool, typer.Option("--user-defaults", help="The quotas of each user without its own.")] = (
+        False
+    )
+    client_defaults: Annotated[
+        bool, typer.Option("--client-defaults", help="The quotas of each client id without its own.")
+    ] = False
+    ip_defaults: Annotated[bool, typer.Option("--ip-defaults", help="The quotas of each address without its own.")] = (
+        False
+    )
+
+    def entity(self) -> Entity:
+        """By type; a usage error where a name and the default are both given."""
+        named = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
+        defaults = {"user": self.user_defaults, "client-id": self.client_defaults, "ip": self.ip_defaults}
+        entity: Entity = {kind: name for kind, name in named.items() if name is not None}
+        for kind, is_default in defaults.items():
+            if is_default and kind in entity:
+                raise misused(f"give either a name or the default of a {kind}")
+            if is_default:
+                entity[kind] = None
+        return entity
 
 
 @admin_command(app, "describe")
 def describe_quotas(
     session: Session,
     *,
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    user_defaults: UserDefault = False,
-    client_defaults: ClientDefault = False,
-    ip_defaults: IpDefault = False,
+    clients: Clients,
 ) -> None:
     """Show the quotas that are set, all of them or those of what is named."""
-    entity = _entity(
-        {"user": user, "client-id": client_id, "ip": ip},
-        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
-    )
+    entity = clients.entity()
     with session.client() as client:
         shown = described(client, entity)
     session.output.result(
@@ -103,12 +108,7 @@ def set_quotas(
         list[str],
         typer.Argument(metavar="QUOTA=VALUE…", help="A quota with its value, like producer_byte_rate=1048576."),
     ],
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    user_defaults: UserDefault = False,
-    client_defaults: ClientDefault = False,
-    ip_defaults: IpDefault = False,
+    clients: Clients,
 ) -> None:
     """Set quotas of a user, a client id, both, an address, or of all that have none of their own.
 
@@ -127,11 +127,7 @@ def set_quotas(
             raise typer.BadParameter(f"{quota}: not of the form QUOTA=NUMBER") from error
         if not equals:
             raise typer.BadParameter(f"{quota}: not of the form QUOTA=NUMBER")
-    entity = _entity(
-        {"user": user, "client-id": client_id, "ip": ip},
-        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
-    )
-    _alter(session, entity, operations)
+    _alter(session, clients.entity(), operations)
 
 
 @admin_command(app, "remove")
@@ -141,21 +137,12 @@ def remove_quotas(
     quotas: Annotated[
         list[str], typer.Argument(metavar="QUOTA…", help="A quota by its name, like producer_byte_rate.")
     ],
-    user: User = None,
-    client_id: ClientId = None,
-    ip: Ip = None,
-    user_defaults: UserDefault = False,
-    client_defaults: ClientDefault = False,
-    ip_defaults: IpDefault = False,
+    clients: Clients,
 ) -> None:
     """Remove quotas of a user, a client id, both, an address, or of all that have none of their own."""
     from pybroker_protocol.messages.alter_client_quotas import OpData
 
-    entity = _entity(
-        {"user": user, "client-id": client_id, "ip": ip},
-        {"user": user_defaults, "client-id": client_defaults, "ip": ip_defaults},
-    )
-    _alter(session, entity, [OpData(key=key, value=0.0, remove=True) for key in quotas])
+    _alter(session, clients.entity(), [OpData(key=key, value=0.0, remove=True) for key in quotas])
 
 
 def _alter(session: Session, entity: Entity, operations: list[OpData]) -> None:

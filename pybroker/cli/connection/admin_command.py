@@ -2,7 +2,7 @@
 
 Owns: the options behind every such command's own (``--bootstrap``, ``--command-config``, ``-X``, ``--json``) and the
 ``Session`` made of them.  A command says its own parameters after the session's, and checks them before it opens a
-client.
+client.  Options that several commands share are the fields of a ``NamedTuple``, which is one parameter of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 
@@ -50,19 +50,47 @@ def _common(
     """The options that every command has, as typer reads them."""
 
 
+def _is_shared(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter stands for several options."""
+    return hasattr(parameter.annotation, "_fields")
+
+
+def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The options that a parameter of a command stands for."""
+    if not _is_shared(parameter):
+        return [parameter]
+    shared = parameter.annotation
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=shared._field_defaults.get(name, inspect.Parameter.empty),
+            annotation=annotation,
+        )
+        for name, annotation in get_type_hints(shared, include_extras=True).items()
+    ]
+
+
 def admin_command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function of a ``Session`` and keyword-only options as the command ``name`` of ``app``."""
 
     def register(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
         def run(
-            *, bootstrap: str, command_config: str | None, properties: list[str], as_json: bool, **own: Any
+            *, bootstrap: str, command_config: str | None, properties: list[str], as_json: bool, **given: Any
         ) -> None:
             options = ClientOptions(bootstrap, properties, command_config)
-            command(Session(options, Output(as_json=as_json)), **own)
+            arguments = {
+                each.name: each.annotation(**{field: given[field] for field in each.annotation._fields})
+                if _is_shared(each)
+                else given[each.name]
+                for each in own
+            }
+            command(Session(options, Output(as_json=as_json)), **arguments)
 
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         common = inspect.signature(_common, eval_str=True).parameters.values()
-        signature = inspect.Signature([*own, *common])
+        signature = inspect.Signature([*(option for each in own for option in _options_of(each)), *common])
         run.__signature__ = signature  # type: ignore[attr-defined]  # what inspect looks for first
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
         run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -5,14 +5,17 @@ of the broker's own requests, which its own handlers serve while its controller 
 broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
 
 Invariants: ``done`` runs on the loop, later than the call, exactly once.  A request without an answer comes back as
-NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been.
+NOT_CONTROLLER where it surely was not done, as REQUEST_TIMED_OUT where it may have been, as UNKNOWN_SERVER_ERROR where
+it could not be made: its message's module cannot be read while no descriptor is free.
 
 Counterpart in Kafka: ``NodeToControllerRequestThread`` and its users.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.decisions.operations import (
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.membership.peers import PeerError, Peers
     from pybroker.cluster.store.metadata_follower import MetadataFollower
     from pybroker.env import Env
+    from pybroker_protocol.messages.alter_partition import AlterPartitionRequestPartitionData
     from pybroker_protocol.schema import Request
 
 # Versions that every broker of a cluster speaks.  CreateTopics 4 describes no configs, which nothing here reads.
@@ -48,6 +52,8 @@ _TIMEOUT_MS: Final = 10_000
 _IMAGE_WAIT_MS: Final = 10_000
 
 Answer = Callable[[Any | None, int], None]
+
+log = logging.getLogger(__name__)
 
 
 class ControllerChannel:
@@ -85,17 +91,23 @@ class ControllerChannel:
 
     def _ask(
         self,
-        request: Request,
+        make: Callable[[], Request],
         version: int,
         answer: Answer,
         *,
         channel: str = CONTROL,
         timeout_ms: int = _TIMEOUT_MS,
     ) -> None:
-        """Ask the active controller's broker; ``answer(response, 0)`` or ``answer(None, error_code)``."""
+        """Ask the active controller's broker: ``answer(response, 0)``, or ``answer(None, error_code)``."""
+        failed = ErrorCode.UNKNOWN_SERVER_ERROR
+        try:
+            request = make()
+        except (OSError, ImportError):
+            log.exception("a request to the controller could not be made")
+            self._env.timers.call_soon(answer, None, failed)
+            return
         holder = self.holder()
         if holder == self._broker_id:
-            failed = ErrorCode.UNKNOWN_SERVER_ERROR
             self.serve(request, version, lambda response: answer(response, failed if response is None else 0))
             return
         if holder is None or self._peers is None:
@@ -120,24 +132,26 @@ class ControllerChannel:
         done: Callable[[Registration], None],
     ) -> None:
         """Register this broker; see ``Controller.register_broker``."""
-        from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 
-        request = BrokerRegistrationRequest(
-            broker_id=registration.broker_id,
-            cluster_id=cluster_id,
-            incarnation_id=registration.incarnation_id,
-            listeners=[
-                Listener(
-                    name=name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol
-                )
-                for name, endpoint in registration.endpoints.items()
-            ],
-            features=[],
-            rack=registration.rack,
-            is_migrating_zk_broker=False,
-            log_dirs=list(registration.log_dirs),
-            previous_broker_epoch=previous_broker_epoch,
-        )
+        def request() -> Request:
+            from pybroker_protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+
+            return BrokerRegistrationRequest(
+                broker_id=registration.broker_id,
+                cluster_id=cluster_id,
+                incarnation_id=registration.incarnation_id,
+                listeners=[
+                    Listener(
+                        name=name, host=endpoint.host, port=endpoint.port, security_protocol=endpoint.security_protocol
+                    )
+                    for name, endpoint in registration.endpoints.items()
+                ],
+                features=[],
+                rack=registration.rack,
+                is_migrating_zk_broker=False,
+                log_dirs=list(registration.log_dirs),
+                previous_broker_epoch=previous_broker_epoch,
+            )
 
         def answer(response: Any | None, error_code: int) -> None:
             done(
@@ -156,7 +170,7 @@ class ControllerChannel:
         def answer(response: Any | None, error_code: int) -> None:
             done(error_code if response is None else response.error_code)
 
-        self._ask(self._heartbeat(), _HEARTBEAT, answer, channel=HEARTBEATS, timeout_ms=timeout_ms)
+        self._ask(self._heartbeat, _HEARTBEAT, answer, channel=HEARTBEATS, timeout_ms=timeout_ms)
 
     def heartbeat(
         self,
@@ -168,7 +182,8 @@ class ControllerChannel:
         wants_shutdown: bool = False,
     ) -> None:
         """Tell of log dirs that failed, are full or cordoned, or that it stops; see ``Controller.heartbeat``."""
-        request = self._heartbeat(
+        request = partial(
+            self._heartbeat,
             want_shut_down=wants_shutdown,
             offline_log_dirs=list(offline_directories),
             full_log_dirs=None if full_directories is None else list(full_directories),
@@ -186,23 +201,27 @@ class ControllerChannel:
 
     def report_mirrors(self, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:
         """Tell what was found in mirrored partitions that this broker leads; ``done(error code)``."""
-        from pybroker_protocol.messages.broker_heartbeat import MirrorReportData
 
-        told = [
-            MirrorReportData(
-                topic_id=each.topic_id,
-                partition_index=each.partition,
-                leader_epoch=each.leader_epoch,
-                kind=each.kind,
-                reason=each.reason,
+        def request() -> Request:
+            from pybroker_protocol.messages.broker_heartbeat import MirrorReportData
+
+            return self._heartbeat(
+                mirror_reports=[
+                    MirrorReportData(
+                        topic_id=each.topic_id,
+                        partition_index=each.partition,
+                        leader_epoch=each.leader_epoch,
+                        kind=each.kind,
+                        reason=each.reason,
+                    )
+                    for each in reports
+                ]
             )
-            for each in reports
-        ]
 
         def answer(response: Any | None, error_code: int) -> None:
             done(error_code if response is None else response.error_code)
 
-        self._ask(self._heartbeat(mirror_reports=told), _HEARTBEAT, answer)
+        self._ask(request, _HEARTBEAT, answer)
 
     def _heartbeat(self, **said: Any) -> Request:
         from pybroker_protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -220,31 +239,33 @@ class ControllerChannel:
 
         Replicas that are not this broker's any more are no error.
         """
-        from pybroker_protocol.messages.assign_replicas_to_dirs import (
-            AssignReplicasToDirsRequest,
-            AssignReplicasToDirsRequestDirectoryData,
-            AssignReplicasToDirsRequestPartitionData,
-            AssignReplicasToDirsRequestTopicData,
-        )
 
-        directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
-        for (topic_id, index), directory in found.items():
-            partition = AssignReplicasToDirsRequestPartitionData(partition_index=index)
-            directories.setdefault(directory, {}).setdefault(topic_id, []).append(partition)
-        request = AssignReplicasToDirsRequest(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            directories=[
-                AssignReplicasToDirsRequestDirectoryData(
-                    id=directory,
-                    topics=[
-                        AssignReplicasToDirsRequestTopicData(topic_id=topic_id, partitions=partitions)
-                        for topic_id, partitions in topics.items()
-                    ],
-                )
-                for directory, topics in directories.items()
-            ],
-        )
+        def request() -> Request:
+            from pybroker_protocol.messages.assign_replicas_to_dirs import (
+                AssignReplicasToDirsRequest,
+                AssignReplicasToDirsRequestDirectoryData,
+                AssignReplicasToDirsRequestPartitionData,
+                AssignReplicasToDirsRequestTopicData,
+            )
+
+            directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
+            for (topic_id, index), directory in found.items():
+                partition = AssignReplicasToDirsRequestPartitionData(partition_index=index)
+                directories.setdefault(directory, {}).setdefault(topic_id, []).append(partition)
+            return AssignReplicasToDirsRequest(
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch(),
+                directories=[
+                    AssignReplicasToDirsRequestDirectoryData(
+                        id=directory,
+                        topics=[
+                            AssignReplicasToDirsRequestTopicData(topic_id=topic_id, partitions=partitions)
+                            for topic_id, partitions in topics.items()
+                        ],
+                    )
+                    for directory, topics in directories.items()
+                ],
+            )
 
         def answer(response: Any | None, error_code: int) -> None:
             done(error_code if response is None else response.error_code)
@@ -267,38 +288,25 @@ class ControllerChannel:
 
         One answer each, in the order asked, or none where all are refused.
         """
-        from pybroker_protocol.messages.alter_partition import (
-            AlterPartitionRequest,
-            AlterPartitionRequestPartitionData,
-            AlterPartitionRequestTopicData,
-            BrokerState,
-        )
-
-        topics: dict[bytes, list[AlterPartitionRequestPartitionData]] = {}
+        # Request and response have the partitions of a topic together; the changes are in another order.
         places_by_topic: dict[bytes, list[int]] = {}
         for place, change in enumerate(changes):
-            asked = AlterPartitionRequestPartitionData(
-                partition_index=change.partition_index,
-                leader_epoch=change.leader_epoch,
-                new_isr_with_epochs=[
-                    BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in change.in_sync
-                ],
-                leader_recovery_state=change.leader_recovery_state,
-                partition_epoch=change.partition_epoch,
-            )
-            topics.setdefault(change.topic_id, []).append(asked)
             places_by_topic.setdefault(change.topic_id, []).append(place)
-        request = AlterPartitionRequest(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            topics=[
-                AlterPartitionRequestTopicData(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-        )
-
-        # Request and response have the partitions of a topic together; whoever asked has them in another order.
         asked_order = [place for places in places_by_topic.values() for place in places]
+
+        def request() -> Request:
+            from pybroker_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionRequestTopicData
+
+            return AlterPartitionRequest(
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch(),
+                topics=[
+                    AlterPartitionRequestTopicData(
+                        topic_id=topic_id, partitions=[_asked(changes[place]) for place in places]
+                    )
+                    for topic_id, places in places_by_topic.items()
+                ],
+            )
 
         def answer(response: Any | None, error_code: int) -> None:
             if response is None:
@@ -313,30 +321,32 @@ class ControllerChannel:
 
     def create_topics(self, topics: Sequence[NewTopic], done: Callable[[list[TopicCreation]], None]) -> None:
         """Create topics that this broker needs; ``done`` runs when its own image has those that were created."""
-        from pybroker_protocol.messages.create_topics import (
-            CreatableReplicaAssignment,
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-        )
 
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=topic.name,
-                    num_partitions=topic.num_partitions,
-                    replication_factor=topic.replication_factor,
-                    assignments=[
-                        CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
-                        for index, replicas in topic.assignments
-                    ],
-                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
-                )
-                for topic in topics
-            ],
-            timeout_ms=_TIMEOUT_MS,
-            validate_only=False,
-        )
+        def request() -> Request:
+            from pybroker_protocol.messages.create_topics import (
+                CreatableReplicaAssignment,
+                CreatableTopic,
+                CreatableTopicConfig,
+                CreateTopicsRequest,
+            )
+
+            return CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name=topic.name,
+                        num_partitions=topic.num_partitions,
+                        replication_factor=topic.replication_factor,
+                        assignments=[
+                            CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
+                            for index, replicas in topic.assignments
+                        ],
+                        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+                    )
+                    for topic in topics
+                ],
+                timeout_ms=_TIMEOUT_MS,
+                validate_only=False,
+            )
 
         def answer(response: Any | None, error_code: int) -> None:
             if response is None:
@@ -369,9 +379,11 @@ class ControllerChannel:
 
     def allocate_producer_ids(self, done: Callable[[ProducerIdBlock | None], None]) -> None:
         """The next block of producer ids for this broker; None when there is none to be had now."""
-        from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
-        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
+        def request() -> Request:
+            from pybroker_protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
+            return AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
 
         def answer(response: Any | None, error_code: int) -> None:
             if response is None or response.error_code:
@@ -380,6 +392,18 @@ class ControllerChannel:
                 done(ProducerIdBlock(response.producer_id_start, response.producer_id_len))
 
         self._ask(request, _PRODUCER_IDS, answer)
+
+
+def _asked(change: InSyncChange) -> AlterPartitionRequestPartitionData:
+    from pybroker_protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
+
+    return AlterPartitionRequestPartitionData(
+        partition_index=change.partition_index,
+        leader_epoch=change.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in change.in_sync],
+        leader_recovery_state=change.leader_recovery_state,
+        partition_epoch=change.partition_epoch,
+    )
 
 
 def _results_of(response: Any) -> list[InSyncResult]:

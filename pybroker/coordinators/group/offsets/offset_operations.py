@@ -9,6 +9,7 @@ Counterpart in Kafka: ``OffsetMetadataManager``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from pybroker.coordinators.group.classic.classic_group import ClassicGroup
 from pybroker.coordinators.group.classic.rebalance import renew_session
@@ -58,24 +59,32 @@ NO_LEADER_EPOCH = -1
 BROKER_RETENTION = -1
 _LAST_TIMESTAMP_MS = (1 << 63) - 1
 
+Topic = TypeVar("Topic")
+
 
 # --- OffsetCommit ----------------------------------------------------------------------------------------------------
 
 
 def offset_commit_error(request: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
     """Every partition of the request answered with the same error."""
-    topics = [
-        OffsetCommitResponseTopic(
+    topics = same_error(request, error_code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def same_error(request: Any, error_code: int, topic_type: type[Topic], partition_type: type[Any]) -> list[Topic]:
+    """The topics of a response to OffsetCommit or TxnOffsetCommit, each partition with the same error."""
+    make_topic: Any = topic_type
+    return [
+        make_topic(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=[
-                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_code)
+                partition_type(partition_index=partition.partition_index, error_code=error_code)
                 for partition in topic.partitions
             ],
         )
         for topic in request.topics
     ]
-    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
 def commit_offsets(

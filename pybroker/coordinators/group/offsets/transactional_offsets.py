@@ -11,6 +11,7 @@ from __future__ import annotations
 from pybroker.coordinators.group.group import Group
 from pybroker.coordinators.group.group_coordinator_settings import GroupSettings
 from pybroker.coordinators.group.group_records import pack_offset, pack_partition
+from pybroker.coordinators.group.offsets.offset_operations import same_error
 from pybroker.coordinators.group.offsets.offset_store import OffsetStore
 from pybroker.coordinators.result import ProducerOfRecords, Result
 from pybroker_protocol.errors import ErrorCode
@@ -31,17 +32,7 @@ _OLD_GENERATIONS = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_N
 
 def txn_offset_commit_error(request: TxnOffsetCommitRequest, error_code: int) -> TxnOffsetCommitResponse:
     """Every partition of the request answered with the same error."""
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_code)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = same_error(request, error_code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
