@@ -409,6 +409,26 @@ def test_a_topic_is_promoted_once_every_partition_has_ended() -> None:
     assert mirror(builder).state == PROMOTED
 
 
+def test_a_partition_that_diverges_during_a_promotion_has_to_end_again() -> None:
+    builder = in_state(PROMOTING)
+    report(builder, 1, ENDED)
+    report(builder, 1, DIVERGED)
+    report(builder, 0, ENDED)
+    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (0,))
+    report(builder, 1, ENDED)
+    assert mirror(builder).state == PROMOTED
+
+
+def test_ends_of_many_partitions_are_one_change() -> None:
+    builder = in_state(PROMOTING)
+    topic = builder.view().topics_by_name["orders"]
+    changes: list[str] = []
+    put = builder.put_mirror
+    builder.put_mirror = lambda name, after: (changes.append(after.state), put(name, after))  # type: ignore[method-assign,assignment,func-returns-value]
+    take_reports(builder, 1, [MirrorReport(topic.topic_id, at, epochs(builder)[at], ENDED) for at in (0, 1)])
+    assert changes == [PROMOTING, PROMOTED]
+
+
 @pytest.mark.parametrize("state", sorted(set(STATES) - {PROMOTING}))
 def test_an_end_says_nothing_of_a_topic_that_is_not_being_promoted(state: str) -> None:
     builder = in_state(state)

@@ -338,6 +338,7 @@ def _look_for_lost(
 
 def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[MirrorReport]) -> None:
     """Do what follows from what a broker has found in partitions that it leads; what is out of date says nothing."""
+    ended: dict[str, set[int]] = {}
     for report in reports:
         topic = builder.view().topics_by_id.get(report.topic_id)
         mirror = None if topic is None else builder.view().mirrors.get(topic.name)
@@ -346,8 +347,22 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         partition = topic.partitions[report.partition]
         if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):
             continue
-        if mirror.state in ASKED_FOR:
+        if report.kind == ENDED:
+            ended.setdefault(topic.name, set()).add(report.partition)
+        elif mirror.state in ASKED_FOR:
             _take_report(builder, topic, mirror, report)
+    for name, partitions in ended.items():
+        _take_ends(builder, name, partitions)
+
+
+def _take_ends(builder: ImageBuilder, name: str, partitions: set[int]) -> None:
+    """Leaders have found nothing more at the source: of all partitions at once, because a topic has thousands."""
+    mirror = builder.view().mirrors[name]
+    if mirror.state == PROMOTING and not partitions <= set(mirror.ended):
+        after = mirror._replace(ended=tuple(sorted(partitions.union(mirror.ended))))
+        builder.put_mirror(name, after)
+        if len(after.ended) == len(builder.view().topics_by_name[name].partitions):
+            moved(builder, name, CAUGHT_UP)
 
 
 def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, report: MirrorReport) -> None:
@@ -356,16 +371,13 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
         partitions = list(topic.partitions)
         partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
         builder.put_topic(topic._replace(partitions=tuple(partitions)))
+        if index in mirror.ended:  # it has an end again once it is cut
+            builder.put_mirror(topic.name, mirror._replace(ended=tuple(each for each in mirror.ended if each != index)))
     elif report.kind == PARTED:
         if mirror.state == ADOPTED:
             _take_parting(builder, topic, mirror, index, report.reason)
-    elif report.kind != ENDED:
+    else:
         moved(builder, topic.name, STOP, f"partition {index}: {report.reason}")
-    elif mirror.state == PROMOTING and index not in mirror.ended:
-        after = mirror._replace(ended=tuple(sorted((*mirror.ended, index))))
-        builder.put_mirror(topic.name, after)
-        if len(after.ended) == len(topic.partitions):
-            moved(builder, topic.name, CAUGHT_UP)
 
 
 def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, index: int, lost: str) -> None:
