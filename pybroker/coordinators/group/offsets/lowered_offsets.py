@@ -1,4 +1,4 @@
-"""Committed offsets past the end of a log: those of a topic that begins to take writes, and lacks what they stand for.
+"""Committed offsets that are lowered: those past the end of a log, because it was cut or has never come so far.
 
 Owns: which offsets all groups have in some topics, and the records that lower them.  Does not own where a log ends.
 
@@ -20,23 +20,27 @@ NO_LEADER_EPOCH = -1
 
 
 class HeldOffset(NamedTuple):
-    """What a group has committed of a partition; ``value`` is that of the record."""
+    """What a group has committed of a partition, and when; ``value`` is that of the record."""
 
     group_id: str
     topic: str
     partition: int
     offset: int
+    committed_ms: int
     value: bytes
 
 
 def offsets_in(offsets: OffsetStore, topics: Collection[str]) -> list[HeldOffset]:
     """What all groups have committed of these topics, whatever members they have."""
-    return [
-        HeldOffset(committed.group_id, name, partition, read_offset(value).offset, value)
-        for name in topics
-        for committed in offsets.of_topic(name)
-        for partition, value in committed.values.items()
-    ]
+    held = []
+    for name in topics:
+        for committed in offsets.of_topic(name):
+            for partition, value in committed.values.items():
+                read = read_offset(value)
+                held.append(
+                    HeldOffset(committed.group_id, name, partition, read.offset, read.commit_timestamp_ms, value)
+                )
+    return held
 
 
 def lower_offsets(offsets: OffsetStore, lowered: Sequence[tuple[HeldOffset, int]], now_ms: int) -> Result:
