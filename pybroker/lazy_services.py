@@ -179,14 +179,19 @@ class LazyLinks:
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have no client write to it."""
         from pybroker.cluster.image.link_states import own_producer_ids
+        from pybroker.coordinators.offsets_past_the_end import OffsetsPastTheEnd
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors
+        from pybroker.replication.partition_ends import PartitionEnds
 
         services = self._services
         services.producer_ids.begin_at(own_producer_ids(services.cluster_id))
         services.authorizer = ReadOnlyTopics(services.metadata, services.authorizer)
         mirrors = Mirrors(services.replicas, services.metadata, self._connect, self._report)
         self._close_later.append(mirrors.close)
+        written_ends = partial(PartitionEnds(services.replicas).ask, written=True)
+        past = OffsetsPastTheEnd(services.env, services.metadata, lambda: services.groups, written_ends)
+        self._close_later.append(past.close)
         services.configs.show = partial(_progress, mirrors)
 
     def _keep(self) -> None:
@@ -201,6 +206,7 @@ class LazyLinks:
         """Take over what groups commit at sources."""
         from pybroker.coordinators.carried_offsets import CarriedOffsets
         from pybroker.coordinators.partitioning import partitioner
+        from pybroker.replication.partition_ends import PartitionEnds
 
         services = self._services
         metadata = services.metadata
@@ -212,11 +218,6 @@ class LazyLinks:
                 return False
             return metadata.leader(GROUPS.topic, partition_of(group_id)) == services.broker_id
 
-        def high_watermark(topic: str, index: int) -> int | None:
-            replicas = services.replicas
-            partition = replicas.partition(topic, index) or replicas.followed(topic, index)
-            return None if partition is None else partition.log.high_watermark
-
         carried = CarriedOffsets(
             services.env,
             services.config,
@@ -224,7 +225,7 @@ class LazyLinks:
             self._connect,
             lambda: services.groups,
             coordinates,
-            high_watermark,
+            PartitionEnds(services.replicas).ask,
         )
         self._close_later.append(carried.close)
 

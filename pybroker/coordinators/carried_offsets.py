@@ -10,7 +10,7 @@ Invariants
   after it was promoted, so that what its last consumers committed is here.
 - An offset goes back only where it has gone back at the source since the last look: what was read here is not forgotten
   for the sake of an old offset there.
-- No offset is past what is here, as far as this broker has the partition.
+- No offset is past what is here, by the word of the partition's leader; without that word it is not taken over.
 
 Counterpart in Kafka: ``MirrorCheckpointTask``, which has to translate offsets.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -70,23 +70,24 @@ _NOT_NOW: Final = frozenset(
 # A group's offset: the topic's name here, and the partition.
 _Key = tuple[str, int]
 
+AskEnds = Callable[[Collection[_Key], Callable[[Mapping[_Key, int]], None]], None]
+
 logger = logging.getLogger(__name__)
 
 
 class _Offset(NamedTuple):
-    """``is_cut``: at the source it is further, and the records to there are missing here yet."""
+    """An offset of the source, or where what is here ends before it."""
 
     offset: int
     leader_epoch: int
     metadata: str | None
-    is_cut: bool = False
 
 
 class CarriedOffsets:
     """One per broker that has links.
 
-    ``groups()`` is this broker's coordinator, ``coordinates(group_id)`` whether it is that group's,
-    ``high_watermark(topic, index)`` what of a partition is committed here, None where this broker does not have it.
+    ``groups()`` is this broker's coordinator, ``coordinates(group_id)`` whether it is that group's, and
+    ``ends(partitions, done)`` asks where what is committed of each ends here (``replication/partition_ends``).
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class CarriedOffsets:
         connect: Connect,
         groups: Callable[[], GroupCoordinator],
         coordinates: Callable[[str], bool],
-        high_watermark: Callable[[str, int], int | None],
+        ends: AskEnds,
     ) -> None:
         self.env = env
         self.metadata = metadata
         self.connect = connect
         self.groups = groups
         self.coordinates = coordinates
-        self.high_watermark = high_watermark
+        self.ends = ends
         self._config = config
         self._links: dict[str, _CarriedLink] = {}
         self._unsubscribe = metadata.subscribe(self._on_image)
@@ -148,7 +149,7 @@ class _CarriedLink:
         self._unsettled: set[str] = set()  # topics that were promoted since a look has ended well
         self._names: dict[str, str] = {}  # of topics: here, by the source's
         self._steps: deque[Callable[[], None]] = deque()
-        self._has_failed = self._is_looking = self._looks_again = self._closed = False
+        self._has_failed = self._lacks_ends = self._is_looking = self._looks_again = self._closed = False
         self._timer: Cancellable | None = owner.env.timers.call_soon(self._look)
 
     def become(self, config: LinkConfig) -> None:
@@ -192,7 +193,7 @@ class _CarriedLink:
 
     def _look(self) -> None:
         self._timer = None
-        self._is_looking, self._has_failed, self._looks_again = True, False, False
+        self._is_looking, self._has_failed, self._lacks_ends, self._looks_again = True, False, False, False
         self._found = {}
         settling = frozenset(self._unsettled)
         self._names = {
@@ -225,9 +226,12 @@ class _CarriedLink:
 
     def _end(self, settled: Iterable[str]) -> None:
         self._is_looking = False
-        if not self._has_failed:
+        if self._has_failed:
+            self._seen.update(self._found)  # what could not be looked at stands as it was seen last
+        else:
             self._seen = self._found
-            self._unsettled.difference_update(settled)
+            if not self._lacks_ends:
+                self._unsettled.difference_update(settled)
         self._look_in(0 if self._looks_again else self._config.get("refresh.interval.ms"))
 
     def _ask(self, node: int, request: Any, version: int, done: Callable[[Any], None]) -> None:
@@ -300,14 +304,10 @@ class _CarriedLink:
                 if each.error_code:
                     self._has_failed = True  # a transaction with it is open
                 elif each.committed_offset >= 0 and each.partition_index < len(topics[name].partitions):
-                    found[name, each.partition_index] = self._as_it_can_be(name, each)
+                    found[name, each.partition_index] = _Offset(
+                        each.committed_offset, each.committed_leader_epoch, each.metadata
+                    )
         return found
-
-    def _as_it_can_be(self, name: str, committed: Any) -> _Offset:
-        end = self._owner.high_watermark(name, committed.partition_index)
-        if end is not None and committed.committed_offset > end:
-            return _Offset(end, -1, committed.metadata, True)
-        return _Offset(committed.committed_offset, committed.committed_leader_epoch, committed.metadata)
 
     # --- what is here ------------------------------------------------------------------------------------------------
 
@@ -328,30 +328,51 @@ class _CarriedLink:
         self._owner.groups().fetch_offsets(asked, False, known)
 
     def _take(self, group_id: str, offsets: dict[_Key, _Offset], here: dict[_Key, int]) -> None:
+        """Take over what has moved at the source, as far as it is here."""
+        news = {}
         for key, found in offsets.items():
-            seen = self._seen.get((group_id, key))
-            if not found.is_cut:
+            if is_news(found.offset, here.get(key, -1), self._seen.get((group_id, key))):
+                news[key] = found
+            else:
                 self._found[group_id, key] = found.offset
-            elif seen is not None:
+        if news:
+            self._owner.ends(news, lambda ends: self._commit(group_id, news, here, ends))
+        else:
+            self._go_on()
+
+    def _commit(
+        self, group_id: str, news: dict[_Key, _Offset], here: dict[_Key, int], ends: Mapping[_Key, int]
+    ) -> None:
+        """Commit what is news, none of it past the ``ends`` that are known."""
+        if self._closed:
+            return
+        taken: dict[_Key, _Offset] = {}
+        for key, found in news.items():
+            seen, end = self._seen.get((group_id, key)), ends.get(key, -1)
+            if found.offset <= end:
+                taken[key] = found
+                self._found[group_id, key] = found.offset
+                continue
+            # The records to there are missing here yet: it is news still at the next look.
+            if seen is not None:
                 self._found[group_id, key] = seen
-        news = {
-            key: found
-            for key, found in offsets.items()
-            if is_news(found.offset, here.get(key, -1), self._seen.get((group_id, key)))
-        }
-        if not news:
+            if end < 0:
+                self._lacks_ends = True
+            elif is_news(end, here.get(key, -1), seen):
+                taken[key] = _Offset(end, -1, found.metadata)
+        if not taken:
             self._go_on()
             return
 
         def committed(response: Any) -> None:
             codes = {each.error_code for topic in response.topics for each in topic.partitions} - {0}
             if codes:
-                for key in news:  # they are news still when the group has no members
+                for key in taken:  # they are news still when the group has no members
                     self._found.pop((group_id, key), None)
                 self._note(group_id, min(codes))
             self._go_on()
 
-        self._owner.groups().commit_offsets(self._commit_of(group_id, news), COMMIT_VERSION, committed)
+        self._owner.groups().commit_offsets(self._commit_of(group_id, taken), COMMIT_VERSION, committed)
 
     def _commit_of(self, group_id: str, offsets: dict[_Key, _Offset]) -> OffsetCommitRequest:
         topics: dict[str, OffsetCommitRequestTopic] = {}

@@ -142,6 +142,11 @@ class MirrorFetcher(ReplicaFetcher):
             return
         super().add(partition)
         if isinstance(partition, MirroredPartition) and partition.is_promoting:
+            self.look_for_end(partition)
+
+    def look_for_end(self, partition: MirroredPartition) -> None:
+        """Look whether all is here of a partition that this fetcher has, until it is."""
+        if self._partitions.get(partition.key) is partition:
             self._unended[partition.key] = partition
             self._look_for_ends_in(0)
 

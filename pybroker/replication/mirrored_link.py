@@ -114,6 +114,12 @@ class MirroredLink:
             if kept.get(partition.key) is partition:
                 del kept[partition.key]
 
+    def look_for_end(self, partition: MirroredPartition) -> None:
+        """The partition is being promoted from now on; one that no fetcher has is looked at once one has it."""
+        fetcher = self._fetchers.get(partition.source_leader)
+        if fetcher is not None:
+            fetcher.look_for_end(partition)
+
     def _release(self, partition: MirroredPartition) -> None:
         fetcher = self._fetchers.get(partition.source_leader)
         partition.source_leader = NO_NODE

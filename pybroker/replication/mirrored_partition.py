@@ -182,7 +182,7 @@ class MirroredPartition(FollowedPartition):
             return earlier[-1]
         parting = min(max(parting, log.log_start_offset), log.log_end_offset)
         count = log.log_end_offset - parting
-        self._tell(self, PARTED, f"from offset {parting} the source lacks {count} records" if count else "")
+        self._tell(self, PARTED, f"{parting} {count}" if count else "")
         return None
 
     def fail(self, reason: str) -> None:

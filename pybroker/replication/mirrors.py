@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.image.link_states import ASKED_FOR, MirrorReport
+from pybroker.cluster.image.link_states import ASKED_FOR, MIRRORING, PROMOTING, MirrorReport
 from pybroker.config.link_config import links_of
 from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_link import MirroredLink
@@ -109,11 +109,21 @@ class Mirrors:
         """Fetch no partition of the topic that is not to be fetched so."""
         wanted = self._wanted(image, name)
         for index, mirrored in list(self._mirrored.get(name, {}).items()):
-            if wanted is None or not _is_so(mirrored, *wanted):
+            if wanted is None or not (_is_led_so(mirrored, *wanted) and self._goes_on(mirrored, wanted[1].state)):
                 del self._mirrored[name][index]
                 self._links[mirrored.link].remove(mirrored)
         if not self._mirrored.get(name, True):
             del self._mirrored[name]
+
+    def _goes_on(self, mirrored: MirroredPartition, state: str) -> bool:
+        """Whether it is fetched as before in that state: a promotion needs nothing else than its end.
+
+        One that is taken back begins anew, so that no answer of before counts for the next promotion.
+        """
+        if (mirrored.state, state) == (MIRRORING, PROMOTING):
+            mirrored.state = state
+            self._links[mirrored.link].look_for_end(mirrored)
+        return mirrored.state == state
 
     def _settle_soon(self, names: Iterable[str]) -> None:
         self._unsettled.update(dict.fromkeys(names))
@@ -213,14 +223,13 @@ class Mirrors:
         self._report([report for _, report in told.values()], answered)
 
 
-def _is_so(
-    mirrored: MirroredPartition, topic: TopicImage, mirror: MirroredTopic, led: dict[int, PartitionImage]
+def _is_led_so(
+    mirrored: MirroredPartition, topic: TopicImage, _mirror: MirroredTopic, led: dict[int, PartitionImage]
 ) -> bool:
-    """Whether it is to be fetched as it is."""
+    """Whether it is led here still, in the same epoch."""
     state = led.get(mirrored.index)
     return (
         state is not None
-        and mirrored.state == mirror.state
         and state.leader_epoch == mirrored.leader_epoch
         and topic.topic_id == mirrored.partition.topic_id
         and not mirrored.partition.gone

@@ -32,6 +32,7 @@ from pybroker.cluster.image.link_states import (
     MIRROR_STATE,
     MIRRORING,
     PARTED,
+    PAUSE,
     PAUSED,
     PROMOTE,
     PROMOTED,
@@ -409,6 +410,26 @@ def test_a_topic_is_promoted_once_every_partition_has_ended() -> None:
     assert mirror(builder).state == PROMOTED
 
 
+def test_a_partition_that_diverges_during_a_promotion_has_to_end_again() -> None:
+    builder = in_state(PROMOTING)
+    report(builder, 1, ENDED)
+    report(builder, 1, DIVERGED)
+    report(builder, 0, ENDED)
+    assert (mirror(builder).state, mirror(builder).ended) == (PROMOTING, (0,))
+    report(builder, 1, ENDED)
+    assert mirror(builder).state == PROMOTED
+
+
+def test_ends_of_many_partitions_are_one_change() -> None:
+    builder = in_state(PROMOTING)
+    topic = builder.view().topics_by_name["orders"]
+    changes: list[str] = []
+    put = builder.put_mirror
+    builder.put_mirror = lambda name, after: (changes.append(after.state), put(name, after))  # type: ignore[method-assign,assignment,func-returns-value]
+    take_reports(builder, 1, [MirrorReport(topic.topic_id, at, epochs(builder)[at], ENDED) for at in (0, 1)])
+    assert changes == [PROMOTING, PROMOTED]
+
+
 @pytest.mark.parametrize("state", sorted(set(STATES) - {PROMOTING}))
 def test_an_end_says_nothing_of_a_topic_that_is_not_being_promoted(state: str) -> None:
     builder = in_state(state)
@@ -524,15 +545,34 @@ def test_an_adopted_topic_is_mirrored_once_the_source_has_all_that_is_here() -> 
 
 def test_what_the_source_lacks_is_told_and_nothing_else_than_the_operator_has_it_cut() -> None:
     builder = adopted()
+    assert mirror(builder).reason == "0 of 2 partitions are looked at"
+    report(builder, 0, PARTED, "7 1")
+    assert mirror(builder).reason == (
+        "1 of 2 partitions are looked at, the source lacks 1 records: partition 0 from offset 7 (1)"
+    )
     report(builder, 0, PARTED)
-    report(builder, 1, PARTED, "from offset 3 the source lacks 2 records")
+    report(builder, 1, PARTED, "3 2")
     for _ in range(2):
-        assert mirror(builder).reason == "partition 1: from offset 3 the source lacks 2 records"
+        assert mirror(builder).reason == "the source lacks 2 records: partition 1 from offset 3 (2)"
         for config in (link(adopt="orders"), link(adopt="orders", pause="orders"), link(promote="orders")):
             follow(builder, source_topic("orders", 9, 9), config=config)
         assert mirror(builder).state == ADOPTED
     follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", discard="orders"))
     assert (mirror(builder).state, mirror(builder).reason) == (MIRRORING, "")
+    assert mirror(builder).partings == ((1, 3, 2),)  # groups go back to there
+    moved(builder, "orders", PAUSE)
+    assert mirror(builder).partings == ()
+
+
+def test_nothing_is_discarded_before_it_is_known_of_each_partition_what_that_is() -> None:
+    builder = adopted()
+    config = link(adopt="orders", discard="orders")
+    report(builder, 1, PARTED, "3 2")
+    follow(builder, source_topic("orders", 9, 9), config=config)
+    assert mirror(builder).state == ADOPTED
+    report(builder, 0, PARTED, "5 1")
+    take_wishes(builder, config)
+    assert (mirror(builder).state, mirror(builder).partings) == (MIRRORING, ((0, 5, 1), (1, 3, 2)))
 
 
 def test_an_adopted_topic_that_is_failed_over_takes_writes_again() -> None:

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S, wait_until
 
@@ -203,3 +203,41 @@ def produce_transactions(
         if outcome is not None:
             (producer.commit_transaction if outcome else producer.abort_transaction)(PATIENCE_S)
     return producer
+
+
+def read_all(side: Broker | Cluster, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """All values that a consumer reads of all partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "group.id": "g",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partitions = len(image_of(side).topics_by_name[topic].partitions)
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    values: list[bytes] = []
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, "nothing comes any more"
+        error = message.error()
+        if error is None:
+            values.append(message.value() or b"")
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(int(message.partition() or 0))
+    consumer.close()
+    return sorted(values)
+
+
+def code_of_a_write(here: Broker, settings: Mapping[str, Any]) -> int | None:
+    """What a new producer of librdkafka is answered: an old one keeps a refusal until it asks for metadata anew."""
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
+    producer.produce("orders", b"a write", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    (error,) = errors
+    return None if error is None else int(error.code())

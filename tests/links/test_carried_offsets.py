@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
+from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PROMOTED
 from pybroker.coordinators.carried_offsets import is_news
 from pybroker.testing import Broker, Cluster
-from tests.links.linked import commit, committed, produce, set_link, wait_for_state, wait_until_mirrored
+from tests.links.linked import (
+    commit,
+    committed,
+    leader_of,
+    produce,
+    set_link,
+    wait_for_state,
+    wait_until_mirrored,
+)
 
 PARTITIONS = 2
 
@@ -128,6 +137,81 @@ def test_brokers_take_over_the_groups_that_they_coordinate(source: Broker) -> No
         link(here, source, replication_factor="2")
         for number, name in enumerate(names):
             wait_until(partial(is_committed, here, name, {0: number, 1: 2 * number}), name)
+
+
+def end_of(side: Cluster, index: int) -> int:
+    """Where what its leader has of ``orders`` ends."""
+    replicas = leader_of(side, "orders", index)._running().services.replicas
+    end: int = replicas.partition("orders", index).log.log_end_offset
+    return end
+
+
+def is_within(side: Cluster, group: str) -> bool:
+    """Whether the group has offsets of all partitions, and none past what is here."""
+    found = committed(side, group)
+    return len(found) == PARTITIONS and all(offset <= end_of(side, index) for index, offset in found.items())
+
+
+def test_no_offset_is_past_what_is_here_whichever_broker_coordinates_the_group(source: Broker) -> None:
+    names = [f"billing-{number}" for number in range(6)]
+    for _ in range(5):
+        produce(source, "orders", 20)
+    for name in names:
+        commit(source, name, {0: 60, 1: 60})
+    with Cluster(3) as here:
+        link(here, source, replication_factor="1", throttled_rate="1")
+        for name in names:
+            wait_until(lambda name=name: committed(here, name).keys() == {0, 1}, name)
+            assert is_within(here, name)
+        set_link(here.bootstrap, failover="orders")
+        wait_for_state(here, "orders", FAILED_OVER)
+        for name in names:
+            assert is_within(here, name)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_past_the_end_are_lowered_as_a_topic_begins_to_take_writes(source: Broker, protocol: str) -> None:
+    names = [f"shipping-{number}" for number in range(6)]
+    with Cluster(3) as here:
+        link(here, source, replication_factor="1", groups="")
+        wait_for_state(here, "orders", MIRRORING)
+        wait_until_mirrored(source, here, "orders", PARTITIONS)
+        read(here, names[0], 60, group_protocol=protocol)
+        before = committed(here, names[0])
+        for name in names[1:]:
+            commit(here, name, {0: 4, 1: 5_000})
+        with closing(consumer(here, names[1], group_protocol=protocol)) as member:
+            member.subscribe(["orders"])
+            assert member.poll(PATIENCE_S) is not None
+            set_link(here.bootstrap, failover="orders")
+            wait_for_state(here, "orders", FAILED_OVER)
+            for name in names[1:]:  # whether a group has members or none
+                wait_until(partial(is_committed, here, name, {0: 4, 1: end_of(here, 1)}), name)
+        assert committed(here, names[0]) == before
+
+
+def test_what_a_group_has_read_here_stands_while_a_look_at_another_one_fails(source: Broker, here: Broker) -> None:
+    commit(source, "billing", {0: 5})
+    link(here, source)
+    wait_until(lambda: committed(here, "billing") == {0: 5}, "the group's offsets")
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": "billing"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    with closing(consumer(source, "billing-open")) as member:
+        member.subscribe(["orders"])
+        assert member.poll(PATIENCE_S) is not None
+        member.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        group = member.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1)], group, PATIENCE_S)
+        commit(source, "billing", {0: 9})
+        wait_until(lambda: committed(here, "billing") == {0: 9}, "the group's offsets")
+        commit(here, "billing", {0: 12})
+        for number in (1, 2):
+            commit(source, "billing-too", {0: number})
+            wait_until(lambda number=number: committed(here, "billing-too") == {0: number}, "another look")
+        assert committed(here, "billing") == {0: 12}
+        producer.abort_transaction(PATIENCE_S)
 
 
 def is_committed(side: Cluster, group: str, offsets: dict[int, int]) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import (
-    ADOPTED,
     FAILED_OVER,
     MIRRORING,
     PAUSED,
@@ -31,15 +28,15 @@ from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.broker.wire_client import WireClient
 from tests.links.linked import (
     alter_link,
-    brokers_of,
+    code_of_a_write,
     image_of,
     leader_of,
     mirror_of,
     produce,
     produce_transactions,
+    read_all,
     set_link,
     stored,
-    stored_in,
     wait_for_state,
     wait_until_mirrored,
 )
@@ -66,34 +63,6 @@ def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> N
     )
 
 
-def read(side: Broker | Cluster, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """All values that a consumer reads of all partitions."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": side.bootstrap,
-            "group.id": "g",
-            "enable.partition.eof": True,
-            "isolation.level": isolation,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    partitions = len(image_of(side).topics_by_name[topic].partitions)
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    values: list[bytes] = []
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None, "nothing comes any more"
-        error = message.error()
-        if error is None:
-            values.append(message.value() or b"")
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(int(message.partition() or 0))
-    consumer.close()
-    return sorted(values)
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compression: str) -> None:
     produce(source, "orders", 300, compression_type=compression, enable_idempotence=True)
@@ -103,7 +72,7 @@ def test_records_are_mirrored_byte_for_byte(source: Broker, here: Broker, compre
     produce(source, "orders", 100, compression_type=compression)
     produce_transactions(source, "orders", True, False, True)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
-    assert read(here, "orders") == read(source, "orders")
+    assert read_all(here, "orders") == read_all(source, "orders")
     assert image_of(here).overrides(2, "orders") == {"retention.ms": "123456789"}
 
 
@@ -133,16 +102,6 @@ def test_producers_are_refused_until_the_topic_is_promoted(
     assert code_of_a_write(here, settings) is None
 
 
-def code_of_a_write(here: Broker, settings: dict[str, Any]) -> int | None:
-    """What a new producer of librdkafka is answered: an old one keeps a refusal until it asks for metadata anew."""
-    errors: list[Any] = []
-    producer = Producer({"bootstrap.servers": here.bootstrap, **settings})
-    producer.produce("orders", b"a write", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(PATIENCE_S) == 0
-    (error,) = errors
-    return None if error is None else int(error.code())
-
-
 def test_a_transaction_with_a_mirrored_topic_is_refused_until_it_is_promoted(source: Broker, here: Broker) -> None:
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
@@ -153,7 +112,7 @@ def test_a_transaction_with_a_mirrored_topic_is_refused_until_it_is_promoted(sou
     set_link(here.bootstrap, promote="orders")
     wait_for_state(here, "orders", PROMOTED)
     write_in_a_transaction(here)
-    assert read(here, "orders") == [b"a write"]
+    assert read_all(here, "orders") == [b"a write"]
 
 
 def write_in_a_transaction(here: Broker) -> None:
@@ -184,14 +143,14 @@ def test_promotion_ends_open_transactions_and_takes_all_that_the_source_has(sour
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
     left_open = produce_transactions(source, "orders", True, False, None)
-    committed = read(source, "orders")
+    committed = read_all(source, "orders")
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     set_link(here.bootstrap, promote="orders")
     mirror = wait_for_state(here, "orders", PROMOTED)
     assert mirror.ended == ()
     produce(here, "orders", 30)
-    wait_until(lambda: len(read(here, "orders")) == len(committed) + 30, "the open transaction to be aborted")
-    assert set(committed) <= set(read(here, "orders"))
+    wait_until(lambda: len(read_all(here, "orders")) == len(committed) + 30, "the open transaction to be aborted")
+    assert set(committed) <= set(read_all(here, "orders"))
     left_open.abort_transaction(PATIENCE_S)
 
 
@@ -330,7 +289,7 @@ def test_a_log_that_begins_late_begins_here_at_the_same_offset(source: Broker, h
         return int(low)
 
     wait_until(lambda: start(here) == start(source) == 20, "the same start")
-    assert read(here, "orders") == read(source, "orders")
+    assert read_all(here, "orders") == read_all(source, "orders")
 
 
 def test_a_link_to_this_cluster_itself_is_told_and_mirrors_nothing(here: Broker) -> None:
@@ -374,7 +333,7 @@ def test_leaders_that_change_on_either_side_change_nothing_of_what_is_mirrored()
         wait_until_mirrored(source, here, "orders", PARTITIONS)
         set_link(here.bootstrap.split(",")[0], promote="orders")
         wait_for_state(here, "orders", PROMOTED)
-        assert read(here, "orders") == read(source, "orders")
+        assert read_all(here, "orders") == read_all(source, "orders")
         mirror = mirror_of(here, "orders")
         assert mirror is not None
         assert len(mirror.first_epochs) == PARTITIONS
@@ -400,7 +359,7 @@ def test_a_cut_at_the_source_is_followed_under_another_leader_epoch() -> None:
         produce(source, "orders", 20)
         wait_until(lambda: stored(here, "orders", 0) == stored(source, "orders", 0), "the same log")
         assert image_of(here).topics_by_name["orders"].partitions[0].leader_epoch > epoch
-        assert read(here, "orders") == read(source, "orders")
+        assert read_all(here, "orders") == read_all(source, "orders")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -452,78 +411,3 @@ def test_stock_tools_see_states_and_problems(source: Broker, here: Broker) -> No
     assert shown["source.cluster.id"] == image_of(source).cluster_id
     assert shown["refused"] == "orders-here: a topic orders-here is here already"
     assert image_of(here).links["west"].refused == (("orders-here", "a topic orders-here is here already"),)
-
-
-def test_the_way_back_says_what_is_lost_before_it_is_cut(source: Broker, here: Broker) -> None:
-    produce(source, "orders", 60)
-    link(here, source)
-    wait_for_state(here, "orders", MIRRORING)
-    wait_until_mirrored(source, here, "orders", PARTITIONS)
-    set_link(here.bootstrap, pause="orders")
-    wait_for_state(here, "orders", PAUSED)
-    produce(source, "orders", 30)  # these are lost with the former source
-    set_link(here.bootstrap, failover="orders")
-    wait_for_state(here, "orders", FAILED_OVER)
-    produce(here, "orders", 45)
-    before = all_stored(source)
-    link(source, here, adopt="orders")
-    adopted = wait_for_state(source, "orders", ADOPTED)
-    assert code_of_a_write(source, {}) == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    wait_until(lambda: lost_of(source) == 30, "what the way back would cut")
-    assert all_stored(source) == before
-    set_link(source.bootstrap, discard="orders")
-    wait_for_state(source, "orders", MIRRORING)
-    wait_until(lambda: all_stored(source) == all_stored(here), "the same logs")
-    assert len(read(source, "orders")) == 105
-    assert adopted.first_epochs == ()
-    set_link(source.bootstrap, promote="orders")
-    wait_for_state(source, "orders", PROMOTED)
-    produce(source, "orders", 10)
-
-
-def all_stored(side: Broker) -> list[dict[int, bytes]]:
-    return [stored(side, "orders", index) for index in range(PARTITIONS)]
-
-
-def lost_of(side: Broker) -> int:
-    """How many records a topic's reason says are lost."""
-    mirror = mirror_of(side, "orders")
-    assert mirror is not None
-    return sum(int(count) for count in re.findall(r"lacks (\d+) records", mirror.reason))
-
-
-def test_the_way_back_begins_at_once_where_nothing_is_lost(source: Broker, here: Broker) -> None:
-    produce(source, "orders", 60)
-    link(here, source)
-    wait_for_state(here, "orders", MIRRORING)
-    set_link(here.bootstrap, promote="orders")
-    wait_for_state(here, "orders", PROMOTED)
-    produce(here, "orders", 45)
-    link(source, here, adopt="orders")
-    wait_for_state(source, "orders", MIRRORING)
-    wait_until_mirrored(here, source, "orders", PARTITIONS)
-    assert len(read(source, "orders")) == 105
-
-
-def test_the_way_back_of_a_replicated_topic_cuts_its_followers_too() -> None:
-    with Cluster(3) as first, Broker() as second:
-        first.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
-        produce(first, "orders", 60)
-        link(second, first)
-        wait_for_state(second, "orders", MIRRORING)
-        wait_until_mirrored(first, second, "orders", PARTITIONS)
-        set_link(second.bootstrap, failover="orders")
-        wait_for_state(second, "orders", FAILED_OVER)
-        produce(first, "orders", 30)
-        produce(second, "orders", 45)
-        link(first, second, adopt="orders", discard="orders")
-        wait_for_state(first, "orders", MIRRORING)
-        original = all_stored(second)
-        wait_until(lambda: all(replica == original for replica in replicas(first)), "the same logs")
-        assert read(first, "orders") == read(second, "orders")
-
-
-def replicas(cluster: Cluster) -> list[list[dict[int, bytes]]]:
-    """What each broker has stored of each partition."""
-    directories = [Path(path) for broker in brokers_of(cluster) for path in broker._running().config.log_dirs]
-    return [[stored_in(path / f"orders-{index}") for index in range(PARTITIONS)] for path in directories]

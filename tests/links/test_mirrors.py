@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image.link_states import DIVERGED, ENDED, PROMOTED, PROMOTING
+from pybroker.cluster.image.link_states import DIVERGED, ENDED, MIRRORING, PROMOTED, PROMOTING
+from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.test_divergence import only
 
@@ -177,6 +178,7 @@ def test_a_topic_is_promoted_once_all_is_here_and_committed(linked: LinkedCluste
     linked.settle()
     linked.here.isolate(12)  # a follower that is in sync, and does not hear: nothing is committed without it
     produce(linked)
+    linked.world.advance(100)  # until the source's consumers see it
     linked.become(PROMOTING)
     linked.world.advance(500)
     assert linked.state == PROMOTING
@@ -193,6 +195,36 @@ def test_a_topic_at_rest_is_promoted_at_once(linked: LinkedClusters) -> None:
     linked.become(PROMOTING)
     linked.world.advance(200)
     assert linked.state == PROMOTED
+
+
+def test_a_promotion_asks_for_the_ends_alone(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    asked = len(linked.questions)
+    linked.become(PROMOTING)
+    linked.world.advance(200)
+    assert linked.state == PROMOTED
+    assert [type(request) for request in linked.questions[asked:]] == [ListOffsetsRequest]
+
+
+def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.hears_reports = False
+    linked.become(PROMOTING)
+    linked.world.advance(200)
+    linked.become(MIRRORING)
+    linked.is_away = True
+    produce(linked)
+    linked.settle()
+    linked.become(PROMOTING)
+    linked.hears_reports = True
+    linked.settle()
+    assert linked.state == PROMOTING
+    linked.is_away = False
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTED
+    assert_same(linked)
 
 
 def test_what_was_on_its_way_as_a_topic_is_promoted_comes_too_late(linked: LinkedClusters) -> None:

@@ -20,6 +20,7 @@ from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
+from pybroker.config.link_config import LinkConfig
 from pybroker.replication.mirrors import Mirrors
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
@@ -35,15 +36,17 @@ from tests.storage.logs import TOPIC_ID
 class VirtualSource:
     """A ``Source`` whose brokers are those of a cluster of the test's."""
 
-    def __init__(self, cluster: Cluster, is_away: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, is_away: Callable[[], bool], questions: list[Request]) -> None:
         self._cluster = cluster
         self._is_away = is_away
+        self._questions = questions
         self._asker = SimpleNamespace(broker_id=-1, alive=True)
 
     def ask(
         self, broker_id: int, request: Request, version: int, done: PeerDone, *, timeout_ms: int, channel: str = CONTROL
     ) -> None:
         timers = self._cluster.world.timers
+        self._questions.append(request)
         if self._is_away():
             timers.call_later(LATENCY_MS, done, None, PeerError(PeerFailure.UNREACHABLE, False))
         elif broker_id == ANY_NODE:
@@ -102,6 +105,7 @@ class LinkedClusters:
         self.here = Cluster(path / "here", self.world, replicas=here, **link)
         self.is_away = False
         self.reports: list[MirrorReport] = []
+        self.questions: list[Request] = []  # of the link's, to its source
         self.hears_reports = True
         self.here.set(leader_epoch=EPOCHS_AHEAD)
         self.become("mirroring")
@@ -109,7 +113,10 @@ class LinkedClusters:
 
     def mirror_on(self, broker: Broker) -> Mirrors:
         """Have a broker that has started mirror what it leads."""
-        connect = lambda config: VirtualSource(self.source, lambda: self.is_away)  # noqa: E731  # as short as it gets
+
+        def connect(_config: LinkConfig) -> VirtualSource:
+            return VirtualSource(self.source, lambda: self.is_away, self.questions)
+
         return Mirrors(broker.replicas, broker.metadata, connect, partial(self._report, broker))
 
     def _report(self, broker: Broker, reports: Sequence[MirrorReport], done: Callable[[int], None]) -> None:

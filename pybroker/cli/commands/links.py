@@ -12,7 +12,7 @@ Counterpart: none in Kafka yet; KIP-1279 proposes ``kafka-cluster-mirrors.sh``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
@@ -38,7 +38,17 @@ from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.requests import link_requests
 from pybroker.cli.requests.config_requests import changes_of
-from pybroker.cli.requests.link_requests import FAILED_OVER, PAUSED, PROMOTED, STOPPED, WRITABLE, Link, Mirror
+from pybroker.cli.requests.link_requests import (
+    ADOPTED,
+    FAILED_OVER,
+    LACKS,
+    PAUSED,
+    PROMOTED,
+    STOPPED,
+    WRITABLE,
+    Link,
+    Mirror,
+)
 from pybroker.cli.terminal.error_names import show
 from pybroker.cli.terminal.failure import CommandFailed
 from pybroker.cli.terminal.options import misused
@@ -313,6 +323,82 @@ def fail_over_topics(
         link_requests.change(client, name, {"failover": ("APPEND", ",".join(wanted))})
         found = link_requests.await_states(client, chosen, (FAILED_OVER,), _WISH_S)
     _report(session, found, (FAILED_OVER,))
+
+
+@admin_command(app, "adopt")
+def adopt_topics(
+    session: Session,
+    *,
+    name: Name,
+    topics: NamedTopics = None,
+    everything: AllTopics = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait until it is known.")
+    ] = _WISH_S,
+) -> None:
+    """Mirror topics that are here already, as on the way back to a former source: they take no more writes here.
+
+    Nothing of them is cut. Where the source has all that is here, records come at once; else it is said what it lacks,
+    and links discard or links failover goes on.
+    """
+    wanted = _wanted(topics, everything)
+    with session.client() as client:
+        link = link_requests.link_named(client, name)
+        here = link_requests.topics_here(client, link, wanted)
+        link_requests.change(client, name, {"adopt": ("APPEND", ",".join(wanted))})
+        found = link_requests.await_adoption(client, name, here, timeout)
+        refused = link_requests.link_named(client, name).refused
+    known = {each.topic for each in found}
+    failures = [_not_adopted(link, topic, refused) for topic in here if topic not in known]
+    document = [_stands(each) for each in found]
+    rows = [(each["topic"], each["state"], each["reason"]) for each in document]
+    show(session.output, document, ("TOPIC", "STATE", "REASON"), rows, failures)
+    if any(each.state == ADOPTED for each in found):
+        remark(
+            f"pybroker: pybroker links discard {name} TOPIC has these deleted, links failover keeps the topic as it is"
+        )
+
+
+def _not_adopted(link: Link, topic: str, refused: Mapping[str, str]) -> CommandFailed:
+    at_source = topic.removeprefix(link.settings.get("prefix") or "")
+    return CommandFailed(f"{topic} is not mirrored: {refused.get(at_source, 'the link does not name it, see --topic')}")
+
+
+@admin_command(app, "discard")
+def discard_records(
+    session: Session,
+    *,
+    name: Name,
+    topics: NamedTopics = None,
+    everything: AllTopics = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete the records; without this it is only shown which these are.")
+    ] = False,
+) -> None:
+    """Delete the records of adopted topics that the source lacks, for good; then the topics are mirrored.
+
+    Groups that have read such records go on behind the last one that both clusters have.
+    """
+    wanted = _wanted(topics, everything)
+    with session.client() as client:
+        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        adopted = [each for each in chosen if each.state == ADOPTED]
+        if not everything and (other := next((each for each in chosen if each.state != ADOPTED), None)):
+            raise CommandFailed(f"{other.topic} is {other.state}: only what is adopted has records to discard")
+        if unknown := next((each for each in adopted if not (each.reason or "").startswith(LACKS)), None):
+            raise CommandFailed(f"it is not known yet what {unknown.topic} would lose: {unknown.reason}")
+        found = adopted
+        if adopted and yes:
+            names = ",".join(each.source_topic for each in adopted)
+            link_requests.change(client, name, {"discard": ("APPEND", names)})
+            found = link_requests.await_states(client, adopted, (*link_requests.FETCHED, PAUSED), _WISH_S)
+    lost = {each.topic: each.reason for each in adopted}
+    document = [{**_stands(each), "lost": lost[each.topic]} for each in found]
+    rows = [(each["topic"], each["state"], each["lost"]) for each in document]
+    failures = [_not_yet(each, None) for each in found if yes and each.state == ADOPTED]
+    show(session.output, document, ("TOPIC", "STATE", "LOST"), rows, failures)
+    if adopted and not yes:
+        remark("Nothing was deleted; add --yes to delete these records for good.")
 
 
 @admin_command(app, "delete")

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 from pybroker.cli.connection.admin_client import AdminClient
@@ -21,7 +22,9 @@ from pybroker.config.link_settings import OF_LINKS
 from pybroker.config.own_settings import LINKS_PREFIX
 
 MIRRORING, PROMOTING, PAUSED, STOPPED = "mirroring", "promoting", "paused", "stopped"
-PROMOTED, FAILED_OVER = "promoted", "failed-over"
+PROMOTED, FAILED_OVER, ADOPTED = "promoted", "failed-over", "adopted"
+# How the reason of an adopted topic begins once it is known of each partition what its source lacks.
+LACKS: Final = "the source lacks "
 # In these records come, or do where the source has any.
 FETCHED: Final = frozenset({MIRRORING, PROMOTING})
 # In these a topic takes writes, and no link changes it any more.
@@ -185,6 +188,29 @@ def await_states(
     while True:
         found = mirrors(client, names)
         if all(each.state in states or each.state in WRITABLE for each in found) or time.monotonic() >= deadline_s:
+            return found
+        time.sleep(RETRY_BACKOFF_S)
+
+
+def topics_here(client: AdminClient, link: Link, wanted: Sequence[str]) -> list[str]:
+    """The topics of this cluster that are meant by names at the source; CommandFailed for a name of none."""
+    prefix = link.settings.get("prefix") or ""
+    found = retried(lambda: client.metadata(None)).topics
+    names = {each.name.removeprefix(prefix): each.name for each in found if each.name and each.name.startswith(prefix)}
+    for name in wanted:
+        if "*" not in name and name not in names:
+            raise CommandFailed(f"there is no topic {prefix}{name} here: what is not here is mirrored without adoption")
+    linked = [name for name in names if any(fnmatchcase(name, each) for each in link.listed("topics"))]
+    return [names[name] for name in sorted(linked) if any(fnmatchcase(name, each) for each in wanted)]
+
+
+def await_adoption(client: AdminClient, link: str, topics: Sequence[str], timeout_s: float) -> list[Mirror]:
+    """How these stand once the link mirrors each, and it is known what the source lacks; or when the time is over."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        found = [each for each in mirrors(client, topics) if each.link == link]
+        is_known = all(each.state != ADOPTED or (each.reason or "").startswith(LACKS) for each in found)
+        if (is_known and len(found) == len(topics)) or time.monotonic() >= deadline_s:
             return found
         time.sleep(RETRY_BACKOFF_S)
 

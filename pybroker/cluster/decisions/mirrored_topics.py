@@ -107,7 +107,8 @@ def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | 
         return f"it is {mirror.state}"
     if state == mirror.state and (state not in _WITH_REASON or mirror.reason == reason or by != STOP):
         return None
-    after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=())
+    partings = mirror.partings if by == DISCARD else ()
+    after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=(), partings=partings)
     if after.is_writable:
         after = after._replace(first_epochs=_begin_to_write(builder, name))
     builder.put_mirror(name, after)
@@ -155,8 +156,17 @@ def take_wishes(builder: ImageBuilder, config: LinkConfig) -> None:
     for name, mirror in list(builder.view().mirrors.items()):
         if mirror.link == config.link:
             if mirror.state == ADOPTED and config.discards(mirror.source_topic):
-                moved(builder, name, DISCARD)
+                _discard(builder, name, mirror)
             moved(builder, name, _WISHES[config.wish(mirror.source_topic)])
+
+
+def _discard(builder: ImageBuilder, name: str, mirror: MirroredTopic) -> None:
+    """Have cut what the source lacks, once that is known of each partition.
+
+    What it was stays in the record: groups that have read it go back to where it began.
+    """
+    if len(mirror.ended) + len(mirror.partings) == len(builder.view().topics_by_name[name].partitions):
+        moved(builder, name, DISCARD)
 
 
 def follow_source(
@@ -257,7 +267,8 @@ def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTo
     here = builder.view().topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
         return f"a topic {name} is here already, with more partitions"
-    builder.put_mirror(name, MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED))
+    mirror = MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED)
+    builder.put_mirror(name, mirror._replace(reason=_lacking(mirror, len(here.partitions))))
     image = builder.view()
     builder.set_next_producer_id(max(image.next_producer_id, own_producer_ids(image.cluster_id)))
     # Each partition begins an epoch: what is appended here of a transaction that was open is cut by it, too.
@@ -338,6 +349,7 @@ def _look_for_lost(
 
 def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[MirrorReport]) -> None:
     """Do what follows from what a broker has found in partitions that it leads; what is out of date says nothing."""
+    ended: dict[str, set[int]] = {}
     for report in reports:
         topic = builder.view().topics_by_id.get(report.topic_id)
         mirror = None if topic is None else builder.view().mirrors.get(topic.name)
@@ -346,8 +358,22 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         partition = topic.partitions[report.partition]
         if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):
             continue
-        if mirror.state in ASKED_FOR:
+        if report.kind == ENDED:
+            ended.setdefault(topic.name, set()).add(report.partition)
+        elif mirror.state in ASKED_FOR:
             _take_report(builder, topic, mirror, report)
+    for name, partitions in ended.items():
+        _take_ends(builder, name, partitions)
+
+
+def _take_ends(builder: ImageBuilder, name: str, partitions: set[int]) -> None:
+    """Leaders have found nothing more at the source: of all partitions at once, because a topic has thousands."""
+    mirror = builder.view().mirrors[name]
+    if mirror.state == PROMOTING and not partitions <= set(mirror.ended):
+        after = mirror._replace(ended=tuple(sorted(partitions.union(mirror.ended))))
+        builder.put_mirror(name, after)
+        if len(after.ended) == len(builder.view().topics_by_name[name].partitions):
+            moved(builder, name, CAUGHT_UP)
 
 
 def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, report: MirrorReport) -> None:
@@ -356,30 +382,43 @@ def _take_report(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic
         partitions = list(topic.partitions)
         partitions[index] = _in_epoch(partitions[index], partitions[index].leader_epoch + 1)
         builder.put_topic(topic._replace(partitions=tuple(partitions)))
+        if index in mirror.ended:  # it has an end again once it is cut
+            builder.put_mirror(topic.name, mirror._replace(ended=tuple(each for each in mirror.ended if each != index)))
     elif report.kind == PARTED:
         if mirror.state == ADOPTED:
             _take_parting(builder, topic, mirror, index, report.reason)
-    elif report.kind != ENDED:
+    else:
         moved(builder, topic.name, STOP, f"partition {index}: {report.reason}")
-    elif mirror.state == PROMOTING and index not in mirror.ended:
-        after = mirror._replace(ended=tuple(sorted((*mirror.ended, index))))
-        builder.put_mirror(topic.name, after)
-        if len(after.ended) == len(topic.partitions):
-            moved(builder, topic.name, CAUGHT_UP)
 
 
 def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopic, index: int, lost: str) -> None:
-    """A leader has found what the source lacks of its partition, "" for nothing."""
-    known = dict(each.split(": ", 1) for each in mirror.reason.split("; ") if ": " in each)
-    known.pop(f"partition {index}", None)
-    ended = {*mirror.ended, index}
+    """A leader has found what the source lacks of its partition: an offset and a number of records, "" for nothing."""
+    partings = [each for each in mirror.partings if each[0] != index]
+    ended = {*mirror.ended} - {index}
     if lost:
-        ended.discard(index)
-        if len(known) < PARTED_MAX:
-            known[f"partition {index}"] = lost
-    reason = "; ".join(f"{partition}: {what}" for partition, what in known.items())
-    after = mirror._replace(reason=reason, ended=tuple(sorted(ended)))
+        offset, count = map(int, lost.split())
+        partings.append((index, offset, count))
+    else:
+        ended.add(index)
+    after = mirror._replace(ended=tuple(sorted(ended)), partings=tuple(sorted(partings)))
+    after = after._replace(reason=_lacking(after, len(topic.partitions)))
     if after != mirror:
         builder.put_mirror(topic.name, after)
     if len(ended) == len(topic.partitions):
         moved(builder, topic.name, ALIKE)
+
+
+def _lacking(mirror: MirroredTopic, partitions: int) -> str:
+    """What the source lacks of an adopted topic, in words."""
+    looked_at = len(mirror.ended) + len(mirror.partings)
+    parts = [] if looked_at == partitions else [f"{looked_at} of {partitions} partitions are looked at"]
+    if mirror.partings:
+        named = ", ".join(
+            f"partition {index} from offset {offset} ({count})" for index, offset, count in mirror.partings[:PARTED_MAX]
+        )
+        more = len(mirror.partings) - PARTED_MAX
+        total = sum(count for _, _, count in mirror.partings)
+        parts.append(
+            f"the source lacks {total} records: {named}" + (f", and {more} more partitions" if more > 0 else "")
+        )
+    return ", ".join(parts)

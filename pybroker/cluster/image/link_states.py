@@ -97,7 +97,8 @@ class MirroredTopic(NamedTuple):
     ``reason`` says why it has STOPPED, or what the source lacks of one that is ADOPTED.  ``ended`` has the partitions
     whose leaders have found nothing more at the source since the topic is PROMOTING, or nothing that the source lacks
     since it is ADOPTED.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
-    began in each partition: everything of former epochs is the source's.
+    began in each partition: everything of former epochs is the source's.  ``partings`` says of one that is, or was,
+    ADOPTED what the source lacks: (partition, the offset from which on, the records that are here behind that).
     """
 
     link: str
@@ -107,6 +108,7 @@ class MirroredTopic(NamedTuple):
     reason: str = ""
     ended: tuple[int, ...] = ()
     first_epochs: tuple[int, ...] = ()
+    partings: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def is_writable(self) -> bool:

@@ -23,7 +23,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
     note_problem,
     take_wishes,
 )
-from pybroker.cluster.image.link_states import MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.image.link_states import ADOPTED, MIRROR_STATE, SourceCluster, SourceTopic
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
@@ -88,8 +88,14 @@ class LinkKeeper:
             self._watched.clear()
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
-        if self._controller.is_active and (BROKER, "") in delta.configs_changed:
+        if not self._controller.is_active:
+            return
+        if (BROKER, "") in delta.configs_changed:
             self._take_settings()
+        elif any(name in image.mirrors and image.mirrors[name].state == ADOPTED for name in delta.mirrors_changed):
+            # What is to be discarded of it may be known now.
+            links = links_of(self._config)
+            self._submit(lambda builder: _take_all_wishes(builder, links))
 
     def _take_settings(self) -> None:
         """Have links as the settings name them."""

@@ -40,9 +40,13 @@ def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
         "sourceId": uuid_text(mirror.source_topic_id),
         "state": mirror.state,
     }
-    for name, value in (("reason", mirror.reason), ("ended", mirror.ended), ("firstEpochs", mirror.first_epochs)):
-        if value:
-            fields[name] = value
+    optional = {
+        "reason": mirror.reason,
+        "ended": mirror.ended,
+        "firstEpochs": mirror.first_epochs,
+        "partings": mirror.partings,
+    }
+    fields.update((name, value) for name, value in optional.items() if value)
     return fields
 
 
@@ -74,4 +78,5 @@ def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
         fields.get("reason", ""),
         tuple(fields.get("ended", ())),
         tuple(fields.get("firstEpochs", ())),
+        tuple((partition, offset, count) for partition, offset, count in fields.get("partings", ())),
     )

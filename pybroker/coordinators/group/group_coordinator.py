@@ -12,7 +12,7 @@ Counterpart in Kafka: ``GroupCoordinatorService``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.coordinators.coordinator_context import CoordinatorOperation
     from pybroker.coordinators.coordinator_ports import PartitionReader, PartitionWriter
+    from pybroker.coordinators.group.offsets.lowered_offsets import HeldOffset
     from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
     from pybroker.env import Env
     from pybroker.storage.results import TransactionMarker
@@ -264,6 +265,18 @@ class GroupCoordinator:
             return
         waiter = Waiter(done, offset_delete_error)
         self._submit(request.group_id, lambda shard, _now_ms: shard.delete_offsets(request), waiter)
+
+    def list_offsets_in(self, topics: Collection[str], done: Callable[[list[HeldOffset] | int], None]) -> None:
+        """What the groups that this broker coordinates have committed of these topics; an error code while some of
+        them are loading."""
+        self._runtime.list_all(lambda shard, _now_ms: Result(shard.offsets_in(topics)), done)
+
+    def lower_offsets(
+        self, group_id: str, lowered: Sequence[tuple[HeldOffset, int]], done: Callable[[int], None]
+    ) -> None:
+        """Commit lower offsets, whatever members the group has, where it has committed nothing since; ``done`` gets an
+        error code."""
+        self._submit(group_id, lambda shard, now_ms: shard.lower_offsets(lowered, now_ms), Waiter(done, int))
 
     # --- groups ---------------------------------------------------------------------------------------------------
 

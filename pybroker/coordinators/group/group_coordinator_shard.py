@@ -14,7 +14,7 @@ Counterpart in Kafka: ``GroupCoordinatorShard``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from pybroker.coordinators.group.classic import join_requests, member_requests
@@ -50,7 +50,8 @@ from pybroker.coordinators.group.group_records import (
     read_offset_key_prefix,
     read_partition,
 )
-from pybroker.coordinators.group.offsets import offset_operations, transactional_offsets
+from pybroker.coordinators.group.offsets import lowered_offsets, offset_operations, transactional_offsets
+from pybroker.coordinators.group.offsets.lowered_offsets import HeldOffset
 from pybroker.coordinators.group.offsets.offset_store import PARTITION_BYTES, OffsetStore
 from pybroker.coordinators.group.offsets.repeated_commit import CommittedPositions, RepeatedCommit
 from pybroker.coordinators.result import Result, TimerKey, Waiter
@@ -311,6 +312,14 @@ class GroupCoordinatorShard:
             result.in_later_turn = True
             result.then = lambda _now_ms: self.forget_topics(names)
         return result
+
+    def offsets_in(self, topics: Collection[str]) -> list[HeldOffset]:
+        """What all groups have committed of these topics."""
+        return lowered_offsets.offsets_in(self.offsets, topics)
+
+    def lower_offsets(self, lowered: Sequence[tuple[HeldOffset, int]], now_ms: int) -> Result:
+        """Commit the offset beside each of these, where it is committed still."""
+        return lowered_offsets.lower_offsets(self.offsets, lowered, now_ms)
 
     # --- groups ---------------------------------------------------------------------------------------------------
 

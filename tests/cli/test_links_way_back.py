@@ -1,0 +1,123 @@
+"""``pybroker links adopt`` and ``discard``: back to a former source, which says what is lost before it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
+from tests.links.linked import produce, read_all, stored, wait_until_mirrored
+
+ORDERS = 3
+OFTEN = ("--set", "refresh.interval.ms=100")
+TITLES = ["TOPIC", "STATE", "REASON"]
+
+
+@pytest.fixture
+def old() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("orders", partitions=ORDERS)
+        produce(running, "orders", 60)
+        yield running
+
+
+@pytest.fixture
+def new(old: Broker) -> Iterator[Broker]:
+    with Broker() as running:
+        links = CommandLine(running.bootstrap)
+        links.ok("links", "create", "west", "--source", old.bootstrap, "-t", "orders", *OFTEN)
+        wait_until_mirrored(old, running, "orders", ORDERS)
+        yield running
+
+
+@pytest.fixture
+def back(old: Broker, new: Broker) -> CommandLine:
+    """The old cluster's command line, with a link from the new one, which is refused what is there already."""
+    links = CommandLine(old.bootstrap)
+    created = links.run("links", "create", "back", "--source", new.bootstrap, "-t", "orders", *OFTEN)
+    assert created.stderr == b"pybroker: orders is not mirrored: a topic orders is here already\n"
+    return links
+
+
+def lose(old: Broker, new: Broker, count: int) -> None:
+    """The new cluster takes writes, and lacks so many records of the old one."""
+    links = CommandLine(new.bootstrap)
+    links.ok("links", "pause", "west")
+    produce(old, "orders", count)
+    links.ok("links", "failover", "west", "--all")
+    produce(new, "orders", 45)
+
+
+def rows(output: bytes) -> list[list[str]]:
+    return [line.split("\t") for line in output.decode().splitlines()]
+
+
+def test_a_topic_is_adopted_and_mirrored_at_once_where_nothing_is_lost(
+    old: Broker, new: Broker, back: CommandLine
+) -> None:
+    CommandLine(new.bootstrap).ok("links", "promote", "west", "orders")
+    produce(new, "orders", 45)
+    assert rows(back.ok("links", "adopt", "back", "orders")) == [TITLES, ["orders", "mirroring", "-"]]
+    back.ok("links", "promote", "back", "orders")
+    assert read_all(old, "orders") == read_all(new, "orders")
+    produce(old, "orders", 5)
+
+
+def test_what_would_be_lost_is_shown_and_deleted_by_yes_alone(old: Broker, new: Broker, back: CommandLine) -> None:
+    lose(old, new, 30)
+    before = [stored(old, "orders", index) for index in range(ORDERS)]
+    _, (topic, state, reason) = rows(back.ok("links", "adopt", "back", "orders"))
+    assert (topic, state) == ("orders", "adopted")
+    assert reason.startswith("the source lacks 30 records: partition ")
+    shown = back.run("links", "discard", "back", "orders")
+    assert rows(shown.stdout) == [["TOPIC", "STATE", "LOST"], ["orders", "adopted", reason]]
+    assert shown.stderr == b"Nothing was deleted; add --yes to delete these records for good.\n"
+    assert [stored(old, "orders", index) for index in range(ORDERS)] == before
+    assert rows(back.ok("links", "discard", "back", "--all", "--yes"))[1] == ["orders", "mirroring", reason]
+    back.ok("links", "promote", "back", "orders")
+    assert read_all(old, "orders") == read_all(new, "orders")
+
+
+def test_an_adopted_topic_is_given_back_as_it_is(old: Broker, new: Broker, back: CommandLine) -> None:
+    lose(old, new, 30)
+    back.ok("links", "adopt", "back", "*")
+    back.ok("links", "failover", "back", "orders")
+    assert len(read_all(old, "orders")) == 90
+    produce(old, "orders", 5)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["adopt", "back", "orderz"], "there is no topic orderz here: what is not here is mirrored without adoption"),
+        (["adopt", "nope", "orders"], "there is no link nope"),
+        (["discard", "back", "orders"], "link back mirrors no topic orders"),
+        (["discard", "nope", "orders"], "there is no link nope"),
+    ],
+)
+def test_what_cannot_be_adopted_or_discarded_is_told_in_a_line(
+    back: CommandLine, command: list[str], line: str
+) -> None:
+    done = back.run("links", *command)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == f"pybroker: {line}\n"
+
+
+def test_what_is_mirrored_has_nothing_to_discard(new: Broker) -> None:
+    done = CommandLine(new.bootstrap).run("links", "discard", "west", "orders", "--yes")
+    assert done.returncode == 1
+    assert done.stderr == b"pybroker: orders is mirroring: only what is adopted has records to discard\n"
+
+
+def test_a_topic_that_the_source_has_with_fewer_partitions_is_not_adopted(new: Broker) -> None:
+    with Broker() as other:
+        other.create_topic("orders", partitions=ORDERS + 1)
+        links = CommandLine(other.bootstrap)
+        links.run("links", "create", "back", "--source", new.bootstrap, "-t", "orders", *OFTEN)
+        done = links.run("links", "adopt", "back", "orders", "--timeout", "1")
+        assert done.returncode == 1
+        assert (
+            done.stderr == b"pybroker: orders is not mirrored: a topic orders is here already, with more partitions\n"
+        )
