@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pybroker.connectors.declared.config_keys import parse
-from pybroker.connectors.declared.plugin_kinds import Kind
+from pybroker.connectors.declared.connector_kind import Kind
 
 _log = logging.getLogger(__name__)
 
