@@ -136,10 +136,15 @@ class World:
 
 
 def values(world: World, topic: str) -> list[Any]:
-    """The committed values of a topic."""
+    """The committed records of a topic, by partition."""
+    return topic_values(world.broker, topic)
+
+
+def topic_values(broker: Broker, topic: str) -> list[Any]:
+    """The committed records of a topic of a broker, by partition."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": world.broker.bootstrap, "group.id": "test"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test"})
     try:
         there = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
         found = []

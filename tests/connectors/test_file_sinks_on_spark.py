@@ -89,7 +89,7 @@ def test_what_is_staged_is_seen_when_the_sink_is_stopped(world: World) -> None:
     world.broker.create_topic("waiting")
     world.send("waiting", '{"id": 1}', '{"id": 2}')
     config = {**SINK, "topics": "waiting", "path": str(directory), "value.converter.schema": "id bigint"}
-    world.put("waiting", **config, **{"rotate.interval.ms": "3600000"})
+    world.put("waiting", **(config | {"rotate.interval.ms": "3600000"}))
     staged = directory / "_pybroker" / "waiting" / "staged"
     wait_until(lambda: staged.is_dir() and any(staged.iterdir()), "staged rows")
     assert rows(directory) == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pybroker.connectors.declared.common_keys import EVERYWHERE, SINK, SOURCE
+from pybroker.connectors.declared.common_keys import EVERYWHERE, SINK, SOURCE, converter_key
 from pybroker.connectors.declared.config_keys import Key, KeyType
 
 # What is wrong with values as they stand together, by the key that is named.
@@ -78,5 +79,51 @@ CONNECTION: Final = (
     Key("connection.user", KeyType.STRING, "The user.", group="Database"),
     Key("connection.password", KeyType.PASSWORD, "The user's password.", group="Database"),
 )
+
+_OF_CLUSTER: Final = (
+    ("bootstrap.servers", KeyType.STRING, "Brokers of the other cluster; unset is the supervisor's own.", ()),
+    ("security.protocol", KeyType.STRING, "How it is reached.", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    ("sasl.mechanism", KeyType.STRING, "The way of logging in.", ()),
+    ("sasl.jaas.config", KeyType.PASSWORD, "The login, as Kafka's clients have it.", ()),
+    ("ssl.truststore.location", KeyType.STRING, "Certificates that are trusted, in a file of PEM.", ()),
+    ("ssl.keystore.location", KeyType.STRING, "The own key and certificate, in a file of PEM or PKCS#12.", ()),
+    ("ssl.keystore.password", KeyType.PASSWORD, "The password of that file.", ()),
+    ("ssl.key.password", KeyType.PASSWORD, "The password of the own key.", ()),
+)
+CLUSTER: Final = tuple(
+    Key(f"cluster.{name}", kind, documentation, one_of=choices, group="Cluster", importance="HIGH" if not at else "LOW")
+    for at, (name, kind, documentation, choices) in enumerate(_OF_CLUSTER)
+)
+# Of a connector from topics to topics: records stay as they are, unless another converter is named.
+COPYING: Final = (
+    converter_key("key", "bytes"),
+    converter_key("value", "bytes"),
+    Key("topic", KeyType.STRING, "The topic that is written; unset is the one of the same name.", ""),
+    Key("keep.partitions", KeyType.BOOLEAN, "Whether a record stays in the partition of its number.", "false"),
+    *CLUSTER,
+)
+
+
+def copying(topics: str, pattern: str) -> Check:
+    """The check of a connector from topics to topics, which the keys ``topics`` and ``pattern`` name."""
+
+    def check(config: Mapping[str, str]) -> dict[str, list[str]]:
+        target, another = config.get("topic", "").strip(), config.get("cluster.bootstrap.servers", "").strip()
+        names = [name.strip() for name in config.get(topics, "").split(",")]
+        is_routed = bool(config.get("transforms", "").strip()) and not target
+        reads_it = target in names or not target or _fits(config.get(pattern, "").strip(), target)
+        if another or is_routed or not reads_it:
+            return {}
+        return {"topic": ["records would be read again: topic or cluster.bootstrap.servers says where else they go"]}
+
+    return check
+
+
+def _fits(pattern: str, topic: str) -> bool:
+    try:
+        return bool(pattern) and re.fullmatch(pattern, topic) is not None
+    except re.error:  # which is told for itself
+        return False
+
 
 FILE_FORMATS: Final = ("csv", "json", "text", "parquet")

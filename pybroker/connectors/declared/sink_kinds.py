@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pybroker.connectors.declared.common_keys import TOPICS, TOPICS_REGEX
 from pybroker.connectors.declared.config_keys import Key, KeyType
-from pybroker.connectors.declared.connector_kind import CONNECTION, FILE_FORMATS, Kind, check_http
+from pybroker.connectors.declared.connector_kind import CONNECTION, COPYING, FILE_FORMATS, Kind, check_http, copying
 
 
 def _check_directory(text: str) -> str | None:
@@ -29,6 +30,14 @@ def _jdbc_sink(config: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 SINKS: Final = (
+    Kind(
+        "TopicSink",
+        "sink",
+        "topic_sink",
+        "Records of other topics, of this cluster or another one.",
+        COPYING,
+        check=copying(TOPICS, TOPICS_REGEX),
+    ),
     Kind(
         "FileSink",
         "sink",

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pybroker.connectors.declared.common_keys import READING, check_pattern
 from pybroker.connectors.declared.config_keys import Key, KeyType
-from pybroker.connectors.declared.connector_kind import CONNECTION, FILE_FORMATS, Kind, check_http, writes_plain_json
+from pybroker.connectors.declared.connector_kind import (
+    CONNECTION,
+    COPYING,
+    FILE_FORMATS,
+    Kind,
+    check_http,
+    copying,
+    writes_plain_json,
+)
 
 
 def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
@@ -23,6 +32,13 @@ def _file_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     if config.get("format", "json").lower() == "text" or config.get("schema"):
         return {}
     return {"schema": ['Missing required configuration "schema": columns of csv, json and parquet are declared']}
+
+
+def _topic_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found = copying("source.topics", "source.topics.regex")(config)
+    if bool(config.get("source.topics", "").strip()) == bool(config.get("source.topics.regex", "").strip()):
+        found["source.topics"] = ["either source.topics or source.topics.regex names what is read"]
+    return found
 
 
 SOURCES: Final = (
@@ -101,5 +117,18 @@ SOURCES: Final = (
         ),
         check=writes_plain_json("UdpSource", "key.fields"),
         needs_spark=False,
+    ),
+    Kind(
+        "TopicSource",
+        "source",
+        "topic_source",
+        "Records of topics, of another cluster or this one.",
+        (
+            Key("source.topics", KeyType.LIST, "The topics that are read, with commas between.", "", importance="HIGH"),
+            Key("source.topics.regex", KeyType.STRING, "A regular expression of topics.", check=check_pattern),
+            *COPYING,
+            *READING,
+        ),
+        check=_topic_source,
     ),
 )

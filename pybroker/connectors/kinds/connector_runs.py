@@ -75,6 +75,11 @@ class Work:
         return None if text is None else parse(key.type, text)
 
     @property
+    def forms(self) -> dict[str, str]:
+        """Its configuration with the names of both converters, which the kind may have defaults for."""
+        return {**self.config, **{name: self.value(name) for name in ("key.converter", "value.converter")}}
+
+    @property
     def patience_s(self) -> float:
         """For how long a target that is away is waited for."""
         timeout_ms: int = self.value("errors.retry.timeout")
