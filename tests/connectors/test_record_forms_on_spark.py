@@ -131,11 +131,8 @@ def test_a_converter_reads_what_it_has_written(spark: Any, descriptors: str, for
         again, tombstone = records_of(rows, config, []).collect()
     finally:
         rows.unpersist()
-    assert (again.key, bytes(again.value), again.topic) == ("k", written, "a-1") or (
-        again.key,
-        again.value,
-        again.topic,
-    ) == ("k", written.decode(errors="replace"), "a-1")
+    value = again.value.encode() if isinstance(again.value, str) else bytes(again.value)
+    assert (again.key, value, again.topic) == ("k", written, "a-1")
     assert (again.timestamp.astimezone(UTC), [each.key for each in again.headers]) == (AT, ["h", "g"])
     assert (tombstone.key, tombstone.value) == (None, None)
 
@@ -279,7 +276,7 @@ def test_a_record_that_cannot_be_read_is_a_dead_letter_or_ends_the_sink(
     one.take(batch, 0)
     one.take(batch, 0)  # as when the supervisor was killed behind the dead letters
     assert written == [5, 7, 5, 7]
-    letters = topic_values(broker, topic)
+    letters = sorted(topic_values(broker, topic), key=lambda each: dict(each.headers())["__connect.errors.offset"])
     assert [(each.key(), each.value()) for each in letters] == [(b"k", POISON[form]), (b"k", None)]
     headers = dict(letters[0].headers())
     assert headers["h"] == b"1"

@@ -48,7 +48,8 @@ def decoder(config: Mapping[str, str], side: str) -> Decoder:
     if form == "json":
         if not _has_envelope(config, side):
             return json_of(schema)
-        return _payload_of(json_of(f"payload struct<{schema}>"))
+        # A value without the envelope must not become a row of nulls.
+        return _payload_of(json_of(f"payload struct<{schema}> not null"))
     if form == "avro":
         from pybroker.pipeline.converters.avro import avro_of
 
