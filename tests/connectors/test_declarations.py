@@ -150,3 +150,48 @@ def test_a_secret_that_a_provider_has_is_taken() -> None:
         f"name: a\nconnector.class: JdbcSink\ntopics: t\n{URL}connection.password: ${{file:/p:k}}\n", "a.yaml"
     )
     assert findings(found) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        (
+            "connector.class: FileSink\ntopics: t\npath: s3a://b/x\npartition.by: hours\n",
+            [
+                "a.yaml:4: Invalid value s3a://b/x for configuration path: it must be a directory, as /data/lake: "
+                "DeltaSink writes to other stores",
+                "a.yaml:5: Invalid value hours for configuration partition.by: String must be one of: none, month, "
+                "day, hour; is hour meant?",
+            ],
+        ),
+        ("connector.class: FileSink\ntopics: t\npath: file:/data/x\nformat: text\n", []),
+        (
+            "connector.class: TopicSink\ntopics: t\n",
+            ["a.yaml:1: records would be read again: topic or cluster.bootstrap.servers says where else they go"],
+        ),
+        ("connector.class: TopicSink\ntopics: t\ntopic: u\n", []),
+        (
+            "connector.class: TopicSink\ntopics.regex: t.*\ntopic: tu\n",
+            ["a.yaml:4: records would be read again: topic or cluster.bootstrap.servers says where else they go"],
+        ),
+        ("connector.class: TopicSink\ntopics: t\ncluster.bootstrap.servers: h:1\n", []),
+        (
+            "connector.class: TopicSource\ncluster.bootstrap.servers: h:1\ncluster.sasl.jaas.config: hunter2\n",
+            [
+                "a.yaml:1: either source.topics or source.topics.regex names what is read",
+                "a.yaml:4: Invalid value [hidden] for configuration cluster.sasl.jaas.config: a secret must be named "
+                "by a config provider, as ${file:/path:key}",
+            ],
+        ),
+        (
+            "connector.class: TopicSource\ncluster.bootstrap.server: h:1\nsource.topics: t\n",
+            [
+                "a.yaml:1: records would be read again: topic or cluster.bootstrap.servers says where else they go",
+                "a.yaml:3: Configuration is not defined: cluster.bootstrap.server; is cluster.bootstrap.servers meant?",
+            ],
+        ),
+    ],
+)
+def test_what_a_kind_cannot_mean_is_told_with_its_line(config: str, wrong: list[str]) -> None:
+    (found,) = declarations(f"name: a\n{config}", "a.yaml")
+    assert findings(found) == wrong

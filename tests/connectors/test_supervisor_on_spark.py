@@ -6,132 +6,36 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.child_process import ChildProcess
-from harness.waiting import PATIENCE_S, wait_until
+from harness.waiting import wait_until
 
-from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres, program
-from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from examples.tour.postgres import SUPERUSER, own_postgres
 from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
+from tests.connectors.supervisor_world import SCHEMA, World, values
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
-
-PROVIDERS = "config.providers=file\nconfig.providers.file.class={}.FileConfigProvider\n".format(
-    "org.apache.kafka.common.config.provider"
-)
-DELTA = (
-    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
-)
-SCHEMA = "id bigint, name string, amount double"
-
-
-class World:
-    """The supervisor, and what it works with."""
-
-    def __init__(self, broker: Broker, postgres: Postgres, directory: Path) -> None:
-        self.broker, self.postgres, self.directory = broker, postgres, directory
-        self.worker = directory / "worker.properties"
-        self.worker.write_text(PROVIDERS)
-        (directory / "secret.properties").write_text(f"password={postgres.password}\n")
-        self.process: ChildProcess | None = None
-        self.client: RestClient
-
-    def start(self) -> None:
-        log = self.directory / "supervisor.log"
-        begins_at = log.stat().st_size if log.exists() else 0
-        command = [sys.executable, "-m", "pybroker", "connect", "serve", "--worker", str(self.worker)]
-        command += ["--bootstrap", self.broker.bootstrap, "--listen", "127.0.0.1:0"]
-        command += ["--data", str(self.directory / "checkpoints"), "--master", "local[2,4]"]
-        command += ["--package", "io.delta:delta-spark_4.2_2.13:4.4.0"]
-        for setting in DELTA:
-            command += ["--spark", setting]
-        self.process = process = ChildProcess(command, log)
-
-        def address() -> str:
-            assert process.exit_code is None, process.log_tail()
-            _, ready, rest = log.read_text()[begins_at:].partition("pybroker connect ready on ")
-            return rest.partition("\n")[0] if ready and "\n" in rest else ""
-
-        wait_until(address, "the supervisor's line")
-        self.client = RestClient(address())
-        wait_until(self._works, "a supervisor that works")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-
-    def _works(self) -> bool:
-        try:
-            self.client.ask("GET", "connectors")
-        except ReplyRefused:
-            return False
-        return True
-
-    def put(self, name: str, **config: str) -> None:
-        self.client.ask("PUT", "connectors", name, "config", body=config)
-
-    def sink(self, table: str, topics: str, **more: str) -> dict[str, str]:
-        return {
-            "connector.class": "JdbcSink",
-            "topics": topics,
-            "table.name.format": table,
-            "value.converter.schema": SCHEMA,
-            "connection.url": self.postgres.jdbc_url,
-            "connection.user": SUPERUSER,
-            "connection.password": f"${{file:{self.directory / 'secret.properties'}:password}}",
-            "auto.create": "true",
-            "poll.interval.ms": "100",
-            **more,
-        }
-
-    def status(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
-        return found
-
-    def state(self, name: str) -> str:
-        """Of the task, or of the connector where it has none."""
-        status = self.status(name)
-        return str((status["tasks"] or [status["connector"]])[0]["state"])
-
-    def sql(self, query: str) -> list[str]:
-        environment = {"PGHOST": "127.0.0.1", "PGPORT": str(self.postgres.port), "PGUSER": SUPERUSER}
-        environment |= {"PGDATABASE": DATABASE, "PGPASSWORD": self.postgres.password}
-        done = subprocess.run(
-            [str(program("psql")), "-At", "-c", query],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout.split("\n")[:-1]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with Broker() as broker, own_postgres() as postgres:
-        made = World(broker, postgres, tmp_path_factory.mktemp("connect"))
-        made.start()
+    with (
+        Broker() as broker,
+        own_postgres() as postgres,
+        World(broker, tmp_path_factory.mktemp("connect"), postgres) as made,
+    ):
         yield made
-        assert made.process is not None
-        assert made.process.terminate(PATIENCE_S) == 0, made.process.log_tail()
 
 
 @pytest.fixture(autouse=True)
 def connectors_end_with_their_test(world: World) -> Iterator[None]:
     """Each one that runs on takes its part of the processors."""
     yield
-    for name in world.client.ask("GET", "connectors"):
-        world.client.ask("DELETE", "connectors", name)
+    world.delete_all()
 
 
 def arrive(folder: Path, name: str, lines: list[str]) -> None:
@@ -140,28 +44,6 @@ def arrive(folder: Path, name: str, lines: list[str]) -> None:
     made = folder.parent / f".{name}"
     made.write_text("".join(f"{line}\n" for line in lines))
     made.rename(folder / name)
-
-
-def values(world: World, topic: str) -> list[Any]:
-    """The committed values of a topic."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": world.broker.bootstrap, "group.id": "test"})
-    try:
-        there = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
-        found = []
-        for number in there:
-            at = TopicPartition(topic, number, 0)
-            _, end = consumer.get_watermark_offsets(at, PATIENCE_S)
-            consumer.assign([at])
-            while consumer.position([at])[0].offset < end:
-                message = consumer.poll(1)
-                if message is None:
-                    break
-                found.append(message)
-        return found
-    finally:
-        consumer.close()
 
 
 def test_rows_of_files_are_in_a_table_once_though_the_supervisor_is_killed_half_way(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pybroker.connectors.declared.transforms import (
+    OWN_COLUMNS,
     FieldMissing,
     split_expressions,
     transform_errors,
@@ -19,7 +20,7 @@ def columns(**settings: str) -> list[str]:
     config = {"transforms": "a", **{f"transforms.a.{key.replace('_', '.')}": text for key, text in settings.items()}}
     assert transform_errors(config) == {}
     (transform,) = transforms_of(config)
-    own = ("`_key`", "`_topic`", "`_partition`", "`_offset`", "`_timestamp`", "`_headers`")
+    own = [f"`{name}`" for name in OWN_COLUMNS]
     return [each for each in transform.projection(FIELDS).columns if each not in own]
 
 

@@ -20,8 +20,9 @@ def test_the_pages_commands_print_what_it_says() -> None:
 
 
 def test_the_pages_declarations_can_be_meant() -> None:
-    first, transforms = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    found = declarations(first, "page.yaml")
+    *whole, transforms = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = [each for text in whole for each in declarations(text, "page.yaml")]
+    assert len(found) >= 3
     assert [finding for each in found for finding in findings(each)] == []
     (source,) = (each for each in found if each.config["connector.class"] == "FileSource")
     (changed,) = declarations(f"{transforms}name: a\n", "page.yaml")

@@ -29,7 +29,8 @@ def _check_converter(text: str) -> str | None:
     return None if converter_named(text) else f"there is no such converter; there are {', '.join(CONVERTERS)}"
 
 
-def _check_pattern(text: str) -> str | None:
+def check_pattern(text: str) -> str | None:
+    """The check of a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -37,16 +38,21 @@ def _check_pattern(text: str) -> str | None:
     return None
 
 
+def converter_key(side: str, default: str) -> Key:
+    """The key that names the converter of keys or values."""
+    return Key(
+        f"{side}.converter",
+        KeyType.CLASS,
+        f"The form of a record's {side}: {', '.join(CONVERTERS)}, or the class of Kafka that does the same.",
+        default,
+        check=_check_converter,
+        group="Converters",
+    )
+
+
 def _converter(side: str, default: str) -> tuple[Key, ...]:
     return (
-        Key(
-            f"{side}.converter",
-            KeyType.CLASS,
-            f"The form of a record's {side}: {', '.join(CONVERTERS)}, or the class of Kafka that does the same.",
-            default,
-            check=_check_converter,
-            group="Converters",
-        ),
+        converter_key(side, default),
         Key(
             f"{side}.converter.schemas.enable",
             KeyType.BOOLEAN,
@@ -153,7 +159,7 @@ SOURCE: Final = (
     Key("key.fields", KeyType.LIST, "Fields that make the key: one as it is, several as a struct.", ""),
 )
 
-SINK: Final = (
+_OF_TOPICS: Final = (
     Key(TOPICS, KeyType.LIST, "The topics that are read, with commas between.", importance="HIGH", group="Common"),
     Key(
         TOPICS_REGEX,
@@ -161,8 +167,11 @@ SINK: Final = (
         "A regular expression of topics.",
         importance="HIGH",
         group="Common",
-        check=_check_pattern,
+        check=check_pattern,
     ),
+)
+# Of whatever reads topics.
+READING: Final = (
     Key(
         DEAD_LETTERS,
         KeyType.STRING,
@@ -194,3 +203,5 @@ SINK: Final = (
         one_of=("earliest", "latest"),
     ),
 )
+
+SINK: Final = (*_OF_TOPICS, *READING)

@@ -11,8 +11,9 @@ from typing import Any
 
 from pybroker.connectors.declared.common_keys import EVERYWHERE, PREFIXES
 from pybroker.connectors.declared.config_keys import HIDDEN, ConfigValue, Key, is_reference, validated
+from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.declaration_files import Declaration
-from pybroker.connectors.declared.plugin_kinds import Kind, kind_named, together, unknown_kind
+from pybroker.connectors.declared.plugin_kinds import kind_named, together, unknown_kind
 from pybroker.connectors.declared.transforms import transform_errors
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pybroker.connectors.declared.config_keys import parse
-from pybroker.connectors.declared.plugin_kinds import Kind
+from pybroker.connectors.declared.connector_kind import Kind
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +73,11 @@ class Work:
         (key,) = (each for each in self.kind.keys if each.name == name)
         text = self.config.get(name, key.default)
         return None if text is None else parse(key.type, text)
+
+    @property
+    def forms(self) -> dict[str, str]:
+        """Its configuration with the names of both converters, which the kind may have defaults for."""
+        return {**self.config, **{name: self.value(name) for name in ("key.converter", "value.converter")}}
 
     @property
     def patience_s(self) -> float:

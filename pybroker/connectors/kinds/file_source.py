@@ -16,7 +16,7 @@ from pybroker.connectors.kinds.record_forms import records_of, transformed, with
 def start(work: Work) -> Run:
     """Start it; raises what Spark says of the schema, the transforms or the path."""
     rows = with_own_columns(_rows(work), work.value("topic"))
-    records = records_of(transformed(rows, transforms_of(work.config)), work.config, work.value("key.fields"))
+    records = records_of(transformed(rows, transforms_of(work.config)), work.forms, work.value("key.fields"))
     writer = records.writeStream.format("pybroker").queryName(work.name).options(**work.cluster)
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     return QueryRun(writer.start(), work)

@@ -55,12 +55,9 @@ class _HttpSink:
     def write(self, rows: DataFrame, epoch: int) -> None:
         """A micro-batch; of one that is sent again each document replaces itself."""
         fields = [quoted(name) for name in fields_of(rows)]
-        is_gone = F.lit(True)
-        for name in fields:
-            is_gone = is_gone & F.col(name).isNull()
         found = rows.orderBy("_partition", "_offset").select(
             "_topic", "_partition", "_offset", F.col("_key").cast("string").alias("_key"),
-            F.to_json(F.struct(*fields)).alias("document"), is_gone.alias("is_gone"),
+            F.to_json(F.struct(*fields)).alias("document"), F.col("_tombstone").alias("is_gone"),
         )  # fmt: skip
         lines: list[str] = []
         for row in found.toLocalIterator():

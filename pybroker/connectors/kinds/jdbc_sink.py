@@ -82,14 +82,7 @@ class _JdbcSink:
 
     def _keyed(self, rows: DataFrame) -> DataFrame:
         """Rows with the key's columns, whether they are of the key or the value, and what a tombstone is."""
-        fields = fields_of(rows)
-        deleted = F.lit(False)
-        if self._work.value("delete.enabled"):
-            of_value = [F.col(spark_quoted(name)).isNull() for name in fields]
-            deleted = of_value[0] if of_value else F.lit(True)
-            for each in of_value[1:]:
-                deleted = deleted & each
-        found = rows.withColumn(_DELETED, deleted)
+        found = rows.withColumn(_DELETED, F.col("_tombstone"))
         if self._work.value("pk.mode").lower() != "record_key":
             return found
         kind = rows.schema["_key"].dataType

@@ -25,6 +25,7 @@ _OWN_TYPES = {
     "_offset": "bigint",
     "_timestamp": "timestamp",
     "_headers": "array<struct<key:string,value:binary>>",
+    "_tombstone": "boolean",
 }
 _ALL_FIELDS = {"ignoreNullFields": "false"}
 
@@ -33,11 +34,11 @@ class FormRefused(ValueError):
     """A converter lacks a setting, or cannot write what rows have."""
 
 
-def decoder(config: Mapping[str, str], side: str, default: str) -> Decoder:
-    """The decoder of a ``side``, key or value; FormRefused."""
+def decoder(config: Mapping[str, str], side: str) -> Decoder:
+    """The decoder of a ``side``, key or value, whose converter ``config`` names; FormRefused."""
     from pybroker.pipeline.converters.json_values import json_of, raw, text
 
-    form, schema = _form(config, side, default), config.get(f"{side}.converter.schema", "").strip()
+    form, schema = _form(config, side), config.get(f"{side}.converter.schema", "").strip()
     if form == "text":
         return text()
     if form == "bytes":
@@ -47,7 +48,8 @@ def decoder(config: Mapping[str, str], side: str, default: str) -> Decoder:
     if form == "json":
         if not _has_envelope(config, side):
             return json_of(schema)
-        return _payload_of(json_of(f"payload struct<{schema}>"))
+        # A value without the envelope must not become a row of nulls.
+        return _payload_of(json_of(f"payload struct<{schema}> not null"))
     if form == "avro":
         from pybroker.pipeline.converters.avro import avro_of
 
@@ -59,9 +61,11 @@ def decoder(config: Mapping[str, str], side: str, default: str) -> Decoder:
 
 def flat(decoded: DataFrame) -> DataFrame:
     """Fields of the value, and the record's own columns with an underscore; without fields the value is ``value``."""
-    own = [F.col(name.removeprefix("_")).alias(name) for name in OWN_COLUMNS if name != "_headers"]
+    made = ("_headers", "_tombstone")
+    own = [F.col(name.removeprefix("_")).alias(name) for name in OWN_COLUMNS if name not in made]
     headers = F.col("headers") if "headers" in decoded.columns else F.lit(None)
     own.append(headers.cast(_OWN_TYPES["_headers"]).alias("_headers"))
+    own.append(F.col("raw_value").isNull().alias("_tombstone"))
     kind = decoded.schema["value"].dataType
     if isinstance(kind, StructType):
         return decoded.select(*own, *(F.col("value").getField(name).alias(name) for name in kind.names))
@@ -70,7 +74,8 @@ def flat(decoded: DataFrame) -> DataFrame:
 
 def with_own_columns(rows: DataFrame, topic: str) -> DataFrame:
     """Rows of a source with a record's own columns, which have no values yet but the topic's."""
-    own = [F.lit(topic if name == "_topic" else None).cast(kind).alias(name) for name, kind in _OWN_TYPES.items()]
+    known = {"_topic": topic, "_tombstone": False}
+    own = [F.lit(known.get(name)).cast(kind).alias(name) for name, kind in _OWN_TYPES.items()]
     return rows.select(*own, *(quoted(name) for name in rows.columns))
 
 
@@ -88,8 +93,10 @@ def fields_of(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name not in OWN_COLUMNS]
 
 
-def records_of(rows: DataFrame, config: Mapping[str, str], key_fields: Sequence[str]) -> DataFrame:
-    """Flat rows as records for a topic; FormRefused."""
+def records_of(
+    rows: DataFrame, config: Mapping[str, str], key_fields: Sequence[str], *, keeps_partitions: bool = False
+) -> DataFrame:
+    """Flat rows as records for a topic, by the converters that ``config`` names; FormRefused."""
     fields = fields_of(rows)
     if missing := [name for name in key_fields if name not in fields]:
         raise FormRefused(f"key.fields names {missing[0]}, which rows do not have: they have {', '.join(fields)}")
@@ -102,17 +109,19 @@ def records_of(rows: DataFrame, config: Mapping[str, str], key_fields: Sequence[
     key_kind = rows.select(key.alias("_key")).schema["_key"].dataType
     value_kind = StructType([rows.schema[name] for name in fields])
     value = F.struct(*(F.col(quoted(name)) for name in fields))
+    placed = [F.col("_partition").alias("partition")] if keeps_partitions else []
     return rows.select(
-        _encoded(key, key_kind, config, "key", "text").alias("key"),
-        _encoded(value, value_kind, config, "value", "json").alias("value"),
+        *placed,
+        _encoded(key, key_kind, config, "key").alias("key"),
+        F.when(~F.col("_tombstone"), _encoded(value, value_kind, config, "value")).alias("value"),
         F.col("_topic").alias("topic"),
         F.col("_timestamp").alias("timestamp"),
         F.col("_headers").alias("headers"),
     )
 
 
-def _encoded(found: Column, kind: DataType, config: Mapping[str, str], side: str, default: str) -> Column:
-    form = _form(config, side, default)
+def _encoded(found: Column, kind: DataType, config: Mapping[str, str], side: str) -> Column:
+    form = _form(config, side)
     if form == "json":
         told = F.to_json(found, _ALL_FIELDS) if isinstance(kind, StructType) else found.cast("string")
         if not isinstance(kind, StructType) and kind.simpleString() == "string":
@@ -144,8 +153,11 @@ def _encoded(found: Column, kind: DataType, config: Mapping[str, str], side: str
     return to_protobuf((schema, _message(config, side)))(found)
 
 
-def _form(config: Mapping[str, str], side: str, default: str) -> str:
-    return converter_named(config.get(f"{side}.converter", default)) or default
+def _form(config: Mapping[str, str], side: str) -> str:
+    named = config[f"{side}.converter"]
+    if (form := converter_named(named)) is None:
+        raise FormRefused(f"{side}.converter: there is no such converter: {named}")
+    return form
 
 
 def _has_envelope(config: Mapping[str, str], side: str) -> bool:

@@ -8,7 +8,8 @@ letters are written exactly once, as an epoch of the query.  Counterpart in Kafk
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,6 +22,7 @@ from pybroker.connectors.kinds.record_forms import decoder, flat, transformed
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _HEADERS = "array<struct<key string, value binary>>"
 _PREFIX = "__connect.errors."
@@ -31,24 +33,49 @@ _log = logging.getLogger(__name__)
 Write = Callable[[DataFrame, int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read: topics, or those that a pattern fits, of a cluster, from where on; ``group`` shows the progress."""
+
+    cluster: Mapping[str, str]
+    topics: Sequence[str]
+    pattern: str | None
+    starting: str
+    group: str | None
+
+
 def start_sink(work: Work, write: Write, *, takes_tombstones: bool) -> Run:
-    """Start the query; raises ValueError and what Spark says."""
+    """Start the query of a sink; raises ValueError and what Spark says."""
+    topics: list[str] = work.value(TOPICS) or []
+    read = Reading(work.cluster, topics, work.value(TOPICS_REGEX), work.starting_offsets(topics), work.group)
+    return start_reading(work, read, write, takes_tombstones=takes_tombstones)
+
+
+def start_reading(work: Work, read: Reading, write: Write, *, takes_tombstones: bool) -> Run:
+    """Start a query that has a sink's keys; raises ValueError and what Spark says."""
     handler = _Handler(work, write, takes_tombstones)
-    writer = _stream(work).writeStream.queryName(work.name).foreachBatch(handler.take)
+    writer = _stream(work, read).writeStream.queryName(work.name).foreachBatch(handler.take)
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     query = writer.start()
-    client = {name.removeprefix(CLIENT_PREFIX): value for name, value in work.cluster.items()}
-    mirror_progress(work.spark, query, work.group, client)
+    if read.group is not None:
+        client = {name.removeprefix(CLIENT_PREFIX): value for name, value in read.cluster.items()}
+        mirror_progress(work.spark, query, read.group, client)
     return QueryRun(query, work)
 
 
-def _stream(work: Work) -> DataFrame:
-    topics: list[str] = work.value(TOPICS) or []
-    named = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{work.value(TOPICS_REGEX)})$"}
+def epoch_options(rows: DataFrame, group: str, epoch: int) -> dict[str, str]:
+    """The options by which a micro-batch's rows are written to topics once; a checkpoint made anew has other names."""
+    query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+    return {"transactionGroup": f"{group}-{query}", "epoch": str(epoch)}
+
+
+def _stream(work: Work, read: Reading) -> DataFrame:
+    topics = read.topics
+    named = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{read.pattern})$"}
     options = {
-        **work.cluster,
+        **read.cluster,
         **named,
-        "startingOffsets": work.starting_offsets(topics),
+        "startingOffsets": read.starting,
         "maxOffsetsPerTrigger": str(work.value("max.records.per.batch")),
         "includeHeaders": "true",
     }
@@ -59,8 +86,8 @@ def _stream(work: Work) -> DataFrame:
 class _Handler:
     def __init__(self, work: Work, write: Write, takes_tombstones: bool) -> None:
         self._work, self._write, self._takes_tombstones = work, write, takes_tombstones
-        self._value = decoder(work.config, "value", "json")
-        self._key = decoder(work.config, "key", "text")
+        self._value = decoder(work.forms, "value")
+        self._key = decoder(work.forms, "key")
         self._transforms = transforms_of(work.config)
 
     def take(self, batch: Any, epoch: int) -> None:
@@ -75,7 +102,7 @@ class _Handler:
         try:
             self._put_aside(decoded, epoch)
             good = decoded.where("error is null")
-            rows = flat(good.drop("raw_key", "raw_value", "error"))
+            rows = flat(good)
             self._write(transformed(rows, self._transforms), epoch)
         finally:
             decoded.unpersist()
@@ -88,7 +115,7 @@ class _Handler:
             return
         topic: str = self._work.value(DEAD_LETTERS)
         if topic:
-            marks = {"transactionGroup": f"{self._work.group}-dead", "epoch": str(epoch)}
+            marks = epoch_options(bad, f"{self._work.group}-dead", epoch)
             letters = self._letters(bad).write.format("pybroker").options(**self._work.cluster, **marks, topic=topic)
             letters.mode("append").save()
         if self._work.value("errors.log.enable") and (count := bad.count()):

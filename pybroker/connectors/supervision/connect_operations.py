@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pybroker.connectors.declared.config_keys import HIDDEN, is_reference
-from pybroker.connectors.declared.plugin_kinds import KINDS, Kind, kind_named, unknown_kind
+from pybroker.connectors.declared.connector_kind import Kind
+from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
 from pybroker.connectors.declared.validation import document, key_document, refusal
 from pybroker.connectors.state.state_records import (
     State,

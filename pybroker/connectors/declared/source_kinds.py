@@ -1,0 +1,134 @@
+"""The kinds of sources, each with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pybroker.connectors.declared.common_keys import READING, check_pattern
+from pybroker.connectors.declared.config_keys import Key, KeyType
+from pybroker.connectors.declared.connector_kind import (
+    CONNECTION,
+    COPYING,
+    FILE_FORMATS,
+    Kind,
+    check_http,
+    copying,
+    writes_plain_json,
+)
+
+
+def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found = writes_plain_json("JdbcSource")(config)
+    if bool(config.get("table", "").strip()) == bool(config.get("query", "").strip()):
+        found["table"] = ["either table or query names the rows"]
+    column = f"{config.get('mode', 'incrementing').strip().lower()}.column.name"
+    if column in ("incrementing.column.name", "timestamp.column.name") and not config.get(column, "").strip():
+        found[column] = [f'Missing required configuration "{column}" which has no default value.']
+    return found
+
+
+def _file_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    if config.get("format", "json").lower() == "text" or config.get("schema"):
+        return {}
+    return {"schema": ['Missing required configuration "schema": columns of csv, json and parquet are declared']}
+
+
+def _topic_source(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found = copying("source.topics", "source.topics.regex")(config)
+    if bool(config.get("source.topics", "").strip()) == bool(config.get("source.topics.regex", "").strip()):
+        found["source.topics"] = ["either source.topics or source.topics.regex names what is read"]
+    return found
+
+
+SOURCES: Final = (
+    Kind(
+        "FileSource",
+        "source",
+        "file_source",
+        "Files of a directory as they arrive.",
+        (
+            Key(
+                "path",
+                KeyType.STRING,
+                "The directory, or a pattern of directories; each new file in it is read once.",
+                is_required=True,
+                importance="HIGH",
+            ),
+            Key(
+                "format",
+                KeyType.STRING,
+                "The form of the files: csv, json (a value a line), text, parquet.",
+                "json",
+                one_of=FILE_FORMATS,
+            ),
+            Key(
+                "schema", KeyType.STRING, "The columns, as DDL of Spark: id bigint, name string.  Text has one, value."
+            ),
+            Key("header", KeyType.BOOLEAN, "Whether CSV begins with the columns' names.", "false"),
+            Key("delimiter", KeyType.STRING, "What stands between the fields of CSV.", ","),
+            Key("max.files.per.batch", KeyType.INT, "How many files are taken at a time.", "100", least=1),
+        ),
+        check=_file_source,
+    ),
+    Kind(
+        "HttpSource",
+        "source",
+        "http_source",
+        "JSON of a server that is asked again and again.",
+        (
+            Key("url", KeyType.STRING, "What is asked.", is_required=True, importance="HIGH", check=check_http),
+            Key("http.authorization", KeyType.PASSWORD, "The header Authorization."),
+            Key("records.path", KeyType.STRING, "Where the list is in the reply, as data.items.", ""),
+            Key("offset.field", KeyType.STRING, "A field that grows: values with a greater one are new.", ""),
+            Key("offset.parameter", KeyType.STRING, "The query's parameter that tells the server the last offset.", ""),
+        ),
+        check=writes_plain_json("HttpSource"),
+        has_offsets=True,
+        needs_spark=False,
+    ),
+    Kind(
+        "JdbcSource",
+        "source",
+        "jdbc_source",
+        "New rows of a table or a query in PostgreSQL.",
+        (
+            *CONNECTION,
+            Key("table", KeyType.STRING, "The table.", ""),
+            Key("query", KeyType.STRING, "A query in place of a table.", ""),
+            Key("mode", KeyType.STRING, "What tells new rows.", "incrementing", one_of=("incrementing", "timestamp")),
+            Key("incrementing.column.name", KeyType.STRING, "A column that grows with each new row.", ""),
+            Key("timestamp.column.name", KeyType.STRING, "A column with the time of a row's last change.", ""),
+            Key("timestamp.delay.interval.ms", KeyType.LONG, "How old a change must be.", "0", least=0),
+            Key("batch.max.rows", KeyType.INT, "How many rows are taken at a time.", "10000", least=1),
+        ),
+        check=_jdbc_source,
+        has_offsets=True,
+    ),
+    Kind(
+        "UdpSource",
+        "source",
+        "udp_source",
+        "Datagrams of syslog or StatsD.",
+        (
+            Key("host", KeyType.STRING, "The address at which datagrams are heard.", "127.0.0.1"),
+            Key("port", KeyType.INT, "The port.", is_required=True, importance="HIGH", least=0),
+            Key("format", KeyType.STRING, "What they are.", "syslog", one_of=("syslog", "statsd")),
+        ),
+        check=writes_plain_json("UdpSource", "key.fields"),
+        needs_spark=False,
+    ),
+    Kind(
+        "TopicSource",
+        "source",
+        "topic_source",
+        "Records of topics, of another cluster or this one.",
+        (
+            Key("source.topics", KeyType.LIST, "The topics that are read, with commas between.", "", importance="HIGH"),
+            Key("source.topics.regex", KeyType.STRING, "A regular expression of topics.", check=check_pattern),
+            *COPYING,
+            *READING,
+        ),
+        check=_topic_source,
+    ),
+)

@@ -1,0 +1,162 @@
+"""A supervisor as a process, with Spark and a broker, and PostgreSQL where a test asks for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.child_process import ChildProcess
+from harness.waiting import PATIENCE_S, wait_until
+
+from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, program
+from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.testing import Broker
+
+PROVIDERS = "config.providers=file\nconfig.providers.file.class={}.FileConfigProvider\n".format(
+    "org.apache.kafka.common.config.provider"
+)
+DELTA = (
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+)
+SCHEMA = "id bigint, name string, amount double"
+
+
+class World:
+    """The supervisor, and what it works with; ``with`` starts and ends it."""
+
+    def __init__(self, broker: Broker, directory: Path, postgres: Postgres | None = None) -> None:
+        self.broker, self.directory = broker, directory
+        self._postgres = postgres
+        self.worker = directory / "worker.properties"
+        self.worker.write_text(PROVIDERS)
+        if postgres is not None:
+            (directory / "secret.properties").write_text(f"password={postgres.password}\n")
+        self.process: ChildProcess | None = None
+        self.client: RestClient
+
+    def __enter__(self) -> World:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process is not None
+        assert self.process.terminate(PATIENCE_S) == 0, self.process.log_tail()
+
+    @property
+    def postgres(self) -> Postgres:
+        assert self._postgres is not None, "this world has a database"
+        return self._postgres
+
+    def start(self) -> None:
+        log = self.directory / "supervisor.log"
+        begins_at = log.stat().st_size if log.exists() else 0
+        command = [sys.executable, "-m", "pybroker", "connect", "serve", "--worker", str(self.worker)]
+        command += ["--bootstrap", self.broker.bootstrap, "--listen", "127.0.0.1:0"]
+        command += ["--data", str(self.directory / "checkpoints"), "--master", "local[2,4]"]
+        command += ["--package", "io.delta:delta-spark_4.2_2.13:4.4.0"]
+        for setting in DELTA:
+            command += ["--spark", setting]
+        self.process = process = ChildProcess(command, log)
+
+        def address() -> str:
+            assert process.exit_code is None, process.log_tail()
+            _, ready, rest = log.read_text()[begins_at:].partition("pybroker connect ready on ")
+            return rest.partition("\n")[0] if ready and "\n" in rest else ""
+
+        wait_until(address, "the supervisor's line")
+        self.client = RestClient(address())
+        wait_until(self._works, "a supervisor that works")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+
+    def _works(self) -> bool:
+        try:
+            self.client.ask("GET", "connectors")
+        except ReplyRefused:
+            return False
+        return True
+
+    def put(self, name: str, **config: str) -> None:
+        self.client.ask("PUT", "connectors", name, "config", body=config)
+
+    def sink(self, table: str, topics: str, **more: str) -> dict[str, str]:
+        return {
+            "connector.class": "JdbcSink",
+            "topics": topics,
+            "table.name.format": table,
+            "value.converter.schema": SCHEMA,
+            "connection.url": self.postgres.jdbc_url,
+            "connection.user": SUPERUSER,
+            "connection.password": f"${{file:{self.directory / 'secret.properties'}:password}}",
+            "auto.create": "true",
+            "poll.interval.ms": "100",
+            **more,
+        }
+
+    def delete_all(self) -> None:
+        for name in self.client.ask("GET", "connectors"):
+            self.client.ask("DELETE", "connectors", name)
+
+    def send(self, topic: str, *values: str | bytes | None, **more: Any) -> None:
+        """Records of one key, partition or time, where ``more`` says so; they are acknowledged."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for value in values:
+            producer.produce(topic, value, **more)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def status(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
+        return found
+
+    def state(self, name: str) -> str:
+        """Of the task, or of the connector where it has none."""
+        status = self.status(name)
+        return str((status["tasks"] or [status["connector"]])[0]["state"])
+
+    def sql(self, query: str) -> list[str]:
+        environment = {"PGHOST": "127.0.0.1", "PGPORT": str(self.postgres.port), "PGUSER": SUPERUSER}
+        environment |= {"PGDATABASE": DATABASE, "PGPASSWORD": self.postgres.password}
+        done = subprocess.run(
+            [str(program("psql")), "-At", "-c", query],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.stdout.split("\n")[:-1]
+
+
+def values(world: World, topic: str) -> list[Any]:
+    """The committed records of a topic, by partition."""
+    return topic_values(world.broker, topic)
+
+
+def topic_values(broker: Broker, topic: str) -> list[Any]:
+    """The committed records of a topic of a broker, by partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test"})
+    try:
+        there = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
+        found = []
+        for number in there:
+            at = TopicPartition(topic, number, 0)
+            _, end = consumer.get_watermark_offsets(at, PATIENCE_S)
+            consumer.assign([at])
+            while consumer.position([at])[0].offset < end:
+                message = consumer.poll(1)
+                if message is None:
+                    break
+                found.append(message)
+        return found
+    finally:
+        consumer.close()
