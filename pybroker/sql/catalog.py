@@ -6,7 +6,7 @@ neither.  Owns no inference (``inference``) and no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -119,3 +119,14 @@ def topic_named(name: str, topics: Iterable[str]) -> str | None:
         return name
     alike = [each for each in known if each.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
+
+
+def registry_header(options: Mapping[str, str]) -> bool | int:
+    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
+    text = options.get("registry_header", "false")
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if not lowered.isdigit():
+        raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
+    return int(lowered)

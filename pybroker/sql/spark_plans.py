@@ -1,21 +1,20 @@
 """What Spark is to run for a standing query: the topics that it reads as views, a query over them, and what is written.
 
-Owns the translation, and which queries have none.  A plan is values alone, so that a topic keeps it as JSON, and the
-process that runs it knows no SQL but Spark's.  Names of topics are the caller's to resolve.  Pure.
+Owns the translation, and which queries have none.  Names of topics are the caller's to resolve.  Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.queries import TableReference, exclude_pseudo_columns, table_references, used_columns
 from pybroker.sql.sql_errors import SqlError, at_place
+from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 from pybroker.sql.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 
 # What ksqlDB waits for late records where nothing is said.
@@ -29,50 +28,6 @@ _EDGES: Final = {"windowstart": "start", "windowend": "end"}
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 Resolve: TypeAlias = Callable[[TableReference], Relation]
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePlan:
-    """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None."""
-
-    view: str
-    topic: str
-    format: Format
-    columns: tuple[Column, ...]
-    options: dict[str, str] = field(hash=False)
-    grace_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SparkPlan:
-    """``sql`` is Spark's, over the views.  ``key`` names those of its columns that make a record's key.
-
-    ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.
-    """
-
-    sources: tuple[SourcePlan, ...]
-    sql: str
-    mode: str
-    key: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
-
-def plan_read(document: dict[str, Any]) -> SparkPlan:
-    """The plan that ``document()`` gave."""
-    sources = tuple(
-        SourcePlan(
-            **{
-                **each,
-                "format": Format(each["format"]),
-                "columns": tuple(Column(**column) for column in each["columns"]),
-            }
-        )
-        for each in document["sources"]
-    )
-    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]))
 
 
 def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -> SparkPlan:
@@ -256,8 +211,3 @@ def _translate_functions(tree: exp.Select) -> None:
             each.replace(exp.Anonymous(this=_BY_OFFSET[name], expressions=[*each.expressions, place]))
         elif name in _FUNCTIONS:
             each.set("this", _FUNCTIONS[name])
-
-
-def topics_of(plan: SparkPlan) -> Iterator[str]:
-    """The topics that a plan reads, in order."""
-    yield from dict.fromkeys(source.topic for source in plan.sources)

@@ -8,7 +8,8 @@ import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.queries import TableReference
-from pybroker.sql.spark_plans import SparkPlan, plan_read, spark_plan, spark_type, topics_of
+from pybroker.sql.spark_plans import spark_plan, spark_type
+from pybroker.sql.standing_plans import SparkPlan, plan_read, topics_of
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing_selects import JoinWindow, TimeWindow, WindowKind
 from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, Show, Verb, statements

@@ -7,11 +7,14 @@ connector starts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pybroker.connectors.declared.common_keys import EVERYWHERE, SINK, SOURCE, TOPICS, TOPICS_REGEX
 from pybroker.connectors.declared.config_keys import Key, KeyType, nearest
+from pybroker.connectors.declared.standing_keys import KEYS, SHARED_KEYS
+from pybroker.sql.standing_plans import STANDING_QUERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,18 @@ class Kind:
     # Whether a source's offsets are in the topic of offsets; else its checkpoint has its place.
     has_offsets: bool = False
     needs_spark: bool = True
+    # Of the shared keys those that mean something; None: all.
+    shared_keys: AbstractSet[str] | None = None
+    # Whether a checkpoint has state, so that its offsets can be reset, and not altered.
+    keeps_state: bool = False
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """All keys of its configuration."""
         own = {key.name for key in self.own_keys}
         shared = (*EVERYWHERE, *(SOURCE if self.type == "source" else SINK))
-        return (*(key for key in shared if key.name not in own), *self.own_keys)
+        meant = {key.name for key in shared} if self.shared_keys is None else self.shared_keys
+        return (*(key for key in shared if key.name in meant - own), *self.own_keys)
 
 
 def _check_url(text: str) -> str | None:
@@ -62,6 +70,15 @@ _CONNECTION = (
 _FILE_FORMATS = ("csv", "json", "text", "parquet")
 
 KINDS: Final = (
+    Kind(
+        STANDING_QUERY,
+        "sink",
+        "standing_query",
+        "A query of `pybroker sql` that reads topics and writes one.",
+        KEYS,
+        shared_keys=SHARED_KEYS,
+        keeps_state=True,
+    ),
     Kind(
         "FileSource",
         "source",
