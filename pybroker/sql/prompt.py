@@ -52,7 +52,7 @@ class _Names(Completer):
 
     def _candidates(self) -> Iterator[str]:
         seen: set[str] = set()
-        names = [*self._session.topics(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
+        names = [*self._session.names(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
         for name in names:
             if name not in seen:
                 seen.add(name)

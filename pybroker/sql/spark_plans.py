@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
+from pybroker.sql import ksql_functions
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.queries import TableReference, exclude_pseudo_columns, table_references, used_columns
 from pybroker.sql.sql_errors import SqlError, at_place
@@ -21,9 +22,6 @@ from pybroker.sql.standing_selects import JoinWindow, StandingSelect, TimeWindow
 _GRACE_MS: Final = 24 * 3_600_000
 _WIDER: Final = {"INT128": "DECIMAL(38, 0)", "UBIGINT": "DECIMAL(20, 0)", "UINTEGER": "BIGINT", "USMALLINT": "INT"}
 _NTZ: Final = re.compile(r"\bTIMESTAMP_NTZ\b")
-# ksqlDB's functions by Spark's, of arguments and of where a record stands.
-_BY_OFFSET: Final = {"latest_by_offset": "MAX_BY", "earliest_by_offset": "MIN_BY"}
-_FUNCTIONS: Final = {"extractjsonfield": "GET_JSON_OBJECT", "count_distinct": "APPROX_COUNT_DISTINCT"}
 _EDGES: Final = {"windowstart": "start", "windowend": "end"}
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -52,7 +50,7 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     for reference, source in zip(references, sources, strict=True):
         _rename(reference, source.view)
     _join_in_time(tree, references, within)
-    _translate_functions(tree)
+    ksql_functions.for_spark(tree)
     if select.partition_by:
         key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     # Spark tells no changes of a session: its row comes when it is over.
@@ -124,7 +122,7 @@ def _aggregates(tree: exp.Select) -> bool:
     return (
         tree.args.get("group") is not None
         or tree.find(exp.AggFunc) is not None
-        or any(each.name.lower() in _BY_OFFSET for each in tree.find_all(exp.Anonymous))
+        or any(ksql_functions.is_aggregate(each) for each in tree.find_all(exp.Anonymous))
     )
 
 
@@ -201,13 +199,3 @@ def _join_in_time(tree: exp.Select, references: Sequence[TableReference], within
 
 def _interval(length_ms: int) -> exp.Interval:
     return exp.Interval(this=exp.Literal.string(f"{length_ms} milliseconds"))
-
-
-def _translate_functions(tree: exp.Select) -> None:
-    for each in list(tree.find_all(exp.Anonymous)):
-        name = each.name.lower()
-        if name in _BY_OFFSET:
-            place = exp.func("STRUCT", exp.column("_timestamp"), exp.column("_offset"), dialect="spark")
-            each.replace(exp.Anonymous(this=_BY_OFFSET[name], expressions=[*each.expressions, place]))
-        elif name in _FUNCTIONS:
-            each.set("this", _FUNCTIONS[name])

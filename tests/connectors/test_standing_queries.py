@@ -1,6 +1,6 @@
-"""Standing queries in a supervisor that is a process with Spark: what they write is what the question answers.
+"""Standing queries from `pybroker sql` to a supervisor that is a process with Spark, and back by questions.
 
-Starts JVMs; needs what `scripts/spark-setup` installs.
+Starts JVMs; needs what `scripts/spark-setup` installs.  The tests share the supervisors, which cost seconds to start.
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
-from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.spark_plans import spark_plan
-from pybroker.sql.standing_plans import topics_of
-from pybroker.sql.statements import CreateAs, statements
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
 
@@ -27,7 +23,6 @@ pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(1200)]
 
 # A JVM that starts beside others may take minutes on a busy machine.
 SPARK_PATIENCE_S = 3 * PATIENCE_S
-COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
 
 
 class Supervisor:
@@ -39,7 +34,8 @@ class Supervisor:
         command += ["--listen", "127.0.0.1:0", "--data", str(directory / "checkpoints"), "--master", "local[2,4]"]
         self.process = ChildProcess(command, self.log)
         wait_until(self._address, "a supervisor's line")
-        self.client = RestClient(self._address())
+        self.url = self._address()
+        self.client = RestClient(self.url)
 
     def _address(self) -> str:
         assert self.process.exit_code is None, self.process.log_tail()
@@ -53,81 +49,103 @@ class Supervisor:
             return False
         return True
 
-    def runs_since(self, name: str) -> bool:
-        """Whether this supervisor, and none before it, has started a query."""
-        status = self.client.ask("GET", "connectors", name, "status")
-        worker = str(status["connector"]["worker_id"])
-        return self.state(name) == "RUNNING" and self._address().endswith(worker)
+    def runs(self, name: str) -> bool:
+        """Whether this supervisor, and no other one, has started a query."""
+        try:
+            status: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
+        except ReplyRefused:
+            return False
+        tasks = status["tasks"]
+        return bool(tasks) and tasks[0]["state"] == "RUNNING" and self.url.endswith(str(tasks[0]["worker_id"]))
 
-    def state(self, name: str) -> str:
-        """Of the task, or of the connector where it has none."""
-        status: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
-        found = (status["tasks"] or [status["connector"]])[0]
-        return f"{found['state']} {found.get('trace', '')}".strip()
+
+class World:
+    """A broker, and the supervisors of which one works."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self.broker, self.directory = broker, directory
+        self.cli = CommandLine(broker.bootstrap)
+        self.supervisors: list[Supervisor] = []
+
+    def start(self) -> Supervisor:
+        self.supervisors.append(Supervisor(self.broker, self.directory, f"supervisor-{len(self.supervisors)}"))
+        return self.supervisors[-1]
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        url = self.supervisors[-1].url
+        return [json.loads(line) for line in self.cli.lines("sql", "--json", "--url", url, "-e", text)]
+
+    def send(self, topic: str, first: int) -> None:
+        lines = "".join(f'{{"id": {n}, "who": "{"abc"[n % 3]}", "amount": {n}}}\n' for n in range(first, first + 50))
+        self.cli.ok("produce", topic, stdin=lines.encode())
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as made:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with Broker() as broker:
+        made = World(broker, tmp_path_factory.mktemp("standing"))
+        wait_until(made.start().works, "a supervisor that works")
         yield made
+        *others, last = made.supervisors
+        for each in others:
+            each.process.kill()
+        assert last.process.terminate(PATIENCE_S) == 0, last.process.log_tail()
 
 
-def query(text: str) -> dict[str, str]:
-    """The declaration of a standing query."""
-    (found,) = statements(text)
-    assert isinstance(found, CreateAs)
-    plan = spark_plan(
-        found.name, found.kind, found.select, lambda each: Relation(each.name, each.name, Format.JSON, COLUMNS)
-    )
-    return {
-        "connector.class": "StandingQuery",
-        "topics": ",".join(topics_of(plan)),
-        "topic": found.name,
-        "statement": text,
-        "plan": json.dumps(plan.document()),
-        "poll.interval.ms": "50",
-    }
-
-
-def test_query_outlives_its_supervisors_and_rests_when_it_is_paused(broker: Broker, tmp_path: Path) -> None:
-    cli = CommandLine(broker.bootstrap)
-    for name in ("orders", "totals"):
-        broker.create_topic(name, partitions=2)
-    asked = "SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who ORDER BY who"
-    declared = "CREATE TABLE totals (who VARCHAR, n BIGINT, total DOUBLE) WITH (format='json')"
-    table = f"{declared}; SELECT who, n, total FROM totals ORDER BY who"
-
-    def send(first: int) -> None:
-        lines = "".join(f'{{"id": {n}, "who": "{"abc"[n % 3]}", "amount": {n}}}\n' for n in range(first, first + 50))
-        cli.ok("produce", "orders", stdin=lines.encode())
+def test_query_outlives_its_supervisor_and_rests_while_it_is_paused(world: World) -> None:
+    world.broker.create_topic("orders", partitions=2)
+    question = "SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who ORDER BY who"
 
     def is_as_asked() -> bool:
-        return cli.lines("sql", "--json", "-e", table) == cli.lines("sql", "--json", "-e", asked)
+        """Whether the table is what the question over all records answers."""
+        return world.sql("SELECT * FROM totals ORDER BY who") == world.sql(question)
 
-    first = Supervisor(broker, tmp_path, "first")
-    wait_until(first.works, "the first supervisor works")
-    second = Supervisor(broker, tmp_path, "second")
-    try:
-        send(0)
-        config = query("CREATE TABLE totals AS SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who")
-        first.client.ask("PUT", "connectors", "totals", "config", body=config)
-        wait_until(lambda: first.state("totals") == "RUNNING", "the query runs", SPARK_PATIENCE_S)
-        wait_until(is_as_asked, "the first rows")
-        first.process.kill()
-        send(50)
-        wait_until(second.works, "the second supervisor works")
-        wait_until(lambda: second.runs_since("totals"), "the query runs again", SPARK_PATIENCE_S)
-        wait_until(is_as_asked, "the rows go on")
-        second.client.ask("PUT", "connectors", "totals", "pause")
-        wait_until(lambda: second.state("totals") == "PAUSED", "a paused query")
-        send(100)
-        assert not is_as_asked()
-        second.client.ask("PUT", "connectors", "totals", "resume")
-        wait_until(is_as_asked, "the rows of the pause")
-        offsets = second.client.ask("GET", "connectors", "totals", "offsets")["offsets"]
-        assert {each["partition"]["kafka_topic"] for each in offsets} == {"orders"}
-        second.client.ask("DELETE", "connectors", "totals")
-        assert second.client.ask("GET", "connectors") == []
-    finally:
-        first.process.kill()
-        assert second.process.terminate(PATIENCE_S) == 0, second.process.log_tail()
+    world.send("orders", 0)
+    world.sql("CREATE TABLE totals AS SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who")
+    wait_until(is_as_asked, "the first rows", SPARK_PATIENCE_S)
+    killed, following = world.supervisors[-1], world.start()
+    killed.process.kill()
+    world.send("orders", 50)
+    wait_until(lambda: following.runs("totals"), "the query runs again", SPARK_PATIENCE_S)
+    wait_until(is_as_asked, "the rows of another supervisor", SPARK_PATIENCE_S)
+    world.sql("PAUSE totals")
+    assert [(row["query"], row["state"]) for row in world.sql("SHOW QUERIES")] == [("totals", "PAUSED")]
+    world.send("orders", 100)
+    assert not is_as_asked()
+    world.sql("RESUME totals")
+    wait_until(is_as_asked, "the rows of the pause", SPARK_PATIENCE_S)
+    wait_until(lambda: world.sql("SHOW QUERIES")[0]["lag"] == 0, "nothing that is unread")
+    world.sql("DROP TABLE totals DELETE TOPIC")
+    assert world.sql("SHOW QUERIES; SHOW TABLES") == []
+
+
+def test_first_steps_of_ksqldb_lead_to_the_same_rows(world: World) -> None:
+    """Its quick start, as the page on ksqlDB has it."""
+    world.sql(
+        "CREATE STREAM riderLocations (profileId VARCHAR, latitude DOUBLE, longitude DOUBLE) "
+        "WITH (kafka_topic='locations', value_format='json', partitions=1)"
+    )
+    world.sql(
+        "CREATE TABLE currentLocation AS SELECT profileId, LATEST_BY_OFFSET(latitude) AS la, "
+        "LATEST_BY_OFFSET(longitude) AS lo FROM riderLocations GROUP BY profileId EMIT CHANGES"
+    )
+    world.sql(
+        "INSERT INTO riderLocations (profileId, latitude, longitude) VALUES ('c2309eec', 37.7877, -122.4205), "
+        "('18f4ea86', 37.3903, -122.0643), ('4ab5cbad', 37.3952, -122.0813), ('8b6eae59', 37.3944, -122.0813), "
+        "('4a7c7b41', 37.4049, -122.0822), ('4ddad000', 37.7857, -122.4011)"
+    )
+    near = (
+        "SELECT ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1) AS distance, count(*) AS n FROM currentLocation "
+        "GROUP BY 1 ORDER BY 1"
+    )
+    rows = [{"distance": 0.0, "n": 1}, {"distance": 10.0, "n": 3}, {"distance": 50.0, "n": 2}]
+    wait_until(lambda: sum(row["n"] for row in world.sql(near)) == 6, "all riders", SPARK_PATIENCE_S)
+    assert world.sql(near) == rows
+    world.sql(
+        "CREATE STREAM near AS SELECT profileId FROM riderLocations WHERE "
+        "GEO_DISTANCE(latitude, longitude, 37.4133, -122.1162) <= 5 PARTITION BY profileId"
+    )
+    world.sql("INSERT INTO near SELECT 'far ' || profileId AS profileId FROM riderLocations WHERE latitude > 37.7")
+    wait_until(lambda: len(world.sql("SELECT * FROM near")) == 6, "near and far", SPARK_PATIENCE_S)
+    world.sql("TERMINATE ALL")
+    assert world.sql("SHOW QUERIES") == []

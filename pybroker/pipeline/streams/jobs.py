@@ -217,7 +217,7 @@ def start_output(
     trigger: Mapping[str, Any],
     group: str | None,
 ) -> StreamingQuery:
-    """Start the query of one output by its own name, with the sink that `sink_of` gave; ``group`` shows its progress."""
+    """Start the query of one output by its own name, with the sink of `sink_of`; ``group`` shows its progress."""
     keep_state_in_rocksdb(topics.spark)
     topics.spark.conf.set(ADAPTIVE_SETTING, "false")
     writer = _writer(output, sink).queryName(name).option("checkpointLocation", checkpoint)
