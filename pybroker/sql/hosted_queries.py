@@ -67,25 +67,21 @@ class HostedQueries:
     def resume(self, name: str) -> None:
         """Have it go on; raises ``SqlError`` with the reason where it fails."""
         self._supervisor.ask("PUT", "connectors", name, "resume")
-        if (reason := self.settled(name, RUNNING)) is not None:
-            raise SqlError(f"the query {name} failed: {reason}")
+        if (found := self.settled(name, RUNNING)).state == FAILED:
+            raise SqlError(f"the query {name} failed: {found.reason}")
 
     def end(self, name: str) -> None:
         """End it for good.  What it wrote stays."""
         self._supervisor.ask("DELETE", "connectors", name)
 
-    def settled(self, name: str, state: str) -> str | None:
-        """Wait until a query has a state; the reason where it failed.  Raises ``Interrupted``, ``SqlError``."""
+    def settled(self, name: str, state: str) -> HostedQuery:
+        """The query, once it has a state or failed; as it is, where that takes too long.  Raises ``Interrupted``."""
         deadline_s = time.monotonic() + PATIENCE_S
-        while (found := self.named(name)).state != state:
-            if found.state == FAILED:
-                return found.reason or "the supervisor's log says why"
+        while (found := self.named(name)).state not in (state, FAILED) and time.monotonic() < deadline_s:
             if self._is_interrupted():
                 raise Interrupted
-            if time.monotonic() > deadline_s:
-                raise SqlError(f"the query {name} is {found.state} still: SHOW QUERIES shows what it does")
             time.sleep(_LOOK_S)
-        return None
+        return found
 
     def offsets(self, name: str) -> dict[tuple[str, int], int]:
         """How far it has read, by topic and partition."""
@@ -102,5 +98,5 @@ def _query(name: str, config: Mapping[str, str], status: Mapping[str, Any] | Non
     state = str(parts[0]["state"]) if parts else "UNASSIGNED"
     trace = parts[0].get("trace") if parts else None
     reads = tuple(each for each in config.get("topics", "").split(",") if each)
-    reason = str(trace).strip().splitlines()[0] if trace and state == FAILED else None
+    reason = (str(trace or "").strip().splitlines() or ["its log says why"])[0] if state == FAILED else None
     return HostedQuery(name, state, reads, config.get("topic", ""), config.get("statement", ""), reason)

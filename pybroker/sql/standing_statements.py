@@ -17,7 +17,7 @@ from pybroker.sql.answers import columns_told
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.declarations import made_topic
 from pybroker.sql.declared_statements import check_free, forget, keep
-from pybroker.sql.hosted_queries import RUNNING, HostedQueries, HostedQuery
+from pybroker.sql.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
 from pybroker.sql.queries import replace_tables, table_references, used_columns
 from pybroker.sql.relation_decoding import quoted
 from pybroker.sql.session_context import BEGIN, Context
@@ -59,11 +59,11 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     relation = Relation(wanted.name, topic, Format.JSON, planned.columns, True, wanted.kind, {}, wanted.name)
     _start(context, queries, wanted.name, planned.plan, topic, wanted.text)
     keep(context, relation)
-    if (reason := queries.settled(wanted.name, RUNNING)) is not None:
+    if (found := queries.settled(wanted.name, RUNNING)).state == FAILED:
         queries.end(wanted.name)
         forget(context, wanted.name)
-        raise SqlError(f"the query {wanted.name} could not be started: {reason}")
-    context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {wanted.name}, which runs")
+        raise SqlError(f"the query {wanted.name} could not be started: {found.reason}")
+    context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
 
 
 def insert_select(context: Context, wanted: InsertSelect) -> None:
@@ -81,10 +81,10 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
             raise SqlError(f"{relation.name} has no column {column.name}{nearest(column.name, known)}")
     plan = _with_key(planned.plan, relation, planned.columns)
     _start(context, queries, name, plan, relation.topic, wanted.text)
-    if (reason := queries.settled(name, RUNNING)) is not None:
+    if (found := queries.settled(name, RUNNING)).state == FAILED:
         queries.end(name)
-        raise SqlError(f"the query {name} could not be started: {reason}")
-    context.remark(f"the query {name} writes into {relation.topic}")
+        raise SqlError(f"the query {name} could not be started: {found.reason}")
+    context.remark(f"the query {name}, which is {found.state}, writes into {relation.topic}")
 
 
 def control(context: Context, wanted: Control) -> None:

@@ -40,7 +40,7 @@ def test_question_is_answered_in_a_table_json_and_csv(cli: CommandLine, orders: 
 
 
 def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, orders: str, tmp_path: Path) -> None:
-    text = f"CREATE STREAM o (id BIGINT) WITH (topic='{orders}', format='json');\nSELECT max(id) AS id FROM o;\n"
+    text = f"CREATE TEMP STREAM o (id BIGINT) WITH (topic='{orders}', format='json');\nSELECT max(id) AS id FROM o;\n"
     file = tmp_path / "question.sql"
     file.write_text(text)
     assert cli.lines("sql", "--json", "-f", str(file)) == ['{"id":11}']
@@ -48,7 +48,7 @@ def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, o
 
 
 def test_values_are_written_as_the_records_that_questions_read(cli: CommandLine, orders: str) -> None:
-    columns = f"CREATE STREAM o (who VARCHAR KEY, id BIGINT, amount DOUBLE) WITH (topic='{orders}', format='json')"
+    columns = f"CREATE TEMP STREAM o (who VARCHAR KEY, id BIGINT, amount DOUBLE) WITH (topic='{orders}', format='json')"
     written = cli.run("sql", "-e", f"{columns}; INSERT INTO o VALUES ('eve', 100, 1.5), ('ada', 101, 2)")
     assert written.returncode == 0
     assert f"2 records written to {orders}" in written.stderr.decode()

@@ -19,7 +19,7 @@ import typer
 from pybroker.cli.commands.connect import DEFAULT_URL, Login, Url
 from pybroker.cli.connection.admin_client import admin_client
 from pybroker.cli.connection.client_settings import ClientOptions
-from pybroker.cli.requests.topic_changes import TopicChanges
+from pybroker.cli.requests.sql_changes import TopicChanges
 from pybroker.cli.requests.topic_reader import TopicReader
 from pybroker.cli.terminal.failure import CommandFailed, describe_error, is_expected, reason_of
 from pybroker.cli.terminal.options import (
