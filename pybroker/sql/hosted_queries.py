@@ -15,8 +15,8 @@ from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
 from pybroker.sql.standing_plans import STANDING_QUERY
 
 RUNNING, PAUSED, FAILED = "RUNNING", "PAUSED", "FAILED"
-# A supervisor starts Spark with its first query.
-PATIENCE_S: Final = 180.0
+# A supervisor starts Spark with its first query, which may take longer than a person waits.
+PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.2
 
 
