@@ -14,6 +14,7 @@ from typing import Any, Final
 from pybroker.sql.catalog import Catalog, Column, Format, Relation
 from pybroker.sql.cluster_port import Cluster
 from pybroker.sql.record_columns import KEY, VALUE, Position, next_offset, raw_batches
+from pybroker.sql.sql_errors import Interrupted
 
 TOPIC: Final = "sql-declarations"
 SETTINGS: Final = {"cleanup.policy": "compact"}
@@ -29,8 +30,11 @@ class KeptDeclarations:
         self._offset = 0
 
     def refresh(self, cluster: Cluster, catalog: Catalog) -> None:
-        """Have the catalog know what was declared and dropped since the last time; raises what the cluster says."""
-        if cluster.partitions(self.topic) is None:
+        """Have the catalog know what was declared and dropped since the last time; raises what the cluster says.
+
+        A user who may not see the topic knows no declarations.
+        """
+        if not self._is_seen(cluster):
             return
         end = cluster.bounds(self.topic, [0])[0].end
         while self._offset < end:
@@ -43,6 +47,14 @@ class KeptDeclarations:
                     for key, value in _texts(batch):
                         catalog.keep(key, relation_read(value))
             self._offset = following[0]
+
+    def _is_seen(self, cluster: Cluster) -> bool:
+        try:
+            return cluster.partitions(self.topic) is not None
+        except Interrupted:
+            raise
+        except Exception:  # whatever the cluster says; if it is away, the statement itself tells it
+            return False
 
 
 def record_of(relation: Relation) -> tuple[bytes, bytes]:

@@ -87,6 +87,7 @@ class Context:
 
     def names(self) -> list[str]:
         """What may be named: declarations and topics."""
+        self.refresh()
         return [*self.catalog.names(), *self.cluster.topics()]
 
     def declared(self, name: str) -> Relation | None:

@@ -84,7 +84,7 @@ def _check(
     elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
         why = "a standing query has one SELECT; make the inner one a stream of its own"
     elif any(relation.kind == "TABLE" for relation in relations):
-        why = "a standing query over a table is not there yet"
+        why = "a standing query reads streams, and this is a table; a question reads its rows"
     elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
         why = "ORDER BY, LIMIT, OFFSET and DISTINCT have no meaning for rows without an end"
     elif kind == "TABLE" and not aggregates:

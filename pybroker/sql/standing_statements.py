@@ -118,10 +118,12 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
         found = _queries(context).named(statement)
         context.print(("QUERY", "ENGINE", "STATE", "STATEMENT"), [(found.name, "spark", found.state, found.statement)])
         return
-    kind = statement.kind if isinstance(statement, CreateAs) else "STREAM"
-    if isinstance(statement, InsertSelect):
-        kind = context.relation(statement.name, statement.select.text, statement.start).kind
-    plan = _planned(context, statement.name, kind, statement.select).plan
+    if isinstance(statement, CreateAs):
+        plan = _planned(context, statement.name, statement.kind, statement.select).plan
+    else:
+        relation = context.relation(statement.name, statement.select.text, statement.start)
+        planned = _planned(context, statement.name, relation.kind, statement.select)
+        plan = _with_key(planned.plan, relation, planned.columns)
     begins = context.settings.get(BEGIN, "earliest")
     heading = ("ENGINE", "TOPIC", "FORMAT", "COLUMNS", "BEGINS", "WAITS MS", "ROWS", "KEY", "SQL")
     rows = [

@@ -144,7 +144,7 @@ def test_plan_is_the_same_after_it_was_json() -> None:
         ("CREATE STREAM s AS SELECT who, count(*) AS n FROM orders GROUP BY who", "CREATE TABLE"),
         ("CREATE STREAM s AS SELECT id FROM orders ORDER BY id", "have no meaning for rows without an end"),
         ("CREATE STREAM s AS SELECT id FROM (SELECT id FROM orders)", "make the inner one a stream of its own"),
-        ("CREATE STREAM s AS SELECT id FROM users", "over a table is not there yet"),
+        ("CREATE STREAM s AS SELECT id FROM users", "a standing query reads streams"),
         ("CREATE STREAM s AS SELECT a.id FROM a JOIN b ON a.id = b.id", "needs WITHIN"),
         ("CREATE STREAM s AS SELECT id FROM a JOIN b WITHIN 1 HOUR USING (id)", "needs ON"),
         ("CREATE TABLE t AS SELECT count(*) AS n FROM orders GROUP BY who", "who of GROUP BY is the key"),
