@@ -41,7 +41,6 @@ _FUNCTIONS: Final = {
     "extractjsonfield": _Function(2, "json_extract_string(_0, _1)", "get_json_object(_0, _1)"),
     "geo_distance": _Function(4, _DISTANCE, _DISTANCE),
 }
-NAMES: Final = tuple(_FUNCTIONS)
 
 
 def for_duckdb(tree: exp.Expr) -> None:

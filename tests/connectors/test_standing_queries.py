@@ -149,3 +149,36 @@ def test_first_steps_of_ksqldb_lead_to_the_same_rows(world: World) -> None:
     wait_until(lambda: len(world.sql("SELECT * FROM near")) == 5, "near and far", SPARK_PATIENCE_S)
     world.sql("TERMINATE ALL")
     assert world.sql("SHOW QUERIES") == []
+
+
+def test_query_that_spark_refuses_says_why_and_leaves_nothing(world: World) -> None:
+    world.broker.create_topic("words")
+    world.cli.ok("produce", "words", stdin=b'{"word": "a"}\n')
+    url = world.supervisors[-1].url
+    wrong = "CREATE STREAM wrong AS SELECT damerau_levenshtein(word, 'b') AS far FROM words"
+    done = world.cli.run("sql", "--url", url, "-e", wrong)
+    assert done.returncode == 1
+    assert "the query wrong could not be started" in done.stderr.decode()
+    assert "damerau_levenshtein" in done.stderr.decode()
+    assert world.sql("SHOW QUERIES; SHOW STREAMS") == [
+        row for row in world.sql("SHOW STREAMS") if row["stream"] != "wrong"
+    ]
+
+
+@pytest.mark.slow
+def test_aggregation_that_is_killed_ten_times_is_what_the_question_answers(world: World) -> None:
+    world.broker.create_topic("events", partitions=2)
+    world.send("events", 0)
+    world.sql("CREATE TABLE counted AS SELECT who, count(*) AS n, sum(amount) AS total FROM events GROUP BY who")
+    question = "SELECT who, count(*) AS n, sum(amount) AS total FROM events GROUP BY who ORDER BY who"
+    for number in range(1, 11):
+        following = world.start()
+        world.send("events", 50 * number)
+        # Half of them while a micro-batch may be under way.
+        if number % 2:
+            wait_until(lambda: world.sql("SELECT count(*) AS n FROM counted")[0]["n"] > 0, "rows", SPARK_PATIENCE_S)
+        world.supervisors[-2].process.kill()
+        wait_until(lambda now=following: now.runs("counted"), "the query runs again", SPARK_PATIENCE_S)
+    rows = "SELECT * FROM counted ORDER BY who"
+    wait_until(lambda: world.sql(rows) == world.sql(question), "all rows", SPARK_PATIENCE_S)
+    world.sql("DROP TABLE counted")
