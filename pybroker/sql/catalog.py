@@ -6,12 +6,12 @@ neither.  Owns no inference (``inference``) and no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from pybroker.sql.sql_errors import SqlError, nearest
+from pybroker.sql.sql_errors import SqlError
 
 # Of every record, whatever its value says.  ``SELECT *`` leaves them out.
 PSEUDO_COLUMNS: Final = {
@@ -48,7 +48,8 @@ class Column:
 class Relation:
     """A topic as a table.
 
-    ``options`` are those of the format: ``delimiter``, ``schema``, ``message``, ``registry_header``.
+    ``options`` are those of the format: ``delimiter``, ``schema``, ``message``, ``registry_header``.  ``query`` is the
+    standing query that CREATE … AS SELECT made with it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Relation:
     is_declared: bool = False
     kind: str = "STREAM"
     options: dict[str, str] = field(default_factory=dict, hash=False)
+    query: str | None = None
 
     def column(self, name: str) -> Column | None:
         """The column of a name, in any case."""
@@ -65,30 +67,31 @@ class Relation:
 
 
 class Catalog:
-    """The relations of a session, by their names in any case."""
+    """The relations of a session, by their names in any case: its own, and those that the cluster keeps."""
 
     def __init__(self) -> None:
-        self._declared: dict[str, Relation] = {}
+        self._own: dict[str, Relation] = {}
+        self._kept: dict[str, Relation] = {}
         self._inferred: dict[str, Relation] = {}
 
-    def declare(self, relation: Relation, *, replaces: bool, if_not_exists: bool) -> bool:
-        """Keep a declaration for the session; whether it is new.  Raises ``SqlError`` where the name is taken."""
-        name = relation.name.lower()
-        if name in self._declared and not replaces:
-            if if_not_exists:
-                return False
-            raise SqlError(f"{relation.name} is declared already; CREATE OR REPLACE {relation.kind} changes it")
-        self._declared[name] = relation
-        return True
+    def declare(self, relation: Relation) -> None:
+        """Have a declaration for the session alone, before one of the name that the cluster keeps."""
+        self._own[relation.name.lower()] = relation
 
-    def drop(self, name: str, *, if_exists: bool) -> None:
-        """Forget a declaration; the topic stays."""
-        if self._declared.pop(name.lower(), None) is None and not if_exists:
-            raise SqlError(f"{name} is not declared{nearest(name, self.names())}")
+    def keep(self, name: str, relation: Relation | None) -> None:
+        """The cluster keeps this under a name, or nothing."""
+        if relation is None:
+            self._kept.pop(name.lower(), None)
+        else:
+            self._kept[name.lower()] = relation
+
+    def forget(self, name: str) -> bool:
+        """Forget a declaration of the session's own; whether there was one."""
+        return self._own.pop(name.lower(), None) is not None
 
     def declared(self, name: str) -> Relation | None:
         """What was declared by a name."""
-        return self._declared.get(name.lower())
+        return self._own.get(name.lower()) or self._kept.get(name.lower())
 
     def remember(self, relation: Relation) -> None:
         """Keep what was inferred of a topic, so that the next question takes no samples."""
@@ -100,15 +103,15 @@ class Catalog:
 
     def names(self) -> list[str]:
         """The names that were declared."""
-        return [each.name for each in self._declared.values()]
+        return [each.name for each in self.relations()]
 
     def relations(self) -> list[Relation]:
-        """What was declared, in its order."""
-        return list(self._declared.values())
+        """What was declared, in the order of the names."""
+        return [each for _, each in sorted({**self._kept, **self._own}.items())]
 
     def known_columns(self) -> set[str]:
         """The columns of all that is known, for completion."""
-        known = (*self._declared.values(), *self._inferred.values())
+        known = (*self.relations(), *self._inferred.values())
         return {column.name for relation in known for column in relation.columns} | set(PSEUDO_COLUMNS)
 
 
@@ -119,3 +122,14 @@ def topic_named(name: str, topics: Iterable[str]) -> str | None:
         return name
     alike = [each for each in known if each.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
+
+
+def registry_header(options: Mapping[str, str]) -> bool | int:
+    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
+    text = options.get("registry_header", "false")
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if not lowered.isdigit():
+        raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
+    return int(lowered)

@@ -1,13 +1,13 @@
-"""The cluster as a question sees it: a port, whose implementation the command hands in.
+"""The cluster, its changes and its supervisor as statements see them: ports, which the command implements.
 
-Owns the port and its values alone.
+Owns the ports and their values alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pybroker_protocol.schema import Buffer
 
@@ -58,6 +58,34 @@ class Cluster(Protocol):
 
         ``bytes_max`` bounds the answer, but for a first batch that is larger.
         """
+        ...
+
+
+class Changes(Protocol):
+    """What statements change in a cluster; for one thread.  What is refused is an exception with a sentence."""
+
+    def cluster_id(self) -> str:
+        """Of the cluster that is changed."""
+        ...
+
+    def create_topic(self, name: str, partitions: int, replicas: int | None, settings: Mapping[str, str]) -> None:
+        """Make a topic, unless it is there; without ``replicas`` their number is left to the broker."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, if it is there."""
+        ...
+
+    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """Send records, each a key and a value; returns when all are acknowledged."""
+        ...
+
+
+class Supervisor(Protocol):
+    """Kafka Connect's REST interface of what runs standing queries."""
+
+    def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
+        """The document of the reply; ``SqlError`` for a request that is refused, or not answered."""
         ...
 
 

@@ -5,12 +5,13 @@ Owns the options and their names, ksqlDB's among them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from pybroker.sql import inference
 from pybroker.sql.catalog import Column, Format, Relation, topic_named
-from pybroker.sql.cluster_port import Cluster
+from pybroker.sql.cluster_port import Changes, Cluster
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.statements import Create, DeclaredColumn
 
@@ -20,22 +21,20 @@ _NAMES: Final = ("topic", "format", "key_format", "delimiter", "schema", "messag
 _FORMATS: Final = {"delimited": "csv", "kafka": "text"}
 _KEY_FORMATS: Final = ("kafka", "text", "none")
 _NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
-# Of a topic that a declaration would make in ksqlDB.
+# Of a topic that a declaration makes, by the names of a topic's settings where they are such.
 _OF_NEW_TOPICS: Final = ("partitions", "replicas", "retention_ms")
 _WITH_SCHEMAS: Final = (Format.AVRO, Format.PROTOBUF)
 
 
-def relation_of(cluster: Cluster, wanted: Create) -> Relation:
+def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Relation:
     """The relation that is declared; raises ``SqlError`` for options that are none, and for a topic that is not there.
 
-    Without columns they come from the schema, or from samples.
+    With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
     """
     options = {_OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
     _check(options)
-    topic = options.get("topic", wanted.name)
-    found = topic if cluster.partitions(topic) is not None else topic_named(topic, cluster.topics())
-    if found is None:
-        raise SqlError(f"there is no topic {topic}{nearest(topic, cluster.topics())}")
+    found = made_topic(cluster, changes, options.get("topic", wanted.name), options, {})
+    options = {name: value for name, value in options.items() if name not in _OF_NEW_TOPICS}
     columns = tuple(Column(each.name, each.type, each.name, each.is_key) for each in wanted.columns)
     own = {name: value for name, value in options.items() if name not in ("topic", "format", "key_format")}
     if "format" not in options:
@@ -46,12 +45,41 @@ def relation_of(cluster: Cluster, wanted: Create) -> Relation:
     return _completed(cluster, relation, wanted.columns)
 
 
+def made_topic(
+    cluster: Cluster, changes: Changes | None, topic: str, options: Mapping[str, str], settings: Mapping[str, str]
+) -> str:
+    """The topic's name as the cluster has it; the topic is made where it is missing and ``partitions`` are given."""
+    name = topic if (there := cluster.partitions(topic)) is not None else topic_named(topic, cluster.topics())
+    wanted = _number(options, "partitions")
+    if name is not None:
+        there = cluster.partitions(name) if there is None else there
+        if wanted is not None and there is not None and wanted != len(there):
+            raise SqlError(f"the topic {name} has {len(there)} partitions, not {wanted}")
+        return name
+    if wanted is None:
+        hint = "" if nearest(topic, cluster.topics()) else "; PARTITIONS=1 makes one"
+        raise SqlError(f"there is no topic {topic}{nearest(topic, cluster.topics())}{hint}")
+    if changes is None:
+        raise SqlError("this session makes no topics")
+    retention_ms = _number(options, "retention_ms")
+    kept = {} if retention_ms is None else {"retention.ms": str(retention_ms)}
+    changes.create_topic(topic, wanted, _number(options, "replicas"), {**settings, **kept})
+    return topic
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise SqlError(f"{name} is a number from 1 on, not {text}")
+    return int(text)
+
+
 def _check(options: dict[str, str]) -> None:
     for name in options:
-        if name in _OF_NEW_TOPICS:
-            raise SqlError(f"{name}: a declaration makes no topic; `pybroker topics create` does")
-        if name not in _NAMES:
-            raise SqlError(f"there is no option {name}{nearest(name, _NAMES)}")
+        if name not in (*_NAMES, *_OF_NEW_TOPICS):
+            raise SqlError(f"there is no option {name}{nearest(name, (*_NAMES, *_OF_NEW_TOPICS))}")
     if options.get("key_format", "kafka").lower() not in _KEY_FORMATS:
         raise SqlError(f"key_format is {' or '.join(_KEY_FORMATS)}, not {options['key_format']}")
     delimiter = options.get("delimiter")

@@ -5,17 +5,14 @@ Owns what a row is written as.  DuckDB computes the values and checks their type
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.engine import Engine
 from pybroker.sql.relation_decoding import quoted
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 from pybroker.sql.statements import InsertValues
-
-# Sends records, each a key and a value, to a topic, and returns when they are all acknowledged.
-Write: TypeAlias = Callable[[str, Sequence[tuple[bytes | None, bytes | None]]], None]
 
 _WRITTEN: Final = (Format.JSON, Format.TEXT)
 _KEY: Final = Column("_key", PSEUDO_COLUMNS["_key"], is_key=True)

@@ -32,6 +32,7 @@ KEYWORDS: Final = (
     *("JOIN", "LEFT JOIN", "ON", "USING", "AND", "OR", "NOT", "NULL", "IN", "BETWEEN", "LIKE", "ASC", "DESC"),
     *("CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "COUNT", "SUM", "AVG", "MIN", "MAX", "EMIT CHANGES"),
     *("EXPLAIN", "SHOW TOPICS", "SHOW STREAMS", "SHOW TABLES", "DESCRIBE", "CREATE STREAM", "CREATE TABLE"),
+    *("SHOW QUERIES", "PAUSE", "RESUME", "TERMINATE", "WINDOW TUMBLING", "WITHIN", "PARTITION BY", "EMIT FINAL"),
     *("DROP STREAM", "DROP TABLE", "INSERT INTO", "VALUES", "SET", "HELP", "EXIT"),
 )
 
@@ -52,7 +53,7 @@ class _Names(Completer):
 
     def _candidates(self) -> Iterator[str]:
         seen: set[str] = set()
-        names = [*self._session.topics(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
+        names = [*self._session.names(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
         for name in names:
             if name not in seen:
                 seen.add(name)

@@ -1,78 +1,31 @@
 """What Spark is to run for a standing query: the topics that it reads as views, a query over them, and what is written.
 
-Owns the translation, and which queries have none.  A plan is values alone, so that a topic keeps it as JSON, and the
-process that runs it knows no SQL but Spark's.  Names of topics are the caller's to resolve.  Pure.
+Owns the translation, and which queries have none.  Names of topics are the caller's to resolve.  Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql import ksql_functions
+from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.queries import TableReference, exclude_pseudo_columns, table_references, used_columns
 from pybroker.sql.sql_errors import SqlError, at_place
+from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 from pybroker.sql.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 
 # What ksqlDB waits for late records where nothing is said.
 _GRACE_MS: Final = 24 * 3_600_000
 _WIDER: Final = {"INT128": "DECIMAL(38, 0)", "UBIGINT": "DECIMAL(20, 0)", "UINTEGER": "BIGINT", "USMALLINT": "INT"}
 _NTZ: Final = re.compile(r"\bTIMESTAMP_NTZ\b")
-# ksqlDB's functions by Spark's, of arguments and of where a record stands.
-_BY_OFFSET: Final = {"latest_by_offset": "MAX_BY", "earliest_by_offset": "MIN_BY"}
-_FUNCTIONS: Final = {"extractjsonfield": "GET_JSON_OBJECT", "count_distinct": "APPROX_COUNT_DISTINCT"}
 _EDGES: Final = {"windowstart": "start", "windowend": "end"}
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 Resolve: TypeAlias = Callable[[TableReference], Relation]
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePlan:
-    """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None."""
-
-    view: str
-    topic: str
-    format: Format
-    columns: tuple[Column, ...]
-    options: dict[str, str] = field(hash=False)
-    grace_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SparkPlan:
-    """``sql`` is Spark's, over the views.  ``key`` names those of its columns that make a record's key.
-
-    ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.
-    """
-
-    sources: tuple[SourcePlan, ...]
-    sql: str
-    mode: str
-    key: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
-
-def plan_read(document: dict[str, Any]) -> SparkPlan:
-    """The plan that ``document()`` gave."""
-    sources = tuple(
-        SourcePlan(
-            **{
-                **each,
-                "format": Format(each["format"]),
-                "columns": tuple(Column(**column) for column in each["columns"]),
-            }
-        )
-        for each in document["sources"]
-    )
-    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]))
 
 
 def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -> SparkPlan:
@@ -97,7 +50,7 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     for reference, source in zip(references, sources, strict=True):
         _rename(reference, source.view)
     _join_in_time(tree, references, within)
-    _translate_functions(tree)
+    ksql_functions.for_spark(tree)
     if select.partition_by:
         key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     # Spark tells no changes of a session: its row comes when it is over.
@@ -131,7 +84,7 @@ def _check(
     elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
         why = "a standing query has one SELECT; make the inner one a stream of its own"
     elif any(relation.kind == "TABLE" for relation in relations):
-        why = "a standing query over a table is not there yet"
+        why = "a standing query reads streams, and this is a table; a question reads its rows"
     elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
         why = "ORDER BY, LIMIT, OFFSET and DISTINCT have no meaning for rows without an end"
     elif kind == "TABLE" and not aggregates:
@@ -169,7 +122,7 @@ def _aggregates(tree: exp.Select) -> bool:
     return (
         tree.args.get("group") is not None
         or tree.find(exp.AggFunc) is not None
-        or any(each.name.lower() in _BY_OFFSET for each in tree.find_all(exp.Anonymous))
+        or any(ksql_functions.is_aggregate(each) for each in tree.find_all(exp.Anonymous))
     )
 
 
@@ -246,18 +199,3 @@ def _join_in_time(tree: exp.Select, references: Sequence[TableReference], within
 
 def _interval(length_ms: int) -> exp.Interval:
     return exp.Interval(this=exp.Literal.string(f"{length_ms} milliseconds"))
-
-
-def _translate_functions(tree: exp.Select) -> None:
-    for each in list(tree.find_all(exp.Anonymous)):
-        name = each.name.lower()
-        if name in _BY_OFFSET:
-            place = exp.func("STRUCT", exp.column("_timestamp"), exp.column("_offset"), dialect="spark")
-            each.replace(exp.Anonymous(this=_BY_OFFSET[name], expressions=[*each.expressions, place]))
-        elif name in _FUNCTIONS:
-            each.set("this", _FUNCTIONS[name])
-
-
-def topics_of(plan: SparkPlan) -> Iterator[str]:
-    """The topics that a plan reads, in order."""
-    yield from dict.fromkeys(source.topic for source in plan.sources)

@@ -17,9 +17,8 @@ from pybroker.pipeline.converters.decoding import Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
-from pybroker.sql.catalog import PSEUDO_COLUMNS, Format
-from pybroker.sql.spark_plans import SourcePlan, SparkPlan
-from pybroker.sql.value_decoders import registry_header
+from pybroker.sql.catalog import PSEUDO_COLUMNS, Format, registry_header
+from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 
 _TIMES: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 

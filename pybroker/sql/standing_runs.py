@@ -6,15 +6,14 @@ plan is kept, and who starts it again, is its owner's: a supervisor, or a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.query_failure import what_ended
-from pybroker.pipeline.streams.jobs import BrokerTopics, start
-from pybroker.sql.spark_plans import SparkPlan
+from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, start_output
 from pybroker.sql.standing_jobs import standing_job
+from pybroker.sql.standing_plans import SparkPlan
 
 
 class StandingRun:
@@ -49,16 +48,19 @@ def start_standing(
     plan: SparkPlan,
     topic: str,
     topics: BrokerTopics,
-    checkpoints_dir: Path | str,
+    checkpoint: Path | str,
     *,
+    name: str | None = None,
     interval: str = "0 seconds",
     group: str | None = None,
-    sink_options: Mapping[str, str] | None = None,
 ) -> StandingRun:
-    """Run a plan that writes ``topic``, or go on where its last run stopped; arguments are those of a job's ``start``.
+    """Run a plan that writes ``topic``, or go on where its last run stopped, as ``checkpoint`` has it.
 
-    Raises ValueError for what cannot be meant, and what Spark says of a query that it does not know.
+    ``name``, by default the topic's, is unique among the queries that run.  ``group`` shows the progress.  Raises
+    ValueError for what cannot be meant, and what Spark says of a query that it does not know.
     """
-    job = standing_job(plan, topic)
-    (query,) = start(job, topics, checkpoints_dir, interval=interval, group=group, sink_options=sink_options)
+    output = outputs_of(standing_job(plan, topic), topics)[topic]
+    sink = sink_of(topics, {}, topic, output)
+    trigger = {"processingTime": interval}
+    query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
     return StandingRun(query)

@@ -25,7 +25,10 @@ from pybroker.sql.token_reader import DIALECT, TokenReader, tokens_of, tree_of
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "(", "PIVOT", "UNPIVOT", "SUMMARIZE", "COPY")
 # Types by their names in ksqlDB, where DuckDB has another one.
 _TYPES_OF_KSQLDB: Final = {"BYTES": "BLOB"}
-WORDS: Final = ("SELECT", "EXPLAIN", "SHOW", "DESCRIBE", "CREATE", "INSERT", "DROP", "SET", "HELP", "EXIT")
+WORDS: Final = (
+    *("SELECT", "EXPLAIN", "SHOW", "DESCRIBE", "CREATE", "INSERT", "DROP"),
+    *("PAUSE", "RESUME", "TERMINATE", "SET", "HELP", "EXIT"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,22 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainStanding:
+    """What runs for a standing query that is named, or would run for one that is written out."""
+
+    statement: CreateAs | InsertSelect | str
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
-    """``what``: topics, streams, tables, queries."""
+    """``what``: topics, streams, tables."""
 
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowQueries:
+    """The standing queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,7 @@ class DeclaredColumn:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A topic's schema, kept for the session.  ``options`` have lower-case names."""
+    """A topic's schema.  ``options`` have lower-case names; ``is_temporary``: it is kept for the session alone."""
 
     kind: str
     name: str
@@ -80,12 +95,14 @@ class Create:
     options: dict[str, str] = field(hash=False)
     replaces: bool = False
     if_not_exists: bool = False
+    is_temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CreateAs:
     """A standing query that makes a topic's records.  ``options`` are those of the new topic and its format."""
 
+    text: str
     kind: str
     name: str
     options: dict[str, str] = field(hash=False)
@@ -98,6 +115,7 @@ class CreateAs:
 class InsertSelect:
     """A standing query that writes into what is declared already."""
 
+    text: str
     name: str
     start: int
     select: StandingSelect
@@ -132,10 +150,12 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A declaration is forgotten."""
+    """A declaration is forgotten, and the query that made it is ended."""
 
+    kind: str
     name: str
     if_exists: bool
+    deletes_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +179,9 @@ class Exit:
 Statement: TypeAlias = (
     Query
     | Explain
+    | ExplainStanding
     | Show
+    | ShowQueries
     | Describe
     | Create
     | CreateAs
@@ -206,7 +228,7 @@ def _statement(text: str, tokens: Sequence[Token]) -> Statement:
     if word in _QUERIES:
         return _query(text, tokens)
     frames: dict[str, Callable[[TokenReader], Statement]] = {
-        "EXPLAIN": lambda reader: Explain(_query(text, reader.rest())),
+        "EXPLAIN": _explain,
         "SHOW": _show,
         "LIST": _show,
         "DESCRIBE": _describe,
@@ -252,9 +274,27 @@ def _query(text: str, tokens: Sequence[Token]) -> Query:
     return Query(text, tree, emits, limit)
 
 
-def _show(reader: TokenReader) -> Show:
+def _explain(reader: TokenReader) -> Explain | ExplainStanding:
+    if reader.took("CREATE"):
+        found = _create(reader)
+        if isinstance(found, Create):
+            raise SqlError("a declaration runs nothing: DESCRIBE shows its columns")
+        return ExplainStanding(found)
+    if reader.took("INSERT"):
+        written = _insert(reader)
+        if isinstance(written, InsertValues):
+            raise SqlError("INSERT … VALUES runs nothing that is to be explained")
+        return ExplainStanding(written)
+    if reader.word_ahead() not in ("", *_QUERIES):
+        return ExplainStanding(reader.name()[0])
+    return Explain(_query(reader.text, reader.rest()))
+
+
+def _show(reader: TokenReader) -> Show | ShowQueries:
     reader.took("ALL")
-    for what in ("TOPICS", "STREAMS", "TABLES", "QUERIES"):
+    if reader.took("QUERIES"):
+        return ShowQueries()
+    for what in ("TOPICS", "STREAMS", "TABLES"):
         if reader.took(what):
             return Show(what.lower())
     reader.refuse("SHOW TOPICS, SHOW STREAMS, SHOW TABLES or SHOW QUERIES is expected here")
@@ -268,11 +308,10 @@ def _describe(reader: TokenReader) -> Describe:
 
 
 def _drop(reader: TokenReader) -> Drop:
-    if not reader.took("STREAM"):
-        reader.want("TABLE")
+    kind = _kind(reader)
     if_exists = reader.took("IF", "EXISTS")
     name, _ = reader.name()
-    return Drop(name, if_exists)
+    return Drop(kind, name, if_exists, reader.took("DELETE", "TOPIC"))
 
 
 def _set(reader: TokenReader) -> Set:
@@ -289,10 +328,9 @@ def _unset(reader: TokenReader) -> Set:
 
 def _create(reader: TokenReader) -> Create | CreateAs:
     replaces = reader.took("OR", "REPLACE")
+    is_temporary = reader.took("TEMP") or reader.took("TEMPORARY")
     reader.took("SOURCE")
-    kind = "STREAM" if reader.took("STREAM") else "TABLE"
-    if kind == "TABLE":
-        reader.want("TABLE")
+    kind = _kind(reader)
     if_not_exists = reader.took("IF", "NOT", "EXISTS")
     name, _ = reader.name()
     columns: list[DeclaredColumn] = []
@@ -306,9 +344,18 @@ def _create(reader: TokenReader) -> Create | CreateAs:
     if reader.took("AS"):
         if columns:
             reader.refuse(f"the columns of CREATE {kind} AS are those of its SELECT")
+        if is_temporary:
+            reader.refuse("a query that runs on is kept by its supervisor: it is not temporary")
         select = standing_select(reader.text, reader.rest())
-        return CreateAs(kind, name, options, select, replaces, if_not_exists)
-    return Create(kind, name, tuple(columns), options, replaces, if_not_exists)
+        return CreateAs(reader.statement, kind, name, options, select, replaces, if_not_exists)
+    return Create(kind, name, tuple(columns), options, replaces, if_not_exists, is_temporary)
+
+
+def _kind(reader: TokenReader) -> str:
+    if reader.took("STREAM"):
+        return "STREAM"
+    reader.want("TABLE")
+    return "TABLE"
 
 
 def _insert(reader: TokenReader) -> InsertSelect | InsertValues:
@@ -330,7 +377,7 @@ def _insert(reader: TokenReader) -> InsertSelect | InsertValues:
         return InsertValues(name, reader.text, start, tuple(columns), tuple(values.expressions))
     if columns:
         reader.refuse("INSERT INTO … SELECT names its columns in SELECT alone", rest[0] if rest else None)
-    return InsertSelect(name, start, standing_select(reader.text, rest))
+    return InsertSelect(reader.statement, name, start, standing_select(reader.text, rest))
 
 
 def _control(reader: TokenReader, verb: Verb) -> Control:

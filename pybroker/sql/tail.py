@@ -49,7 +49,7 @@ def check(query: Query, references: Sequence[TableReference]) -> None:
     elif tree.find(exp.AggFunc) is not None or tree.find(exp.Window) is not None:
         why = "an aggregate"
     if why is not None:
-        raise SqlError(f"EMIT CHANGES with {why} is a standing query, which is not there yet")
+        raise SqlError(f"EMIT CHANGES with {why} is a standing query: CREATE TABLE … AS SELECT makes one")
 
 
 def starts(cluster: Cluster, found: Plan, *, from_begin: bool) -> dict[int, int]:

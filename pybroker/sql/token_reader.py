@@ -69,6 +69,11 @@ class TokenReader:
         self._at = 0
         self._end = tokens[-1] if tokens else end
 
+    @property
+    def statement(self) -> str:
+        """The text of all its tokens."""
+        return self.text[self._tokens[0].start : self._tokens[-1].end + 1] if self._tokens else ""
+
     def next(self) -> Token:
         """The next token; ``SqlError`` where there is none."""
         if self._at >= len(self._tokens):

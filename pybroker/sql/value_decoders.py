@@ -6,14 +6,14 @@ Owns the options of a declaration: ``schema``, ``message``, ``registry_header``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pybroker.extras import how_to_install
-from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.catalog import Column, Format, Relation, registry_header
 from pybroker.sql.short_queries import ValueDecoder, connection_values
 from pybroker.sql.sql_errors import SqlError
 
@@ -60,17 +60,6 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
         raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
     except (ValueError, OSError) as error:
         raise SqlError(f"{relation.name}: schema {schema}: {error}") from error
-
-
-def registry_header(options: Mapping[str, str]) -> bool | int:
-    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
-    text = options.get("registry_header", "false")
-    lowered = text.lower()
-    if lowered in ("true", "false"):
-        return lowered == "true"
-    if not lowered.isdigit():
-        raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
-    return int(lowered)
 
 
 def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:

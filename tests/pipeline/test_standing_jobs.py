@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.spark_plans import SparkPlan, spark_plan
+from pybroker.sql.spark_plans import spark_plan
+from pybroker.sql.standing_plans import SparkPlan
 from pybroker.sql.statements import CreateAs, statements
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine

@@ -105,3 +105,27 @@ class FakeCluster:
         if not found:
             self.waits.set()
         return found
+
+
+class FakeChanges:
+    """What statements change in a cluster in memory."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.settings: dict[str, Mapping[str, str]] = {}
+        self.written: list[tuple[str, list[tuple[bytes | None, bytes | None]]]] = []
+
+    def cluster_id(self) -> str:
+        return "memory"
+
+    def create_topic(self, name: str, partitions: int, replicas: int | None, settings: Mapping[str, str]) -> None:
+        self._cluster.logs[name] = [[] for _ in range(partitions)]
+        self.settings[name] = settings
+
+    def delete_topic(self, name: str) -> None:
+        del self._cluster.logs[name]
+
+    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        self.written.append((topic, list(records)))
+        for key, value in records:
+            self._cluster.produce(topic, [value], keys=[None if key is None else key.decode()])

@@ -8,10 +8,11 @@ import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.queries import TableReference
-from pybroker.sql.spark_plans import SparkPlan, plan_read, spark_plan, spark_type, topics_of
+from pybroker.sql.spark_plans import spark_plan, spark_type
 from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.standing_plans import SparkPlan, plan_read, topics_of
 from pybroker.sql.standing_selects import JoinWindow, TimeWindow, WindowKind
-from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, Show, Verb, statements
+from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, ShowQueries, Verb, statements
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -73,7 +74,7 @@ def test_other_statements_of_standing_queries_are_read() -> None:
     text = "INSERT INTO o SELECT * FROM a; PAUSE o; RESUME QUERY o; TERMINATE ALL; SHOW QUERIES"
     insert, *rest = statements(text)
     assert isinstance(insert, InsertSelect)
-    assert rest == [Control(Verb.PAUSE, "o"), Control(Verb.RESUME, "o"), Control(Verb.TERMINATE, None), Show("queries")]
+    assert rest == [Control(Verb.PAUSE, "o"), Control(Verb.RESUME, "o"), Control(Verb.TERMINATE, None), ShowQueries()]
     (values,) = statements("INSERT INTO o (id, who) VALUES (1, 'ada'), (2, NULL)")
     assert isinstance(values, InsertValues)
     assert (values.name, values.columns, len(values.rows)) == ("o", ("id", "who"), 2)
@@ -89,7 +90,8 @@ def test_rows_of_a_stream_are_told_once_by_their_key() -> None:
 def test_aggregate_without_a_window_tells_its_changes() -> None:
     found = plan("CREATE TABLE t AS SELECT who AS w, latest_by_offset(amount) AS last FROM orders GROUP BY who")
     assert found.sql == (
-        "SELECT who AS w, MAX_BY(amount, STRUCT(_timestamp, _offset)) AS last FROM t_0 AS orders GROUP BY who"
+        "SELECT who AS w, MAX_BY(amount, STRUCT(_timestamp AS _timestamp, _offset AS _offset)) AS last "
+        "FROM t_0 AS orders GROUP BY who"
     )
     assert (found.mode, found.key, found.sources[0].grace_ms) == ("update", ("w",), None)
 
@@ -142,7 +144,7 @@ def test_plan_is_the_same_after_it_was_json() -> None:
         ("CREATE STREAM s AS SELECT who, count(*) AS n FROM orders GROUP BY who", "CREATE TABLE"),
         ("CREATE STREAM s AS SELECT id FROM orders ORDER BY id", "have no meaning for rows without an end"),
         ("CREATE STREAM s AS SELECT id FROM (SELECT id FROM orders)", "make the inner one a stream of its own"),
-        ("CREATE STREAM s AS SELECT id FROM users", "over a table is not there yet"),
+        ("CREATE STREAM s AS SELECT id FROM users", "a standing query reads streams"),
         ("CREATE STREAM s AS SELECT a.id FROM a JOIN b ON a.id = b.id", "needs WITHIN"),
         ("CREATE STREAM s AS SELECT id FROM a JOIN b WITHIN 1 HOUR USING (id)", "needs ON"),
         ("CREATE TABLE t AS SELECT count(*) AS n FROM orders GROUP BY who", "who of GROUP BY is the key"),

@@ -15,6 +15,7 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
+from tests.connectors.rest_world import World, served
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_question_is_answered_in_a_table_json_and_csv(cli: CommandLine, orders: 
 
 
 def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, orders: str, tmp_path: Path) -> None:
-    text = f"CREATE STREAM o (id BIGINT) WITH (topic='{orders}', format='json');\nSELECT max(id) AS id FROM o;\n"
+    text = f"CREATE TEMP STREAM o (id BIGINT) WITH (topic='{orders}', format='json');\nSELECT max(id) AS id FROM o;\n"
     file = tmp_path / "question.sql"
     file.write_text(text)
     assert cli.lines("sql", "--json", "-f", str(file)) == ['{"id":11}']
@@ -48,7 +49,7 @@ def test_statements_come_from_a_file_and_from_standard_input(cli: CommandLine, o
 
 
 def test_values_are_written_as_the_records_that_questions_read(cli: CommandLine, orders: str) -> None:
-    columns = f"CREATE STREAM o (who VARCHAR KEY, id BIGINT, amount DOUBLE) WITH (topic='{orders}', format='json')"
+    columns = f"CREATE TEMP STREAM o (who VARCHAR KEY, id BIGINT, amount DOUBLE) WITH (topic='{orders}', format='json')"
     written = cli.run("sql", "-e", f"{columns}; INSERT INTO o VALUES ('eve', 100, 1.5), ('ada', 101, 2)")
     assert written.returncode == 0
     assert f"2 records written to {orders}" in written.stderr.decode()
@@ -192,3 +193,25 @@ def test_rows_go_on_when_the_leader_dies(topic: str) -> None:
         assert [first, json.loads(tail.stdout.readline())] == [{"value": "before"}, {"value": "behind"}]
         tail.communicate(timeout=PATIENCE_S)
         assert tail.returncode == 0
+
+
+def test_query_without_a_supervisor_is_one_line(cli: CommandLine) -> None:
+    done = cli.run("sql", "--url", "http://127.0.0.1:1", "-e", "SHOW QUERIES")
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("pybroker: standing queries need a supervisor, and http://127.0.0.1:1 does not answer")
+    assert line.endswith("`pybroker connect serve` is one, and --url names it")
+
+
+def test_supervisor_of_another_cluster_is_refused(cli: CommandLine) -> None:
+    with served(World()) as url:
+        done = cli.run("sql", "--url", url, "-e", "SHOW QUERIES")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert "it works for another cluster" in done.stderr.decode()
+
+
+def test_declaration_is_seen_by_another_command(cli: CommandLine, orders: str) -> None:
+    cli.ok("sql", "-e", f"CREATE STREAM {orders}_s (id BIGINT) WITH (topic='{orders}', format='json')")
+    assert asked(cli, f"SELECT max(id) AS id FROM {orders}_s WHERE id < 12") == [{"id": 11}]
+    cli.ok("sql", "-e", f"DROP STREAM {orders}_s")
+    assert cli.run("sql", "-e", f"SELECT * FROM {orders}_s").returncode == 1

@@ -93,7 +93,8 @@ def test_table_has_a_primary_key_and_may_be_there_already() -> None:
 def test_other_statements() -> None:
     assert one("SHOW TOPICS") == Show("topics")
     assert one("LIST STREAMS") == Show("streams")
-    assert one("DROP STREAM IF EXISTS orders") == Drop("orders", True)
+    assert one("DROP STREAM IF EXISTS orders") == Drop("STREAM", "orders", True)
+    assert one("DROP TABLE t DELETE TOPIC") == Drop("TABLE", "t", False, True)
     assert one("SET 'auto.offset.reset' = 'earliest'") == Set("auto.offset.reset", "earliest")
     assert one("SET misfits = stop") == Set("misfits", "stop")
     assert one("UNSET misfits") == Set("misfits", None)

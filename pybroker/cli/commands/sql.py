@@ -1,6 +1,7 @@
 """``pybroker sql``: questions to topics in SQL, at a prompt, from a file or from the command line.
 
-Owns the options, and the ports that ``pybroker.sql`` wants: the cluster, and where results go.
+Owns the options, and the ports that ``pybroker.sql`` wants: the cluster, what is changed there, the supervisor of
+standing queries, and where results go.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pybroker.cli.commands.connect import DEFAULT_URL, Login, Url
 from pybroker.cli.connection.admin_client import admin_client
 from pybroker.cli.connection.client_settings import ClientOptions
+from pybroker.cli.requests.sql_changes import TopicChanges
 from pybroker.cli.requests.topic_reader import TopicReader
 from pybroker.cli.terminal.failure import CommandFailed, describe_error, is_expected, reason_of
 from pybroker.cli.terminal.options import (
@@ -30,6 +34,10 @@ from pybroker.cli.terminal.options import (
 from pybroker.cli.terminal.output import Output, progress, remark
 from pybroker.extras import how_to_install
 from pybroker.sql.unwanted_imports import without_pandas
+
+if TYPE_CHECKING:
+    from pybroker.connectors.rest.rest_client import RestClient
+    from pybroker.sql.cluster_port import Changes
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
 File = Annotated[
@@ -48,6 +56,10 @@ Memory = Annotated[
     str, typer.Option("--memory", metavar="SIZE", help="The memory of a query, as 512MB; beyond it is the disk.")
 ]
 
+Declarations = Annotated[
+    str, typer.Option("--declarations", metavar="TOPIC", help="The topic that keeps what CREATE declares.")
+]
+
 
 def sql(
     *,
@@ -56,6 +68,9 @@ def sql(
     csv: Csv = False,
     misfits: Misfits = "skip",
     memory: Memory = "1GB",
+    url: Url = DEFAULT_URL,
+    login: Login = None,
+    declarations: Declarations = "sql-declarations",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
     properties: ClientProperties,
@@ -68,6 +83,8 @@ def sql(
 
     The schema of a topic is declared by CREATE STREAM, or inferred from samples: DESCRIBE shows it. A record that does
     not fit is left out and counted; with --misfits stop it ends the query.
+
+    CREATE … AS SELECT and INSERT INTO … SELECT run on, in the supervisor at --url (pybroker connect serve).
     """
     if misfits not in ("skip", "stop"):
         raise typer.BadParameter(f"--misfits must be skip or stop, not {misfits!r}")
@@ -76,11 +93,57 @@ def sql(
     if execute and file is not None:
         raise misused("give --execute or --file")
     text = _text(execute, file)
+    settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations)
     try:
         with without_pandas():
-            _run(text, ClientOptions(bootstrap, properties, command_config), memory, csv, as_json, misfits == "stop")
+            _run(text, ClientOptions(bootstrap, properties, command_config), settings)
     except ModuleNotFoundError as error:
         raise CommandFailed(f"`pybroker sql` needs {error.name}: {how_to_install('sql')}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    memory: str
+    csv: bool
+    as_json: bool
+    stops: bool
+    url: str
+    login: Path | None
+    declarations: str
+
+
+class _Supervisor:
+    """The supervisor at an address, which is asked for the first time when a statement needs it."""
+
+    def __init__(self, settings: _Settings, changes: Changes) -> None:
+        self._settings = settings
+        self._changes = changes
+        self._client: RestClient | None = None
+
+    def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
+        """The document of the reply; ``SqlError``."""
+        from pybroker.connectors.rest.rest_client import NoAnswer, ReplyRefused
+        from pybroker.sql.sql_errors import SqlError
+
+        try:
+            if self._client is None:
+                self._client = self._checked()
+            return self._client.ask(method, *path, body=body, **query)
+        except NoAnswer as error:
+            raise SqlError(
+                f"standing queries need a supervisor, and {error}: `pybroker connect serve` is one, and --url names it"
+            ) from error
+        except ReplyRefused as error:
+            raise SqlError(f"the supervisor at {self._settings.url}: {error}") from error
+
+    def _checked(self) -> RestClient:
+        """One of another cluster would read other topics."""
+        from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+
+        client = RestClient(self._settings.url, self._settings.login)
+        if client.ask("GET").get("kafka_cluster_id") != self._changes.cluster_id():
+            raise ReplyRefused("it works for another cluster; --url names the one of this cluster")
+        return client
 
 
 @contextmanager
@@ -124,7 +187,7 @@ def _text(execute: list[str], file: Path | None) -> str | None:
         raise CommandFailed(f"{file or 'standard input'} is no UTF-8") from error
 
 
-def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_json: bool, stops: bool) -> None:
+def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
     from pybroker.sql.engine import Engine
     from pybroker.sql.interrupts import run_text
     from pybroker.sql.row_output import OutputForm
@@ -142,23 +205,26 @@ def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_js
         with admin_client(options) as own:
             yield TopicReader(own)
 
-    form = OutputForm.CSV if csv else OutputForm.JSON if as_json else OutputForm.TABLE
+    form = OutputForm.CSV if settings.csv else OutputForm.JSON if settings.as_json else OutputForm.TABLE
     try:
         if text is not None:
             statements(text)  # a mistake is told before a broker is asked
-        engine = Engine(memory)
+        engine = Engine(settings.memory)
         try:
-            with connect() as cluster:
+            with admin_client(options) as client:
+                changes = TopicChanges(client, partial(_write, options))
                 session = Session(
-                    cluster,
+                    TopicReader(client),
                     connect,
                     engine,
-                    Output(as_json=as_json),
+                    Output(as_json=settings.as_json),
                     remark,
-                    write=partial(_write, options),
+                    changes=changes,
+                    supervisor=_Supervisor(settings, changes),
+                    declarations=settings.declarations,
                     show_progress=_progress,
                     output=form,
-                    stops_at_misfit=stops,
+                    stops_at_misfit=settings.stops,
                 )
                 if text is not None:
                     run_text(session, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -35,13 +36,18 @@ class Kind:
     # Whether a source's offsets are in the topic of offsets; else its checkpoint has its place.
     has_offsets: bool = False
     needs_spark: bool = True
+    # Of the shared keys those that mean something; None: all.
+    shared_keys: AbstractSet[str] | None = None
+    # Whether a checkpoint has state, so that its offsets can be reset, and not altered.
+    keeps_state: bool = False
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """All keys of its configuration."""
         own = {key.name for key in self.own_keys}
         shared = (*EVERYWHERE, *(SOURCE if self.type == "source" else SINK))
-        return (*(key for key in shared if key.name not in own), *self.own_keys)
+        meant = {key.name for key in shared} if self.shared_keys is None else self.shared_keys
+        return (*(key for key in shared if key.name in meant - own), *self.own_keys)
 
 
 def writes_plain_json(name: str, *more: str) -> Check:

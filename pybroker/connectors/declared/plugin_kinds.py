@@ -14,8 +14,22 @@ from pybroker.connectors.declared.config_keys import nearest
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.sink_kinds import SINKS
 from pybroker.connectors.declared.source_kinds import SOURCES
+from pybroker.connectors.declared.standing_keys import KEYS, SHARED_KEYS
+from pybroker.sql.standing_plans import STANDING_QUERY
 
-KINDS: Final = (*SOURCES, *SINKS)
+KINDS: Final = (
+    Kind(
+        STANDING_QUERY,
+        "sink",
+        "standing_query",
+        "A query of `pybroker sql` that reads topics and writes one.",
+        KEYS,
+        shared_keys=SHARED_KEYS,
+        keeps_state=True,
+    ),
+    *SOURCES,
+    *SINKS,
+)
 
 
 def kind_named(text: str) -> Kind | None:

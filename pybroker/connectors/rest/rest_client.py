@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -18,10 +19,15 @@ from pybroker.system_errors import system_reason
 
 TIMEOUT_S: Final = 60.0
 _BYTES_MAX: Final = 64 * 1024 * 1024
+_UNAVAILABLE: Final = 503
 
 
 class ReplyRefused(Exception):
     """A request was not done: Connect's words, or why no answer came."""
+
+
+class NoAnswer(ReplyRefused):
+    """No supervisor is there, or none that works."""
 
 
 class RestClient:
@@ -39,11 +45,11 @@ class RestClient:
             token = base64.b64encode(f"{user}:{word}".encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
 
-    def ask(self, method: str, *path: str, body: Any = None, **query: str) -> Any:
+    def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
         """The document of the reply, None where it has none; ReplyRefused."""
         target = "/".join((self._url, *(quote(part, safe="") for part in path)))
         if query:
-            target += f"?{urlencode(query)}"
+            target += f"?{urlencode(query, doseq=True)}"
         data = None if body is None else json.dumps(body).encode()
         request = Request(target, data, self._headers, method=method)
         try:
@@ -51,9 +57,10 @@ class RestClient:
                 return _document(reply.read(_BYTES_MAX))
         except HTTPError as error:
             with error:
-                raise ReplyRefused(_message(error.read(_BYTES_MAX), error.code)) from None
+                refused = NoAnswer if error.code == _UNAVAILABLE else ReplyRefused
+                raise refused(_message(error.read(_BYTES_MAX), error.code)) from None
         except (URLError, OSError) as error:
-            raise ReplyRefused(f"{self._url} does not answer: {system_reason(error)}") from None
+            raise NoAnswer(f"{self._url} does not answer: {system_reason(error)}") from None
 
 
 def logins_of(file: Path) -> dict[str, str]:

@@ -222,7 +222,7 @@ class Operations:
             try:
                 pairs = offset_pairs(body)
                 kind = self._stopped(name)
-                if kind.type == "sink":
+                if kind.type == "sink" and not kind.keeps_state:
                     self.groups.alter(group_of(name), sink_offsets(pairs))
                 elif not kind.has_offsets:
                     raise OffsetsRefused(f"{kind.name} keeps its place in its checkpoint: its offsets can be reset")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -192,20 +192,14 @@ def start(
     topics = replace(topics)  # which streams there are is this job's alone
     outputs = outputs_of(job, topics)
     topics.check_named()
-    sinks = {topic: _sink(topics, sink_options or {}, topic, output) for topic, output in outputs.items()}
-    keep_state_in_rocksdb(topics.spark)
-    topics.spark.conf.set(ADAPTIVE_SETTING, "false")
-    client = {name.removeprefix(CLIENT_PREFIX): value for name, value in topics.connection.items()}
+    sinks = {topic: sink_of(topics, sink_options or {}, topic, output) for topic, output in outputs.items()}
     queries: list[StreamingQuery] = []
     try:
         for topic, output in outputs.items():
-            writer = _writer(output, sinks[topic]).queryName(topic)
-            writer = writer.option("checkpointLocation", f"{str(checkpoints_dir).rstrip('/')}/{topic}")
-            writer = writer.trigger(availableNow=True) if until_done else writer.trigger(processingTime=interval)
-            query = writer.start()
-            queries.append(query)
-            shown = default_group(str(query.id)) if group is None else f"{group}-{topic}"
-            mirror_progress(topics.spark, query, shown, client)
+            checkpoint = f"{str(checkpoints_dir).rstrip('/')}/{topic}"
+            shown = None if group is None else f"{group}-{topic}"
+            trigger = {"availableNow": True} if until_done else {"processingTime": interval}
+            queries.append(start_output(topics, topic, output, sinks[topic], checkpoint, trigger=trigger, group=shown))
     except BaseException:
         for query in queries:
             query.stop()
@@ -213,8 +207,32 @@ def start(
     return queries
 
 
-def _sink(topics: BrokerTopics, given: Mapping[str, str], topic: str, output: Output) -> dict[str, str]:
-    """The options of one output's sink; raises ValueError for what cannot be meant."""
+def start_output(
+    topics: BrokerTopics,
+    name: str,
+    output: Output,
+    sink: Mapping[str, str],
+    checkpoint: str,
+    *,
+    trigger: Mapping[str, Any],
+    group: str | None,
+) -> StreamingQuery:
+    """Start the query of one output by its own name, with the sink of `sink_of`; ``group`` shows its progress."""
+    keep_state_in_rocksdb(topics.spark)
+    topics.spark.conf.set(ADAPTIVE_SETTING, "false")
+    writer = _writer(output, sink).queryName(name).option("checkpointLocation", checkpoint)
+    query = writer.trigger(**trigger).start()
+    client = {each.removeprefix(CLIENT_PREFIX): value for each, value in topics.connection.items()}
+    try:
+        mirror_progress(topics.spark, query, group or default_group(str(query.id)), client)
+    except BaseException:
+        query.stop()
+        raise
+    return query
+
+
+def sink_of(topics: BrokerTopics, given: Mapping[str, str], topic: str, output: Output) -> dict[str, str]:
+    """The options of one output's sink, beside those ``given``; raises ValueError for what cannot be meant."""
     for name in given:
         if name.lower() in _OWN_SINK_OPTIONS:
             raise ValueError(f"sink option {name} is set by start itself")

@@ -1,0 +1,74 @@
+"""Functions of ksqlDB's that DuckDB and Spark have by other names, or as an expression.
+
+Owns the table: a function is one row of it.  Functions that are not in it are DuckDB's, and sqlglot has Spark's names
+of those.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """In both expressions ``_0``, ``_1`` and so on are the arguments; ``count`` of them there are."""
+
+    count: int
+    duckdb: str
+    spark: str
+    is_aggregate: bool = False
+
+
+# By haversine, in km, as ksqlDB has it without a unit.
+_DISTANCE: Final = (
+    "2 * 6371 * asin(sqrt(power(sin(radians(_2 - _0) / 2), 2) "
+    "+ cos(radians(_0)) * cos(radians(_2)) * power(sin(radians(_3 - _1) / 2), 2)))"
+)
+_FUNCTIONS: Final = {
+    "latest_by_offset": _Function(
+        1, "arg_max(_0, row(_timestamp, _offset))", "max_by(_0, struct(_timestamp, _offset))", True
+    ),
+    "earliest_by_offset": _Function(
+        1, "arg_min(_0, row(_timestamp, _offset))", "min_by(_0, struct(_timestamp, _offset))", True
+    ),
+    "collect_list": _Function(1, "list(_0)", "collect_list(_0)", True),
+    "collect_set": _Function(1, "list(DISTINCT _0)", "collect_set(_0)", True),
+    "count_distinct": _Function(1, "count(DISTINCT _0)", "approx_count_distinct(_0)", True),
+    "extractjsonfield": _Function(2, "json_extract_string(_0, _1)", "get_json_object(_0, _1)"),
+    "geo_distance": _Function(4, _DISTANCE, _DISTANCE),
+}
+
+
+def for_duckdb(tree: exp.Expr) -> None:
+    """Have DuckDB's expressions in place of ksqlDB's functions."""
+    _translate(tree, "duckdb")
+
+
+def for_spark(tree: exp.Expr) -> None:
+    """Have Spark's expressions in place of ksqlDB's functions."""
+    _translate(tree, "spark")
+
+
+def is_aggregate(node: exp.Anonymous) -> bool:
+    """Whether a function that sqlglot does not know is one of ksqlDB's aggregates."""
+    found = _FUNCTIONS.get(node.name.lower())
+    return found is not None and found.is_aggregate
+
+
+def _translate(tree: exp.Expr, dialect: str) -> None:
+    for node in list(tree.find_all(exp.Anonymous)):
+        found = _FUNCTIONS.get(node.name.lower())
+        if found is None or len(node.expressions) != found.count:
+            continue
+        template = found.duckdb if dialect == "duckdb" else found.spark
+        made = sqlglot.parse_one(template, dialect=dialect)
+        for column in list(made.find_all(exp.Column)):
+            number = column.name.removeprefix("_")
+            if number.isdigit():
+                argument = node.expressions[int(number)].copy()
+                column.replace(exp.paren(argument) if isinstance(argument, exp.Binary) else argument)
+        node.replace(exp.paren(made) if isinstance(made, exp.Binary) else made)

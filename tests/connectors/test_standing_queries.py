@@ -1,0 +1,184 @@
+"""Standing queries from `pybroker sql` to a supervisor that is a process with Spark, and back by questions.
+
+Starts JVMs; needs what `scripts/spark-setup` installs.  The tests share the supervisors, which cost seconds to start.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.child_process import ChildProcess
+from harness.waiting import PATIENCE_S, wait_until
+
+from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.testing import Broker
+from tests.cli.command import CommandLine
+
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(1200)]
+
+# A JVM that starts beside others may take minutes on a busy machine.
+SPARK_PATIENCE_S = 3 * PATIENCE_S
+
+
+class Supervisor:
+    """A process, and the way to ask it."""
+
+    def __init__(self, broker: Broker, directory: Path, name: str) -> None:
+        self.log = directory / f"{name}.log"
+        command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", broker.bootstrap]
+        command += ["--listen", "127.0.0.1:0", "--data", str(directory / "checkpoints"), "--master", "local[2,4]"]
+        self.process = ChildProcess(command, self.log)
+        wait_until(self._address, "a supervisor's line")
+        self.url = self._address()
+        self.client = RestClient(self.url)
+
+    def _address(self) -> str:
+        assert self.process.exit_code is None, self.process.log_tail()
+        _, ready, rest = self.log.read_text().partition("pybroker connect ready on ")
+        return rest.partition("\n")[0] if ready and "\n" in rest else ""
+
+    def works(self) -> bool:
+        try:
+            self.client.ask("GET", "connectors")
+        except ReplyRefused:
+            return False
+        return True
+
+    def runs(self, name: str) -> bool:
+        """Whether this supervisor, and no other one, has started a query."""
+        try:
+            status: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
+        except ReplyRefused:
+            return False
+        tasks = status["tasks"]
+        return bool(tasks) and tasks[0]["state"] == "RUNNING" and self.url.endswith(str(tasks[0]["worker_id"]))
+
+
+class World:
+    """A broker, and the supervisors of which one works."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self.broker, self.directory = broker, directory
+        self.cli = CommandLine(broker.bootstrap)
+        self.supervisors: list[Supervisor] = []
+
+    def start(self) -> Supervisor:
+        self.supervisors.append(Supervisor(self.broker, self.directory, f"supervisor-{len(self.supervisors)}"))
+        return self.supervisors[-1]
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        url = self.supervisors[-1].url
+        return [json.loads(line) for line in self.cli.lines("sql", "--json", "--url", url, "-e", text)]
+
+    def send(self, topic: str, first: int) -> None:
+        lines = "".join(f'{{"id": {n}, "who": "{"abc"[n % 3]}", "amount": {n}}}\n' for n in range(first, first + 50))
+        self.cli.ok("produce", topic, stdin=lines.encode())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with Broker() as broker:
+        made = World(broker, tmp_path_factory.mktemp("standing"))
+        wait_until(made.start().works, "a supervisor that works")
+        yield made
+        *others, last = made.supervisors
+        for each in others:
+            each.process.kill()
+        assert last.process.terminate(PATIENCE_S) == 0, last.process.log_tail()
+
+
+def test_query_outlives_its_supervisor_and_rests_while_it_is_paused(world: World) -> None:
+    world.broker.create_topic("orders", partitions=2)
+    question = "SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who ORDER BY who"
+
+    def is_as_asked() -> bool:
+        """Whether the table is what the question over all records answers."""
+        return world.sql("SELECT * FROM totals ORDER BY who") == world.sql(question)
+
+    world.send("orders", 0)
+    world.sql("CREATE TABLE totals AS SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who")
+    wait_until(is_as_asked, "the first rows", SPARK_PATIENCE_S)
+    killed, following = world.supervisors[-1], world.start()
+    killed.process.kill()
+    world.send("orders", 50)
+    wait_until(lambda: following.runs("totals"), "the query runs again", SPARK_PATIENCE_S)
+    wait_until(is_as_asked, "the rows of another supervisor", SPARK_PATIENCE_S)
+    world.sql("PAUSE totals")
+    assert [(row["query"], row["state"]) for row in world.sql("SHOW QUERIES")] == [("totals", "PAUSED")]
+    world.send("orders", 100)
+    assert not is_as_asked()
+    world.sql("RESUME totals")
+    wait_until(is_as_asked, "the rows of the pause", SPARK_PATIENCE_S)
+    wait_until(lambda: world.sql("SHOW QUERIES")[0]["lag"] == 0, "nothing that is unread")
+    world.sql("DROP TABLE totals DELETE TOPIC")
+    assert world.sql("SHOW QUERIES; SHOW TABLES") == []
+
+
+def test_first_steps_of_ksqldb_lead_to_the_same_rows(world: World) -> None:
+    """Its quick start, as the page on ksqlDB has it."""
+    world.sql(
+        "CREATE STREAM riderLocations (profileId VARCHAR, latitude DOUBLE, longitude DOUBLE) "
+        "WITH (kafka_topic='locations', value_format='json', partitions=1)"
+    )
+    world.sql(
+        "CREATE TABLE currentLocation AS SELECT profileId, LATEST_BY_OFFSET(latitude) AS la, "
+        "LATEST_BY_OFFSET(longitude) AS lo FROM riderLocations GROUP BY profileId EMIT CHANGES"
+    )
+    world.sql(
+        "INSERT INTO riderLocations (profileId, latitude, longitude) VALUES ('c2309eec', 37.7877, -122.4205), "
+        "('18f4ea86', 37.3903, -122.0643), ('4ab5cbad', 37.3952, -122.0813), ('8b6eae59', 37.3944, -122.0813), "
+        "('4a7c7b41', 37.4049, -122.0822), ('4ddad000', 37.7857, -122.4011)"
+    )
+    near = (
+        "SELECT ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1) AS distance, count(*) AS n FROM currentLocation "
+        "GROUP BY 1 ORDER BY 1"
+    )
+    rows = [{"distance": 0.0, "n": 3}, {"distance": 10.0, "n": 1}, {"distance": 50.0, "n": 2}]
+    wait_until(lambda: sum(row["n"] for row in world.sql(near)) == 6, "all riders", SPARK_PATIENCE_S)
+    assert world.sql(near) == rows
+    world.sql(
+        "CREATE STREAM near AS SELECT profileId FROM riderLocations WHERE "
+        "GEO_DISTANCE(latitude, longitude, 37.4133, -122.1162) <= 5 PARTITION BY profileId"
+    )
+    world.sql("INSERT INTO near SELECT 'far ' || profileId AS profileId FROM riderLocations WHERE latitude > 37.7")
+    wait_until(lambda: len(world.sql("SELECT * FROM near")) == 5, "near and far", SPARK_PATIENCE_S)
+    world.sql("TERMINATE ALL")
+    assert world.sql("SHOW QUERIES") == []
+
+
+def test_query_that_spark_refuses_says_why_and_leaves_nothing(world: World) -> None:
+    world.broker.create_topic("words")
+    world.cli.ok("produce", "words", stdin=b'{"word": "a"}\n')
+    url = world.supervisors[-1].url
+    wrong = "CREATE STREAM wrong AS SELECT damerau_levenshtein(word, 'b') AS far FROM words"
+    done = world.cli.run("sql", "--url", url, "-e", wrong)
+    assert done.returncode == 1
+    assert "the query wrong could not be started" in done.stderr.decode()
+    assert "damerau_levenshtein" in done.stderr.decode()
+    assert world.sql("SHOW QUERIES; SHOW STREAMS") == [
+        row for row in world.sql("SHOW STREAMS") if row["stream"] != "wrong"
+    ]
+
+
+@pytest.mark.slow
+def test_aggregation_that_is_killed_ten_times_is_what_the_question_answers(world: World) -> None:
+    world.broker.create_topic("events", partitions=2)
+    world.send("events", 0)
+    world.sql("CREATE TABLE counted AS SELECT who, count(*) AS n, sum(amount) AS total FROM events GROUP BY who")
+    question = "SELECT who, count(*) AS n, sum(amount) AS total FROM events GROUP BY who ORDER BY who"
+    for number in range(1, 11):
+        following = world.start()
+        world.send("events", 50 * number)
+        # Half of them while a micro-batch may be under way.
+        if number % 2:
+            wait_until(lambda: world.sql("SELECT count(*) AS n FROM counted")[0]["n"] > 0, "rows", SPARK_PATIENCE_S)
+        world.supervisors[-2].process.kill()
+        wait_until(lambda now=following: now.runs("counted"), "the query runs again", SPARK_PATIENCE_S)
+    rows = "SELECT * FROM counted ORDER BY who"
+    wait_until(lambda: world.sql(rows) == world.sql(question), "all rows", SPARK_PATIENCE_S)
+    world.sql("DROP TABLE counted")

@@ -1,0 +1,252 @@
+"""Statements about standing queries and declarations that last, over a cluster and a supervisor in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pybroker.sql.engine import Engine
+from pybroker.sql.row_output import OutputForm
+from pybroker.sql.session import Session
+from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.standing_plans import plan_read
+from tests.sql.fake_cluster import FakeChanges, FakeCluster
+from tests.sql.fake_supervisor import FakeSupervisor
+from tests.sql.test_row_output import Sheet
+
+ORDERS = [{"id": number, "amount": number * 10.0, "who": "ab"[number % 2]} for number in range(6)]
+TOTALS = "CREATE TABLE totals AS SELECT who, count(*) AS n, sum(amount) AS total FROM orders GROUP BY who"
+
+
+class World:
+    """Sessions of one cluster and one supervisor."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.changes = FakeChanges(self.cluster)
+        self.supervisor = FakeSupervisor()
+        self.engine = Engine("256MB")
+        self.remarks: list[str] = []
+        self.sheet = Sheet()
+        self.session = self.new_session()
+
+    def new_session(self) -> Session:
+        return Session(
+            self.cluster,
+            self.cluster.connect,
+            self.engine,
+            self.sheet,
+            self.remarks.append,
+            changes=self.changes,
+            supervisor=self.supervisor,
+            output=OutputForm.JSON,
+        )
+
+    def ask(self, text: str, session: Session | None = None) -> list[dict[str, Any]]:
+        self.sheet.written.seek(0)
+        self.sheet.written.truncate()
+        (session or self.session).run(text)
+        return [json.loads(line) for line in self.sheet.written.getvalue().splitlines()]
+
+    def refusal(self, text: str, session: Session | None = None) -> str:
+        with pytest.raises(SqlError) as caught:
+            (session or self.session).run(text)
+        return str(caught.value)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    found = World()
+    found.cluster.produce("orders", ORDERS[:3])
+    found.cluster.produce("orders", ORDERS[3:], partition=1)
+    yield found
+    found.engine.close()
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+
+
+def test_declaration_is_seen_by_another_session_until_it_is_dropped(world: World) -> None:
+    world.ask("CREATE STREAM o (who VARCHAR, amount INT) WITH (topic='orders', format='json')")
+    assert world.changes.settings["sql-declarations"] == {"cleanup.policy": "compact"}
+    other = world.new_session()
+    assert world.ask("SHOW STREAMS", other) == [{"stream": "o", "topic": "orders", "format": "json", "query": None}]
+    assert world.ask("SELECT sum(amount) AS total FROM O", other) == [{"total": 150}]
+    world.ask("DROP STREAM o")
+    assert world.ask("SHOW STREAMS", other) == []
+    assert "there is no topic o" in world.refusal("SELECT * FROM o", other)
+
+
+def test_declaration_that_is_temporary_is_the_session_s_alone(world: World) -> None:
+    world.ask("CREATE TEMP STREAM o (who VARCHAR) WITH (topic='orders', format='json')")
+    assert [row["stream"] for row in world.ask("SHOW STREAMS")] == ["o"]
+    assert world.ask("SHOW STREAMS", world.new_session()) == []
+    assert "sql-declarations" not in world.cluster.logs
+
+
+def test_declaration_makes_its_topic_where_partitions_are_said(world: World) -> None:
+    world.ask("CREATE STREAM s (a INT) WITH (kafka_topic='made', value_format='json', partitions=3, retention_ms=1000)")
+    assert world.cluster.partitions("made") == [0, 1, 2]
+    assert world.changes.settings["made"] == {"retention.ms": "1000"}
+    told = world.refusal("CREATE STREAM t (a INT) WITH (topic='made', format='json', partitions=2)")
+    assert told == "the topic made has 3 partitions, not 2"
+    assert "PARTITIONS=1 makes one" in world.refusal("CREATE STREAM t (a INT) WITH (topic='xyz', format='json')")
+
+
+def test_declarations_that_cannot_be_read_do_not_end_a_question(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise RuntimeError("not authorized")
+
+    world.changes.create_topic("sql-declarations", 1, None, {})
+    monkeypatch.setattr(world.session.kept, "refresh", lambda *_: refused(None))
+    assert world.ask("SELECT count(*) AS n FROM orders; SELECT count(*) AS n FROM orders") == [{"n": 6}] * 2
+    assert world.remarks == ["declarations in sql-declarations are not read: not authorized"]
+
+
+# --- standing queries ------------------------------------------------------------------------------------------------
+
+
+def test_query_is_a_connector_and_its_table_is_declared(world: World) -> None:
+    world.ask(TOTALS)
+    config = world.supervisor.configs["totals"]
+    assert (config["connector.class"], config["topics"], config["topic"]) == ("StandingQuery", "orders", "totals")
+    assert config["statement"] == TOTALS
+    assert config["consumer.override.auto.offset.reset"] == "earliest"
+    assert plan_read(json.loads(config["plan"])).key == ("who",)
+    assert world.cluster.partitions("totals") == [0, 1]
+    assert world.changes.settings["totals"] == {"cleanup.policy": "compact"}
+    columns = world.ask("DESCRIBE totals", world.new_session())[:3]
+    assert [(row["column"], row["type"]) for row in columns] == [
+        ("who", "VARCHAR"),
+        ("n", "BIGINT"),
+        ("total", "DOUBLE"),
+    ]
+
+
+def test_table_of_a_query_has_the_last_row_of_each_key(world: World) -> None:
+    world.ask(TOTALS)
+    rows = [{"who": "a", "n": 1, "total": 0.0}, {"who": "b", "n": 1, "total": 1.0}, {"who": "a", "n": 2, "total": 4.0}]
+    world.cluster.produce("totals", rows, keys=["a", "b", "a"])
+    assert world.ask("SELECT n, total FROM totals WHERE who = 'a'", world.new_session()) == [{"n": 2, "total": 4.0}]
+
+
+def test_query_over_what_a_query_makes_knows_its_columns_before_the_first_record(world: World) -> None:
+    world.ask("CREATE STREAM big AS SELECT id, upper(who) AS up FROM orders WHERE amount > 10 PARTITION BY id")
+    world.ask("CREATE TABLE ups AS SELECT up, latest_by_offset(id) AS last FROM big GROUP BY up")
+    plan = plan_read(json.loads(world.supervisor.configs["ups"]["plan"]))
+    assert [(each.name, each.type) for each in plan.sources[0].columns][:2] == [("id", "BIGINT"), ("up", "STRING")]
+
+
+def test_window_s_edges_are_columns_of_the_table(world: World) -> None:
+    world.ask("CREATE TABLE w AS SELECT who, count(*) AS n FROM orders WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY who")
+    world.ask(
+        "CREATE TABLE v AS SELECT who, WINDOWSTART AS at, count(*) AS n FROM orders WINDOW TUMBLING (SIZE 1 HOUR) "
+        "GROUP BY who"
+    )
+    assert [row["column"] for row in world.ask("DESCRIBE w")[:4]] == ["who", "n", "window_start", "window_end"]
+    assert [row["column"] for row in world.ask("DESCRIBE v")[:4]] == ["who", "at", "n", "window_end"]
+
+
+def test_new_queries_begin_where_the_session_says(world: World) -> None:
+    world.ask(f"SET 'auto.offset.reset' = 'latest'; {TOTALS}")
+    assert world.supervisor.configs["totals"]["consumer.override.auto.offset.reset"] == "latest"
+    assert world.supervisor.configs["totals"]["statement"] == TOTALS
+
+
+def test_query_that_does_not_start_leaves_nothing(world: World) -> None:
+    world.supervisor.failures["totals"] = "AnalysisException: no\n at java"
+    assert world.refusal(TOTALS) == "the query totals could not be started: AnalysisException: no"
+    assert world.supervisor.configs == {}
+    assert world.ask("SHOW TABLES", world.new_session()) == []
+
+
+def test_rows_are_inserted_into_what_is_declared_by_its_key(world: World) -> None:
+    world.ask("CREATE STREAM names (who VARCHAR KEY, id BIGINT) WITH (topic='names', format='json', partitions=1)")
+    world.ask("INSERT INTO names SELECT who, id FROM orders WHERE id > 1")
+    world.ask("INSERT INTO names SELECT who, id FROM orders WHERE id < 1")
+    assert sorted(world.supervisor.configs) == ["insert_names_1", "insert_names_2"]
+    config = world.supervisor.configs["insert_names_1"]
+    assert (config["topic"], plan_read(json.loads(config["plan"])).key) == ("names", ("who",))
+    assert world.refusal("INSERT INTO names SELECT who AS wo FROM orders") == "names has no column wo; who?"
+
+
+def test_queries_are_shown_with_what_they_have_not_read(world: World) -> None:
+    world.ask(TOTALS)
+    shown = {"query": "totals", "state": "RUNNING", "reads": "orders", "writes": "totals", "lag": None, "reason": None}
+    assert world.ask("SHOW QUERIES") == [shown]
+    world.supervisor.offsets["totals"] = {("orders", 0): 3, ("orders", 1): 1}
+    assert world.ask("SHOW QUERIES") == [{**shown, "lag": 2}]
+
+
+def test_query_rests_goes_on_and_is_ended_by_its_name(world: World) -> None:
+    world.ask(TOTALS)
+    world.ask("PAUSE Totals")
+    assert world.ask("SHOW QUERIES")[0]["state"] == "PAUSED"
+    world.ask("RESUME ALL")
+    assert world.ask("SHOW QUERIES")[0]["state"] == "RUNNING"
+    assert world.refusal("TERMINATE total") == "there is no query total; totals?"
+    world.ask("TERMINATE totals")
+    assert world.supervisor.configs == {}
+    assert [row["table"] for row in world.ask("SHOW TABLES")] == ["totals"]
+
+
+def test_drop_ends_the_query_that_made_it_unless_another_one_needs_it(world: World) -> None:
+    world.ask("CREATE STREAM big AS SELECT id, who FROM orders WHERE amount > 10")
+    world.ask("CREATE TABLE counts AS SELECT who, count(*) AS n FROM big GROUP BY who")
+    assert world.refusal("DROP STREAM big") == "the query counts reads big: TERMINATE counts first"
+    assert world.refusal("DROP STREAM counts") == "counts is a table: DROP TABLE counts"
+    world.ask("DROP TABLE counts DELETE TOPIC; DROP STREAM big")
+    assert world.supervisor.configs == {}
+    assert (world.cluster.partitions("counts"), world.cluster.partitions("big")) == (None, [0, 1])
+
+
+def test_name_is_taken_until_it_is_replaced(world: World) -> None:
+    world.ask(TOTALS)
+    assert "totals is made by the query totals" in world.refusal(TOTALS)
+    assert "totals is made by the query totals" in world.refusal("CREATE STREAM totals WITH (topic='orders')")
+    world.ask(TOTALS.replace("TABLE totals", "TABLE IF NOT EXISTS totals"))
+    world.ask(TOTALS.replace("CREATE", "CREATE OR REPLACE").replace("sum(", "max("))
+    assert "MAX" in world.supervisor.configs["totals"]["plan"]
+
+
+def test_explain_shows_what_spark_would_run(world: World) -> None:
+    (row,) = world.ask(f"EXPLAIN {TOTALS}")
+    assert (row["engine"], row["topic"], row["key"], row["rows"]) == ("spark", "orders", "who", "at each change")
+    assert row["sql"].startswith("SELECT who, COUNT(*) AS n")
+    assert world.supervisor.configs == {}
+    world.ask(TOTALS)
+    assert world.ask("EXPLAIN totals") == [
+        {"query": "totals", "engine": "spark", "state": "RUNNING", "statement": TOTALS}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("CREATE STREAM s AS SELECT amuont FROM orders", "there is no column amuont; amount?"),
+        ("CREATE STREAM s AS SELECT id FROM ordrs", "there is no topic ordrs; orders?"),
+        (
+            "CREATE STREAM s WITH (formt='json') AS SELECT id FROM orders",
+            "there is no option formt of CREATE STREAM AS",
+        ),
+        ("CREATE STREAM s WITH (format='avro') AS SELECT id FROM orders", "a standing query writes json, not avro"),
+        ("CREATE STREAM s AS SELECT no_such(id) AS x FROM orders", "no_such does not exist"),
+        ("PAUSE a", "there is no query a"),
+        ("CREATE TEMP STREAM s AS SELECT id FROM orders", "it is not temporary"),
+        ("EXPLAIN CREATE STREAM s (a INT) WITH (topic='orders')", "a declaration runs nothing"),
+        ("DROP STREAM o", "o is not declared"),
+    ],
+)
+def test_what_is_wrong_with_a_standing_query_is_said_before_it_runs(world: World, text: str, told: str) -> None:
+    assert told in world.refusal(text)
+    assert world.supervisor.configs == {}
+
+
+def test_statements_without_a_supervisor_say_so(world: World) -> None:
+    world.supervisor.is_away = True
+    for text in (TOTALS, "SHOW QUERIES", "PAUSE a", "INSERT INTO orders SELECT * FROM orders"):
+        assert world.refusal(text) == "standing queries need a supervisor"
+    world.ask("CREATE STREAM o WITH (topic='orders'); DROP STREAM o")
