@@ -58,7 +58,8 @@ def error_of(answer: Any) -> int | None:
     """The error code of any answer; of a producer id block there is none."""
     if isinstance(answer, list):
         answer = answer[0]
-    return getattr(answer, "error_code", answer)
+    code: int | None = getattr(answer, "error_code", answer)
+    return code
 
 
 REQUESTS: dict[str, Callable[[ControllerChannel, Callable[[Any], None]], None]] = {

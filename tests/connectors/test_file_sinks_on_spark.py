@@ -41,7 +41,8 @@ def rows(directory: Path) -> list[int]:
 
     if not any(directory.rglob("*.parquet")):
         return []
-    return [each[0] for each in duckdb.sql(f"SELECT id FROM read_parquet('{directory}/**/*.parquet')").fetchall()]
+    found = duckdb.execute(f"SELECT id FROM read_parquet('{directory}/**/*.parquet')").fetchall()
+    return [each[0] for each in found]
 
 
 def lines(directory: Path, ending: str) -> list[str]:
@@ -114,7 +115,7 @@ def test_a_column_that_is_new_is_refused_or_taken(world: World) -> None:
     world.put("wider", **config, **{"auto.evolve": "true"})
     wait_until(lambda: sorted(rows(directory)) == [1, 2], "the second row")
     read = f"SELECT id, name FROM read_parquet('{directory}/**/*.parquet', union_by_name=true) ORDER BY id"
-    assert duckdb.sql(read).fetchall() == [(1, None), (2, "b")]
+    assert duckdb.execute(read).fetchall() == [(1, None), (2, "b")]
 
 
 def test_a_directory_that_is_away_ends_the_sink_until_it_is_back(world: World) -> None:

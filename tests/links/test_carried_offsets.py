@@ -146,6 +146,14 @@ def end_of(side: Cluster, index: int) -> int:
     return end
 
 
+def _has_both(side: Cluster, group: str) -> bool:
+    return committed(side, group).keys() == {0, 1}
+
+
+def _is_committed(side: Broker | Cluster, group: str, offsets: dict[int, int]) -> bool:
+    return committed(side, group) == offsets
+
+
 def is_within(side: Cluster, group: str) -> bool:
     """Whether the group has offsets of all partitions, and none past what is here."""
     found = committed(side, group)
@@ -161,7 +169,7 @@ def test_no_offset_is_past_what_is_here_whichever_broker_coordinates_the_group(s
     with Cluster(3) as here:
         link(here, source, replication_factor="1", throttled_rate="1")
         for name in names:
-            wait_until(lambda name=name: committed(here, name).keys() == {0, 1}, name)
+            wait_until(partial(_has_both, here, name), name)
             assert is_within(here, name)
         set_link(here.bootstrap, failover="orders")
         wait_for_state(here, "orders", FAILED_OVER)
@@ -209,7 +217,7 @@ def test_what_a_group_has_read_here_stands_while_a_look_at_another_one_fails(sou
         commit(here, "billing", {0: 12})
         for number in (1, 2):
             commit(source, "billing-too", {0: number})
-            wait_until(lambda number=number: committed(here, "billing-too") == {0: number}, "another look")
+            wait_until(partial(_is_committed, here, "billing-too", {0: number}), "another look")
         assert committed(here, "billing") == {0: 12}
         producer.abort_transaction(PATIENCE_S)
 

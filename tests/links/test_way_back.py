@@ -54,7 +54,12 @@ def all_stored(side: Broker | Cluster) -> list[dict[int, bytes]]:
 def ends_of(side: Broker) -> dict[int, int]:
     """Where the log of each partition ends."""
     replicas = side._running().services.replicas
-    return {index: replicas.partition("orders", index).log.log_end_offset for index in range(PARTITIONS)}
+    ends = {}
+    for index in range(PARTITIONS):
+        partition = replicas.partition("orders", index)
+        assert partition is not None
+        ends[index] = partition.log.log_end_offset
+    return ends
 
 
 def lost_of(side: Broker) -> int:
