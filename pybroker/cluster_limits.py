@@ -19,8 +19,8 @@ ENVELOPE_BYTES_MAX = 2 * 32_767 + 128
 # How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
 # most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
 # it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
-FORWARD_PATIENCE_MS = 30_000
-FORWARD_PATIENCE_MAX_MS = 60_000
+FORWARD_TIMEOUT_MS = 30_000
+FORWARD_TIMEOUT_MAX_MS = 60_000
 FORWARD_RETRY_MS = 50
 FORWARD_GRACE_MS = 1_000
 

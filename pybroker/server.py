@@ -180,9 +180,9 @@ class BrokerServer:
     @staticmethod
     def _tell_of_full_dirs(logs: LogManager, membership: ClusterMember) -> None:
         """The controller hears of log dirs without room, so that replicas of others take over what lies in there."""
-        logs.on_room_changed = membership.note_full_directories
+        logs.on_free_space_changed = membership.note_full_directories
         membership.note_full_directories(logs.full_directory_ids())
-        logs.look_for_room()
+        logs.check_free_space()
 
     def _tell_of_moved_replicas(self, env: Env, logs: LogManager, channel: ControllerChannel) -> None:
         moved = MovedReplicas(env.timers, channel.assign_replicas)

@@ -48,7 +48,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _INT32 = Struct(">i")
 # What a decompressor is given at a time where its output is taken in pieces: it copies what it has not come to.
 _INPUT_BYTES = 64 * 1024
-_ROOM_STEP_BYTES = 1024 * 1024
+_GROWTH_BYTES = 1024 * 1024
 
 # The header of snappy-java's stream: magic, version 1, compatible with version 1.  Then blocks behind their int32 size.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -255,7 +255,7 @@ def _decompress_snappy_block(block: Buffer, length: int) -> Buffer:
 
     output = bytearray()
     while len(output) < length:
-        output += bytes(min(_ROOM_STEP_BYTES, length - len(output)))
+        output += bytes(min(_GROWTH_BYTES, length - len(output)))
     try:
         return memoryview(output)[: cramjam.snappy.decompress_raw_into(block, output)]
     except cramjam.DecompressionError as error:

@@ -265,8 +265,8 @@ class BrokerConfig:
     def apply_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
         """Replace both dynamic layers; returns the names whose value changed.  Effective at once."""
         before, own_before = self._values, self.per_broker
-        told = {*self.cluster_default.items(), *own_before.items()}
-        new = [name for name, text in (*cluster_default.items(), *per_broker.items()) if (name, text) not in told]
+        layers = {*self.cluster_default.items(), *own_before.items()}
+        new = [name for name, text in (*cluster_default.items(), *per_broker.items()) if (name, text) not in layers]
         tell_without_effect(new, {**self.static, **cluster_default, **per_broker})
         self.cluster_default = cluster_default
         self.per_broker = per_broker

@@ -25,7 +25,7 @@ from pybroker_protocol.messages.create_topics import (
 
 _CONFIGS_SINCE = CreatableTopicResult.since("configs")
 _STRICT_QUOTA_SINCE = 6  # KIP-599
-_NOT_TOLD = -1
+_NOT_GIVEN = -1
 _NOT_AUTHORIZED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed."
 
 
@@ -93,7 +93,7 @@ def _result(ctx: RequestContext, creation: TopicCreation) -> CreatableTopicResul
         return result
     if not ctx.authorize(AclOperation.DESCRIBE_CONFIGS, Resource.TOPIC, creation.name, log_if_denied=False):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        result.num_partitions = result.replication_factor = _NOT_TOLD
+        result.num_partitions = result.replication_factor = _NOT_GIVEN
     else:
         result.configs = [
             CreatableTopicConfigs(

@@ -77,18 +77,18 @@ def _unknown(request: DescribeQuorumRequest) -> Steps:
 
 def _state(ctx: RequestContext, broker_id: int) -> ReplicaState:
     services, now_ms = ctx.services, ctx.services.env.clock.now_ms()
-    end, heard_ms, caught_up_ms = _UNKNOWN, _UNKNOWN, _UNKNOWN
+    end, last_fetch_ms, caught_up_ms = _UNKNOWN, _UNKNOWN, _UNKNOWN
     if broker_id == services.broker_id:
-        end, heard_ms, caught_up_ms = services.metadata.image.epoch, now_ms, now_ms
+        end, last_fetch_ms, caught_up_ms = services.metadata.image.epoch, now_ms, now_ms
     elif services.liveness is not None and (progress := services.liveness.progress(broker_id)) is not None:
-        end, heard_ms = progress.metadata_epoch, now_ms - progress.heard_ms_ago
+        end, last_fetch_ms = progress.metadata_epoch, now_ms - progress.last_report_ms_ago
         if progress.caught_up_ms_ago is not None:
             caught_up_ms = now_ms - progress.caught_up_ms_ago
     return ReplicaState(
         replica_id=broker_id,
         replica_directory_id=ZERO_UUID,
         log_end_offset=end,
-        last_fetch_timestamp=heard_ms,
+        last_fetch_timestamp=last_fetch_ms,
         last_caught_up_timestamp=caught_up_ms,
     )
 

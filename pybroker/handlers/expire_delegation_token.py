@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pybroker.cluster.decisions.operations import TokenExpiry
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.handlers.token_requests import change_expiry, expiry_told
+from pybroker.handlers.token_requests import change_expiry, expiry_response
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -27,4 +27,4 @@ def refuse(
     ctx: RequestContext, request: ExpireDelegationTokenRequest, error: ErrorCode
 ) -> ExpireDelegationTokenResponse:
     """Nothing was changed, for this reason."""
-    return expiry_told(ExpireDelegationTokenResponse, TokenExpiry(error))
+    return expiry_response(ExpireDelegationTokenResponse, TokenExpiry(error))

@@ -203,15 +203,15 @@ class RepeatedFetch:
             replicas, permitted, self._min_bytes, self._max_bytes, done, self.reads_committed, self._rack
         )
 
-    def told(self) -> Sequence[FetchPartition]:
+    def changed(self) -> Sequence[FetchPartition]:
         """What the answer tells of, once everything is read."""
         session = self._session
         return self.answered if session is None else _news(session, self.answered, session.epoch)
 
-    def response(self, ctx: RequestContext, told: Sequence[FetchPartition]) -> FetchResponse:
+    def response(self, ctx: RequestContext, changed: Sequence[FetchPartition]) -> FetchResponse:
         """The answer that tells of these."""
         response = empty_response(self._session)
-        tell(ctx, response, told, ctx.api_version >= _BY_ID)
+        tell(ctx, response, changed, ctx.api_version >= _BY_ID)
         return response
 
 
@@ -421,10 +421,10 @@ def _forgotten(request: FetchRequest, topics: Sequence[ForgottenTopic], by_id: b
 def _news(session: FetchSession, partitions: Sequence[FetchPartition], epoch: int) -> Sequence[FetchPartition]:
     """Everything in a full reply, only the news in an incremental one."""
     # A full reply tells everything, and what it tells is remembered all the same.
-    told = [fetched for fetched in partitions if fetched.has_news()]
+    changed = [fetched for fetched in partitions if fetched.has_news()]
     if session.follower == NO_FOLLOWER:  # a follower's are looked at in another order
-        session.rotate([fetched for fetched in told if len(fetched.records)])
-    return told if epoch != INITIAL_EPOCH else partitions
+        session.rotate([fetched for fetched in changed if len(fetched.records)])
+    return changed if epoch != INITIAL_EPOCH else partitions
 
 
 def _refuse(ctx: RequestContext, request: FetchRequest, by_id: bool, error: int) -> Steps:

@@ -74,7 +74,7 @@ class Forwarder:
 
     def _done(self, handler: ControllerHandler, ctx: RequestContext, request: Request) -> Steps:
         clock = self._services.env.clock
-        deadline_ms = clock.monotonic_ms() + _patience_ms(request)
+        deadline_ms = clock.monotonic_ms() + _timeout_ms(request)
         frame: bytes | None = None
         held: HeldRequest | None = None
         try:
@@ -184,10 +184,10 @@ def _elements(struct: Struct) -> Iterator[Any]:
             yield from value
 
 
-def _patience_ms(request: Request) -> int:
+def _timeout_ms(request: Request) -> int:
     """How long a client waits, as far as it says so."""
-    asked_ms: int = getattr(request, "timeout_ms", cluster_limits.FORWARD_PATIENCE_MS)
-    return min(max(asked_ms, 0), cluster_limits.FORWARD_PATIENCE_MAX_MS)
+    asked_ms: int = getattr(request, "timeout_ms", cluster_limits.FORWARD_TIMEOUT_MS)
+    return min(max(asked_ms, 0), cluster_limits.FORWARD_TIMEOUT_MAX_MS)
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def name_leader(
     state = found.partitions[index]
     reply.current_leader = messages.LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
     node = metadata.view(ctx.listener).live.get(state.leader)
-    if node is not None and all(told.node_id != state.leader for told in response.node_endpoints):
+    if node is not None and all(endpoint.node_id != state.leader for endpoint in response.node_endpoints):
         response.node_endpoints.append(
             messages.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
         )

@@ -150,23 +150,23 @@ def portions_of_topics(
 
 def _cut_topics(topics: Sequence[T], partitions: str, size: int) -> Iterator[list[T]]:
     portion: list[T] = []
-    room = size
+    left = size
     for topic in topics:
         rest = getattr(topic, partitions)
         start = 0
         while True:
             piece = topic
-            if start or len(rest) > room:
+            if start or len(rest) > left:
                 piece = copy(topic)
-                setattr(piece, partitions, rest[start : start + room])
+                setattr(piece, partitions, rest[start : start + left])
             portion.append(piece)
-            taken = min(len(rest) - start, room)
+            taken = min(len(rest) - start, left)
             start += taken
-            room -= taken + 1
-            if room <= 0:
+            left -= taken + 1
+            if left <= 0:
                 yield portion
                 portion = []
-                room = size
+                left = size
             if start >= len(rest):
                 break
     if portion:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pybroker.cluster.decisions.operations import TokenExpiry
 from pybroker.handlers.context import Parked, RequestContext
-from pybroker.handlers.token_requests import change_expiry, expiry_told
+from pybroker.handlers.token_requests import change_expiry, expiry_response
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -25,4 +25,4 @@ def handle(ctx: RequestContext, request: RenewDelegationTokenRequest) -> RenewDe
 
 def refuse(ctx: RequestContext, request: RenewDelegationTokenRequest, error: ErrorCode) -> RenewDelegationTokenResponse:
     """Nothing was changed, for this reason."""
-    return expiry_told(RenewDelegationTokenResponse, TokenExpiry(error))
+    return expiry_response(RenewDelegationTokenResponse, TokenExpiry(error))

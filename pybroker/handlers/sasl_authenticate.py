@@ -35,7 +35,7 @@ def _go_on(connection: RequestChannel, login: Login, token: bytes) -> SaslAuthen
     try:
         answer = login.go_on(token)
     except LoginFailed as error:
-        if not error.is_told:
+        if not error.is_answered:
             raise CloseConnection(error.reason) from error
         return connection.login_failed(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)), error.reason)
     if isinstance(answer, NotYet):

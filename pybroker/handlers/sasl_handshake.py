@@ -22,7 +22,7 @@ def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeR
     try:
         login.begin(request.mechanism, ctx.api_version)
     except LoginFailed as error:
-        if not error.is_told:
+        if not error.is_answered:
             raise CloseConnection(error.reason) from error
         refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=login.names)
         return connection.login_failed(refused, error.reason)

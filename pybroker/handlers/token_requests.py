@@ -36,13 +36,15 @@ def change_expiry(
 ) -> Response | Parked:
     """Have ``change(hmac, principal, period_ms, done)`` say when a token expires, and answer so."""
     if not may_ask_for_tokens(ctx):
-        return expiry_told(response, TokenExpiry(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP))
+        return expiry_response(response, TokenExpiry(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP))
     parked = Parked()
-    change(bytes(token_hmac), ctx.principal, period_ms, lambda expiry: parked.complete(expiry_told(response, expiry)))
+    change(
+        bytes(token_hmac), ctx.principal, period_ms, lambda expiry: parked.complete(expiry_response(response, expiry))
+    )
     return parked
 
 
-def expiry_told(response: type[Response], expiry: TokenExpiry) -> Response:
+def expiry_response(response: type[Response], expiry: TokenExpiry) -> Response:
     """The response of RenewDelegationToken or ExpireDelegationToken."""
     return response(  # type: ignore[call-arg]  # both have these fields
         error_code=expiry.error_code, expiry_timestamp_ms=expiry.expiry_timestamp_ms, throttle_time_ms=0

@@ -57,7 +57,7 @@ class ChannelBuilder:
         self.name = name
         self.mechanisms = mechanisms
         self.tls = tls
-        self.told: dict[str, Any] = {}  # what the settings said of these
+        self.configured: dict[str, Any] = {}  # what the settings said of these
         self._asks = asks
         self._receive_bytes_max = receive_bytes_max
 
@@ -147,7 +147,7 @@ class ChannelBuilders:
             for listener in listeners
         }
         for name, channel_builder in self._channel_builders.items():
-            channel_builder.told = _security_of(name, config)
+            channel_builder.configured = _security_of(name, config)
         _tell_of_exposed_keys(config, listeners)
 
     def set_cluster_secret(self, context: MechanismContext, serving_brokers: str | None) -> None:
@@ -189,12 +189,12 @@ class ChannelBuilders:
         """
         key_stores = self._key_stores
         for name, listener in self._listeners.items():
-            told = _security_of(name, config)
+            configured = _security_of(name, config)
             if not listener.has_tls:
-                if told != self._channel_builders[name].told:
-                    self._renew(name, told, None)
-            elif key_stores is not None and (tls := key_stores.take(name, told)) is not None:
-                self._renew(name, told, tls)
+                if configured != self._channel_builders[name].configured:
+                    self._renew(name, configured, None)
+            elif key_stores is not None and (tls := key_stores.take(name, configured)) is not None:
+                self._renew(name, configured, tls)
         if key_stores is not None:
             key_stores.read_anew(lambda: self._wanted(self._config.snapshot()), self._renew)
 
@@ -216,23 +216,28 @@ class ChannelBuilders:
             channel_builder = self._channel_builders[name]
             if channel_builder.tls is not None:
                 settings = ListenerSettings(config, name)
-                told = _security_of(name, config)
+                configured = _security_of(name, config)
                 found.append(
                     WantedTls(
-                        name, settings, listener.asks_who_it_is, told, told == channel_builder.told, channel_builder.tls
+                        name,
+                        settings,
+                        listener.asks_who_it_is,
+                        configured,
+                        configured == channel_builder.configured,
+                        channel_builder.tls,
                     )
                 )
         return found
 
-    def _renew(self, name: str, told: dict[str, Any], tls: Tls | None) -> None:
+    def _renew(self, name: str, configured: dict[str, Any], tls: Tls | None) -> None:
         """The listener shows these keys from now on, if its settings still say so."""
-        if told != _security_of(name, self._config):
+        if configured != _security_of(name, self._config):
             return
         channel_builder = self._channel_builders[name]
         try:
-            if told != channel_builder.told:
+            if configured != channel_builder.configured:
                 channel_builder.mechanisms = self._mechanisms(self._listeners[name], self._config)
-            channel_builder.tls, channel_builder.told = tls, told
+            channel_builder.tls, channel_builder.configured = tls, configured
         except ConfigError as error:
             log.warning("listener %s stays as it was: %s", name, error)
 

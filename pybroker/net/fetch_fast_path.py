@@ -80,8 +80,8 @@ class _Reply:
         probe.records = b"r"
         parts: list[Any] = []
         api.encode(fetch.response(ctx, [probe]), parts)
-        front, _, *tail = parts
-        head, middle = bytes(front).split(b"".join(mark.to_bytes(8, "big") for mark in _MARKS))
+        prefix, _, *tail = parts
+        head, middle = bytes(prefix).split(b"".join(mark.to_bytes(8, "big") for mark in _MARKS))
         self._flexible = api.flexible_reply
         self._head = (b"\0" if api.flexible_reply else b"") + head
         self._middle = middle[: -1 if api.flexible_reply else -_LENGTH_OF_RECORDS]
@@ -101,7 +101,7 @@ class _Reply:
         else:
             length = uvarint(count + 1)
         size = self._bytes_around + len(length) + count
-        front = self._pack(
+        prefix = self._pack(
             size,
             correlation_id,
             self._head,
@@ -110,7 +110,7 @@ class _Reply:
             fetched.log_start_offset,
             self._middle,
         )
-        return [front, length, records, self._tail], size + LENGTH_BYTES
+        return [prefix, length, records, self._tail], size + LENGTH_BYTES
 
 
 class FetchFastPath:
@@ -192,25 +192,25 @@ class FetchFastPath:
         if parked is None:
             self._is_read = True
             return
-        told = self._fetch.told()
-        if self._is_plain(told):
-            parked.complete(EncodedReplies(self._reply.parts(self._correlation_id, told[0])[0]))
+        changed = self._fetch.changed()
+        if self._is_plain(changed):
+            parked.complete(EncodedReplies(self._reply.parts(self._correlation_id, changed[0])[0]))
         else:
-            parked.complete(self._fetch.response(self._ctx, told))
+            parked.complete(self._fetch.response(self._ctx, changed))
 
     def _answer(self, outbox: Outbox) -> None:
-        told = self._fetch.told()
-        if self._is_plain(told):
-            outbox.add_encoded(*self._reply.parts(self._correlation_id, told[0]))
+        changed = self._fetch.changed()
+        if self._is_plain(changed):
+            outbox.add_encoded(*self._reply.parts(self._correlation_id, changed[0]))
         else:
-            self._replier.reply(self._api, self._correlation_id, self._fetch.response(self._ctx, told))
+            self._replier.reply(self._api, self._correlation_id, self._fetch.response(self._ctx, changed))
 
-    def _is_plain(self, told: Sequence[FetchPartition]) -> bool:
+    def _is_plain(self, changed: Sequence[FetchPartition]) -> bool:
         """Whether the reply is the partition's own, with records or without, and says nothing else."""
         named = self._fetch.named
         return (
-            len(told) == 1
-            and told[0] is named
+            len(changed) == 1
+            and changed[0] is named
             and not named.error_code
             and not named.aborted_transactions
             and named.diverging_epoch is None

@@ -58,15 +58,15 @@ def frame_bytes(view: memoryview, pos: int, end: int) -> int:
     return LENGTH_BYTES + int(_LENGTH(view, pos)[0]) if end - pos >= LENGTH_BYTES else LENGTH_BYTES
 
 
-def room_for(view: memoryview, pos: int, end: int) -> int:
+def buffer_size_for(view: memoryview, pos: int, end: int) -> int:
     """Bytes of a buffer for the first frame of ``view[pos:end]``, of which no more than that is here.
 
     Twice what is here, never the length that the peer declares, unless that is less.
     """
     unserved = end - pos
-    room = max(2 * unserved, limits.FRAME_BUFFER_MIN_BYTES)
+    doubled = max(2 * unserved, limits.FRAME_BUFFER_MIN_BYTES)
     if unserved >= LENGTH_BYTES:
         whole = frame_bytes(view, pos, end)
-        if unserved < whole < room:
+        if unserved < whole < doubled:
             return whole
-    return room
+    return doubled

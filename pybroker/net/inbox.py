@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker import limits
-from pybroker.net.framing import Framing, frame_bytes, room_for
+from pybroker.net.framing import Framing, buffer_size_for, frame_bytes
 
 if TYPE_CHECKING:
     from pybroker.net.buffers import ReceiveBuffer
@@ -81,7 +81,7 @@ class Inbox:
         """Move unserved bytes out of the shared buffer into one of our own."""
         unserved, budget = end - pos, self._budget
         is_large = frame_bytes(shared.view, pos, end) > limits.LARGE_FRAME_BYTES
-        size = room_for(shared.view, pos, end)
+        size = buffer_size_for(shared.view, pos, end)
         # They are here already, and have to be kept; it is what comes that needs room.
         self.buffer = own = budget.take(receiver, size if budget.may_take(size, is_large) else unserved, is_large)
         own.view[:unserved] = shared.view[pos:end]
@@ -112,7 +112,7 @@ class Inbox:
         if end < own.capacity and (not pos or pos + whole <= own.capacity):
             return True
         unserved = end - pos
-        size = room_for(own.view, pos, end)
+        size = buffer_size_for(own.view, pos, end)
         is_large = whole > limits.LARGE_FRAME_BYTES
         if not budget.may_read_on(receiver, whole, whole - unserved, is_large):
             return False

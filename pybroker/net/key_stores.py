@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 class WantedTls(NamedTuple):
     """What a listener is to show.  ``settings`` change no more; ``says_nothing_new``: its settings are as they were.
 
-    ``told`` is all that its settings say of security, ``before`` what it shows now.
+    ``configured`` is all that its settings say of security, ``before`` what it shows now.
     """
 
     listener: str
     settings: ListenerSettings
     with_sasl: bool
-    told: dict[str, Any]
+    configured: dict[str, Any]
     says_nothing_new: bool
     before: Tls
 
@@ -80,11 +80,11 @@ class KeyStores:
                 done(error)
 
         def on_read(found: _Found | None) -> None:
-            self._looked_at = {each.listener: each.told for each in wanted}
+            self._looked_at = {each.listener: each.configured for each in wanted}
             refused = None if found is not None else _unread(new)
             for each, tls in found or ():
                 if not isinstance(tls, ConfigError):
-                    self._read[each.listener] = each.told, tls
+                    self._read[each.listener] = each.configured, tls
                 elif each.says_nothing_new:
                     log.warning("listener %s stays as it was: %s", each.listener, tls)
                 else:
@@ -94,10 +94,10 @@ class KeyStores:
         timer = self._env.timers.call_later(NAMED_FILES_MS, lambda: end(_late(new)))
         self._submit(wanted, on_read)
 
-    def take(self, listener: str, told: dict[str, Any]) -> Tls | None:
+    def take(self, listener: str, configured: dict[str, Any]) -> Tls | None:
         """What was read for exactly these settings, once."""
         before, tls = self._read.pop(listener, (None, None))
-        return tls if before == told else None
+        return tls if before == configured else None
 
     def read_anew(
         self, wanted: Callable[[], Sequence[WantedTls]], renew: Callable[[str, dict[str, Any], Tls], None]
@@ -108,7 +108,7 @@ class KeyStores:
             return
         now = wanted()
         looked_at, self._looked_at = self._looked_at, None
-        if looked_at == {each.listener: each.told for each in now}:
+        if looked_at == {each.listener: each.configured for each in now}:
             return
         self._is_reading_anew = True
 
@@ -118,7 +118,7 @@ class KeyStores:
                 if isinstance(tls, ConfigError):
                     log.warning("listener %s stays as it was: %s", each.listener, tls)
                 else:
-                    renew(each.listener, each.told, tls)
+                    renew(each.listener, each.configured, tls)
             if self._reads_again:
                 self._reads_again = False
                 self.read_anew(wanted, renew)

@@ -322,7 +322,7 @@ class LongRequests:
 
     def _admit(self) -> None:
         """Let large ones that wait go on, as far as there are places, and room for their replies."""
-        while self._waiting and self._places and self.unsent.has_room():
+        while self._waiting and self._places and self.unsent.has_capacity():
             request = self._waiting.popleft()
             if request.parked.abandoned:
                 self.move(request, Event.ENDED)
@@ -335,7 +335,7 @@ class LongRequests:
     def _look(self) -> None:
         """Somebody waits: it may be for those that do not take their replies."""
         self._look_timer = None
-        if not self.unsent.has_room():
+        if not self.unsent.has_capacity():
             self.unsent.close_slow()
         self._admit()
 

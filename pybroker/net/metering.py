@@ -111,7 +111,7 @@ class Meter:
 
     def lets_fast_path_serve(self, view: memoryview, pos: int, end: int) -> bool:
         """Whether its client stays within its quotas with ``view[pos:end]``; if so, the loop begins to work for it."""
-        if not self._share().has_room_to_produce(end - pos):
+        if not self._share().may_produce(end - pos):
             return False
         self._fast_path_pos = pos
         self._is_produce = view[pos + LENGTH_BYTES] == 0 and view[pos + LENGTH_BYTES + 1] == PRODUCE_KEY
@@ -166,22 +166,22 @@ class Meter:
         It rests also where the response has no room for that time, as in Kafka (sendMaybeThrottle).
         A handler may have set such a time: of a fetch, of changes of the metadata.
         """
-        told_ms = getattr(response, "throttle_time_ms", None)
-        if told_ms is None and response.__class__ in _ENCODED:
+        response_ms = getattr(response, "throttle_time_ms", None)
+        if response_ms is None and response.__class__ in _ENCODED:
             return response
         share = self._share()
         if self._begun_ns is not None:
             now_ns = self._now_ns()
             share.worked(now_ns - self._begun_ns)
             self._begun_ns = now_ns
-        if told_ms is None:
+        if response_ms is None:
             self.mute(share.request_throttle_ms())
             return response
         self._count_bytes()
-        throttle_ms = max(told_ms, share.request_throttle_ms())
+        throttle_ms = max(response_ms, share.request_throttle_ms())
         if api.api_key == PRODUCE_KEY:
             throttle_ms = max(throttle_ms, share.produce_throttle_ms())
-        if throttle_ms > told_ms:
+        if throttle_ms > response_ms:
             response = with_throttle_time(response, throttle_ms)
         self.mute(throttle_ms)
         return response

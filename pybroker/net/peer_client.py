@@ -115,7 +115,7 @@ class PeerClient:
         if link is None:
             message = f"broker {broker_id} has no listener {self._listener}, or is not registered"
             self._refuse(done, PeerFailure.UNREACHABLE, message)
-        elif not link.has_room_for(asked.size):
+        elif not link.has_capacity_for(asked.size):
             self._refuse(done, PeerFailure.BUSY)
         else:
             link.ask(asked)
@@ -160,8 +160,8 @@ class PeerClient:
             endpoint = self._endpoint(self._metadata.image, broker_id)
             if endpoint is None:
                 return None
-            name, told = f"broker {broker_id} ({channel})", partial(self._tell_broken, broker_id)
-            link = PeerLink(name, endpoint, self._shared, told, partial(self._is_stopping, broker_id))
+            name, broken = f"broker {broker_id} ({channel})", partial(self._tell_broken, broker_id)
+            link = PeerLink(name, endpoint, self._shared, broken, partial(self._is_stopping, broker_id))
             self._links.setdefault(broker_id, {})[channel] = link
         return link
 

@@ -16,7 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pybroker import limits
-from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, frame_bytes, room_for
+from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, buffer_size_for, frame_bytes
 
 if TYPE_CHECKING:
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
@@ -49,7 +49,18 @@ class PeerConnection(asyncio.BufferedProtocol):
     ``framing`` may change between two frames: how long they may be.
     """
 
-    __slots__ = ("_buffer", "_end", "_pool", "_pos", "_reason", "_room", "_transport", "_user", "framing", "may_write")
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_next_buffer_bytes",
+        "_pool",
+        "_pos",
+        "_reason",
+        "_transport",
+        "_user",
+        "framing",
+        "may_write",
+    )
 
     def __init__(self, user: PeerConnectionUser, framing: Framing, pool: BufferPool) -> None:
         self._user: PeerConnectionUser | None = user
@@ -58,7 +69,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer: ReceiveBuffer | None = None
         self._pos = self._end = 0
-        self._room = limits.FRAME_BUFFER_MIN_BYTES  # of the next reply's buffer: it is likely to be as long as the last
+        self._next_buffer_bytes = (
+            limits.FRAME_BUFFER_MIN_BYTES
+        )  # of the next reply's buffer: it is likely to be as long as the last
         self._reason = ""
         self.may_write = True
 
@@ -83,7 +96,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None:
-            self._buffer = self._pool.take(self._room)
+            self._buffer = self._pool.take(self._next_buffer_bytes)
             self._pos = self._end = 0
         return self._buffer.view[self._end :]
 
@@ -95,14 +108,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             while user is not None and not self._reason and (stop := self.framing.end_of_frame(view, self._pos, end)):
                 frame = view[self._pos + LENGTH_BYTES : stop]
-                self._room = min(stop - self._pos, PEER_BUFFER_KEPT_BYTES)
+                self._next_buffer_bytes = min(stop - self._pos, PEER_BUFFER_KEPT_BYTES)
                 self._pos = stop
                 user.on_frame(self, frame)
                 user = self._user
         except FrameRefused as error:
             self.abort(str(error))
         if self._user is not None:
-            self._make_room(buffer)
+            self._grow(buffer)
 
     def pause_writing(self) -> None:
         self.may_write = False
@@ -126,7 +139,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     # --- received bytes ----------------------------------------------------------------------------------------------
 
-    def _make_room(self, buffer: ReceiveBuffer) -> None:
+    def _grow(self, buffer: ReceiveBuffer) -> None:
         """Keep the beginning of the next reply, in a larger buffer if its rest has no room; give back what is empty."""
         pos, end = self._pos, self._end
         if pos == end:
@@ -137,7 +150,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if end < buffer.capacity and (not pos or pos + whole <= buffer.capacity):
             return
         unserved = end - pos
-        self._buffer = bigger = self._pool.take(room_for(buffer.view, pos, end))
+        self._buffer = bigger = self._pool.take(buffer_size_for(buffer.view, pos, end))
         bigger.view[:unserved] = buffer.view[pos:end]
         buffer.release()
         self._pos, self._end = 0, unserved

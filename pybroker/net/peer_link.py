@@ -121,7 +121,7 @@ class PeerLink:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def has_room_for(self, size: int) -> bool:
+    def has_capacity_for(self, size: int) -> bool:
         """Whether one more request of so many bytes may wait."""
         waiting = len(self._requests)
         if not waiting:

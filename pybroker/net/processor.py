@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ABORT_MS = 50  # until all that are aborted are looked at again: another one may have come
-_PATIENCE_MS = 500  # with connections that have something to send when the broker stops
+_STOP_TIMEOUT_MS = 500  # with connections that have something to send when the broker stops
 
 
 class SweptConnection(Protocol):
@@ -165,7 +165,7 @@ class Processor:
         for connection in list(self.connections):
             connection.close()
         try:
-            await within(_PATIENCE_MS, self._is_empty.wait())
+            await within(_STOP_TIMEOUT_MS, self._is_empty.wait())
         except TimeoutError:
             await self.wait_aborted()
         self.rate_limited_log.close()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
 
 # Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
-FRAME_PATIENCE_MS = 20_000
+FRAME_WAIT_MAX_MS = 20_000
 
 
 class Receiver(Protocol):
@@ -219,7 +219,7 @@ class ReceiveBudget:
 
     def may_take(self, size: int, is_large: bool) -> bool:
         """Whether so many bytes more fit, and no connection waits for them."""
-        return not self._waiting and self._has_room_for(size, is_large)
+        return not self._waiting and self._has_capacity_for(size, is_large)
 
     def may_read_on(self, connection: Receiver, frame_bytes: int, rest_bytes: int, is_large: bool) -> bool:
         """Whether a connection may receive the rest of a frame that is longer than what its buffer has room for.
@@ -229,7 +229,7 @@ class ReceiveBudget:
         kept = self._kept[connection]
         growth_bytes = frame_bytes - kept.counted_bytes
         if growth_bytes > 0:
-            if self._waiting or not self._has_room_for(growth_bytes, is_large):
+            if self._waiting or not self._has_capacity_for(growth_bytes, is_large):
                 self._wait(connection, _Wait(growth_bytes, rest_bytes, is_large, self._env.clock.monotonic_ms()))
                 return False
             self._let_come(connection, growth_bytes, is_large)
@@ -248,7 +248,7 @@ class ReceiveBudget:
         self._waiting.pop(connection, None)
         self._keep(connection, _NOTHING)
 
-    def _has_room_for(self, size: int, is_large: bool) -> bool:
+    def _has_capacity_for(self, size: int, is_large: bool) -> bool:
         if not self._coming[is_large] and size > self._large_bytes_max - limits.RECEIVE_BUFFER_BYTES:
             return True  # there may never be room for it
         if is_large:
@@ -277,7 +277,7 @@ class ReceiveBudget:
         for connection, wait in sorted(self._waiting.items(), key=lambda entry: self._order(entry, now_ms)):
             if is_over[wait.is_large]:
                 continue
-            if self._has_room_for(wait.growth_bytes, wait.is_large) or self._goes_beyond(wait, now_ms):
+            if self._has_capacity_for(wait.growth_bytes, wait.is_large) or self._goes_beyond(wait, now_ms):
                 del self._waiting[connection]
                 self._let_come(connection, wait.growth_bytes, wait.is_large)
                 connection.read_again()
@@ -292,7 +292,7 @@ class ReceiveBudget:
             return False
         held_bytes = self.bytes_counted - sum(kept.counted_bytes for kept in self._kept.values())
         is_stuck = not any(self._coming) and held_bytes <= limits.RECEIVE_BUFFER_BYTES
-        is_overdue = wait.is_large and now_ms - wait.since_ms >= FRAME_PATIENCE_MS
+        is_overdue = wait.is_large and now_ms - wait.since_ms >= FRAME_WAIT_MAX_MS
         return is_stuck or (is_overdue and self.bytes_counted <= self.bytes_max)
 
     def _order(self, entry: tuple[Receiver, _Wait], now_ms: int) -> tuple[int, int]:
@@ -300,7 +300,7 @@ class ReceiveBudget:
         # By the budget's 64ths, so that a few bytes more do not outweigh a frame that is nearly done.
         share = self._kept_by_host.get(connection.peer_host, 0) * 64 // self.bytes_max
         longest_bytes = self._frame_bytes_max if wait.is_large else limits.LARGE_FRAME_BYTES
-        return share, wait.rest_bytes - (now_ms - wait.since_ms) * longest_bytes // FRAME_PATIENCE_MS
+        return share, wait.rest_bytes - (now_ms - wait.since_ms) * longest_bytes // FRAME_WAIT_MAX_MS
 
     # --- who is slow -----------------------------------------------------------------------------------------------
 

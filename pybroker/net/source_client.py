@@ -97,7 +97,7 @@ class SourceClient:
         if link is None:
             name = f"link {self._name}: {endpoint.host}:{endpoint.port} ({channel})"
             link = self._links[endpoint, channel] = PeerLink(name, endpoint, self._shared)
-        if link.has_room_for(asked.size):
+        if link.has_capacity_for(asked.size):
             link.ask(asked)
         else:
             self._env.timers.call_soon(answered, None, PeerError(PeerFailure.BUSY, False))

@@ -171,16 +171,16 @@ class TlsConnection(asyncio.BufferedProtocol):
             if inner is None:
                 break
             space = memoryview(inner.get_buffer(-1))
-            room, received = len(space), 0
+            capacity, received = len(space), 0
             try:
                 while True:
                     # With a buffer it gives back how many bytes; typeshed knows the other form alone.
                     at = cast(Any, space[received:] if received else space)
-                    count = cast(int, session.read(room - received, at))
+                    count = cast(int, session.read(capacity - received, at))
                     received += count
                     has_ended = not count
                     # A record that is half read fills the room: nothing of one is left where there is more of it.
-                    if has_ended or received == room or not to_decrypt.pending:
+                    if has_ended or received == capacity or not to_decrypt.pending:
                         break
             except ssl.SSLWantReadError:
                 pass
@@ -191,7 +191,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 break
             if received:
                 inner.buffer_updated(received)
-            if received < room:
+            if received < capacity:
                 break
         return has_ended
 

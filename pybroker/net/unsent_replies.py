@@ -57,7 +57,7 @@ class UnsentReplies:
         """The connection is gone, and what it was sent."""
         self._sent.pop(connection, None)
 
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether a further long reply may be made."""
         if not self._sent:
             return True
@@ -69,7 +69,7 @@ class UnsentReplies:
         now_ms = self._clock.monotonic_ms()
         slow = [connection for connection, sent in self._sent.items() if _is_slow(connection, sent, now_ms)]
         for connection in sorted(slow, key=lambda connection: connection.unsent_bytes, reverse=True):
-            if self.has_room():
+            if self.has_capacity():
                 break
             connection.give_up("unsent replies fill the memory for them, and it takes too little of its own")
             self.forget(connection)

@@ -154,7 +154,7 @@ class ProgressMirror(StreamingQueryListener):
             offsets = processed_offsets(progress)
             said = [source.endOffset for source in progress.sources]
             # With a topic a group's offsets in it go.  Of one that was made anew, and is read to the same offset, the
-            # query has said another one meanwhile (`planned_ids.told_apart`).
+            # query has said another one meanwhile (`planned_ids.distinguishable`).
             if offsets and said != self._committed and self._commit(self._consumer, offsets):
                 self._committed = said
             now_s = time.monotonic()

@@ -89,7 +89,7 @@ class ClientShare:
         self.request: Allowance | None = None
         self.mutations: Allowance | None = None
 
-    def has_room_to_produce(self, nbytes: int) -> bool:
+    def may_produce(self, nbytes: int) -> bool:
         """Whether so many bytes more leave it within its quota, and its requests are within theirs."""
         now_ms = self._quotas.now_ms()
         produce, request = self.produce, self.request

@@ -85,13 +85,13 @@ class ClusterMarkers:
         answered: Callable[[PartitionErrors], None],
     ) -> None:
         def replied(_: Any | None, topics: Any | None) -> None:
-            told: PartitionErrors = {
+            reported: PartitionErrors = {
                 (topic.name, partition.partition_index): partition.error_code
                 for topic in topics or ()
                 for partition in topic.partitions
             }
             # Of what was not answered nobody knows more than that it is to be tried again.
-            answered({key: told.get(key, ErrorCode.NETWORK_EXCEPTION) for key in partitions})
+            answered({key: reported.get(key, ErrorCode.NETWORK_EXCEPTION) for key in partitions})
 
         # A response has the markers of one producer together.
         self._requests.ask(leader, marker.producer_id, _writable(marker, partitions), len(partitions), replied)

@@ -96,13 +96,13 @@ class ClusterTransactions:
         done: Callable[[PartitionErrors], None],
     ) -> None:
         def replied(response: Any | None, topics: Any | None) -> None:
-            told: PartitionErrors = {
+            reported: PartitionErrors = {
                 (topic.name, result.partition_index): result.partition_error_code
                 for topic in topics or ()
                 for result in topic.results_by_partition
             }
             missing = (0 if response is None else response.error_code) or ErrorCode.NETWORK_EXCEPTION
-            done({key: told.get(key, missing) for key in partitions})
+            done({key: reported.get(key, missing) for key in partitions})
 
         self._requests.ask(leader, transaction.transactional_id, transaction, len(partitions), replied)
 

@@ -256,7 +256,7 @@ class FetchSessionCache:
         """
         if follower != NO_FOLLOWER:
             self._remove_former(follower)
-        if not self._make_room(size, follower != NO_FOLLOWER):
+        if not self._try_evict(size, follower != NO_FOLLOWER):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
@@ -315,7 +315,7 @@ class FetchSessionCache:
         for session_id in former:
             self.remove(session_id)
 
-    def _make_room(self, size: int, is_privileged: bool) -> bool:
+    def _try_evict(self, size: int, is_privileged: bool) -> bool:
         """Evict what is needed for a session of ``size`` partitions; whether there is room for it."""
         if self._slots_max <= 0 or size > limits.SESSION_PARTITIONS_MAX:
             return False

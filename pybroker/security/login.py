@@ -33,13 +33,13 @@ class Step(Enum):
 class LoginFailed(Exception):
     """The login is over.  The text may be told; ``reason`` is for the log alone.
 
-    ``is_told``: else the connection ends without an answer, as Kafka ends those that choose a wrong mechanism anew.
+    ``is_answered``: else the connection ends without an answer, as Kafka ends those that choose a wrong mechanism anew.
     """
 
-    def __init__(self, message: str, reason: str = "", *, is_told: bool = True) -> None:
+    def __init__(self, message: str, reason: str = "", *, is_answered: bool = True) -> None:
         super().__init__(message)
         self.reason = reason or message
-        self.is_told = is_told
+        self.is_answered = is_answered
 
 
 class Session(NamedTuple):
@@ -131,12 +131,12 @@ class Login:
             self._begun_ms = self._clock.monotonic_ms()
         if version == 0 and self.session is not None:
             self.step = Step.FAILED
-            raise LoginFailed("Re-authentication needs SaslHandshake 1", is_told=False)
+            raise LoginFailed("Re-authentication needs SaslHandshake 1", is_answered=False)
         started = self._mechanisms().start(mechanism)
         if started is None:
             self.step = Step.FAILED
             text, reason = f"Unsupported SASL mechanism {mechanism}", "an unsupported SASL mechanism"
-            raise LoginFailed(text, reason, is_told=self.session is None)
+            raise LoginFailed(text, reason, is_answered=self.session is None)
         self._mechanism, self._started = mechanism, started
         self.has_bare_tokens = version == 0
         self.step = Step.EXCHANGE
@@ -156,7 +156,7 @@ class Login:
             raise LoginFailed(
                 f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication "
                 f"of mechanism '{before.mechanism}'",
-                is_told=False,
+                is_answered=False,
             )
         try:
             if len(token) > self._token_bytes_max:

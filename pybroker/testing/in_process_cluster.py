@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pybroker.testing.security import Security
 
 _HOST = "127.0.0.1"
-_PATIENCE_S = 30
+_START_TIMEOUT_S = 30
 _PAUSE_S = 0.01
 _METADATA_FILE = "metadata.db"
 # A paused broker is replaced after this time.
@@ -314,7 +314,7 @@ class Cluster:
         """The answer of the active controller; TimeoutError when there is none for long."""
         from pybroker_protocol.errors import ErrorCode
 
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             node = self._controller_among(self._awake())
             if node is not None:

@@ -63,7 +63,7 @@ class Elsewhere:
         timeout_ms: int,
         by_token: bool = False,
     ) -> None:
-        assert 0 < timeout_ms <= cluster_limits.FORWARD_PATIENCE_MAX_MS + cluster_limits.FORWARD_GRACE_MS
+        assert 0 < timeout_ms <= cluster_limits.FORWARD_TIMEOUT_MAX_MS + cluster_limits.FORWARD_GRACE_MS
         if len(frame) > self.frame_bytes_max:
             raise ValueError("it is too long")
         self.asked.append((broker_id, frame, principal, client_host))
@@ -340,7 +340,7 @@ def test_bytes_of_a_request_count_while_it_is_away(broker: Broker, end: str) -> 
 def test_every_request_for_the_controller_has_a_refusal_in_each_version(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, api: Api
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "FORWARD_PATIENCE_MS", 50)
+    monkeypatch.setattr(cluster_limits, "FORWARD_TIMEOUT_MS", 50)
     handler = import_module(f"pybroker.handlers.{api.handler}")
     broker.elect(-1)
     random = Random(api.key)
@@ -351,7 +351,7 @@ def test_every_request_for_the_controller_has_a_refusal_in_each_version(
                 request.timeout_ms = 0
             waiting = broker.serve(request, handler, broker.context(api.key, version))
             if isinstance(waiting, Parked):
-                broker.pass_ms(cluster_limits.FORWARD_PATIENCE_MS)
+                broker.pass_ms(cluster_limits.FORWARD_TIMEOUT_MS)
                 waiting = answered(waiting)
             told = codec.decode(response_class(api.key), version, codec.encode(waiting, version))
             assert isinstance(told, response_class(api.key))

@@ -318,7 +318,7 @@ DEAF = """
 def test_broker_that_does_not_stop_is_killed_by_a_second_signal_or_after_the_patience_and_it_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, patience_s: float
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "_STOP_PATIENCE_S", patience_s)
+    monkeypatch.setattr(supervisor_module, "_STOP_TIMEOUT_S", patience_s)
     monkeypatch.setattr(supervisor_module, "_SAME_SIGNAL_S", 0.0)
     member = Member("broker-1", [sys.executable, "-c", textwrap.dedent(DEAF)])
 

@@ -114,7 +114,7 @@ def test_refusals_that_were_told_do_not_fill_the_memory(tmp_path: Path, monkeypa
     for number in range(23):
         cluster.auto_topics.begin([f"t{number}"])
         cluster.world.run()
-        assert len(cluster.auto_topics._told_refusals) <= 5
+        assert len(cluster.auto_topics._logged_refusals) <= 5
     cluster.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.failure_detection.liveness import (
-    LIVENESS_PATIENCE,
+    LIVENESS_OVERLOAD_FACTOR,
     LIVENESS_PROBE_AGAIN_MS,
     LIVENESS_SUSPECT_MS,
     TAG_BYTES,
@@ -301,7 +301,7 @@ def test_a_broker_whose_machine_takes_connections_for_it_has_more_time() -> None
     brokers = Brokers(3)
     brokers.pass_time(1_000)
     brokers.air.stop(3)
-    brokers.pass_time(LIVENESS_PATIENCE * TIMEOUT_MS - 120)
+    brokers.pass_time(LIVENESS_OVERLOAD_FACTOR * TIMEOUT_MS - 120)
     assert brokers.silent(3) == []
     brokers.pass_time(240)
     assert brokers.silent(3) == [1, 2]
@@ -395,7 +395,7 @@ def test_a_broker_that_is_unregistered_keeps_no_other_from_being_judged() -> Non
     brokers.air.cut_off(3)
     brokers.pass_time(2 * TIMEOUT_MS)
     assert brokers.by_id[1].is_silent(3)
-    assert 2 not in brokers.by_id[1]._heard
+    assert 2 not in brokers.by_id[1]._reporting
 
 
 def test_a_broker_that_is_heard_again_is_not_silent() -> None:
@@ -433,10 +433,10 @@ def test_how_far_a_broker_is_it_says_itself() -> None:
     last_words = brokers.by_id[1].progress(2)
     assert last_words is not None
     assert last_words.metadata_epoch == brokers.image.epoch
-    heard_ms_ago = last_words.heard_ms_ago
+    last_report_ms_ago = last_words.last_report_ms_ago
     brokers.pass_time(100)
     brokers.air.ears[1](encode(Report(2, 0, 10**6, brokers.image.epoch - 1, frozenset()), SECRET))
-    assert brokers.by_id[1].progress(2) == Progress(brokers.image.epoch - 1, 0, heard_ms_ago + 100)
+    assert brokers.by_id[1].progress(2) == Progress(brokers.image.epoch - 1, 0, last_report_ms_ago + 100)
     brokers.register_anew(2)
     assert brokers.by_id[1].progress(2) is None, "that was another life"
 

@@ -27,7 +27,7 @@ from pybroker.cluster.image.cluster_image import (
     TopicImage,
 )
 from pybroker.cluster.image.supported_features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pybroker.cluster.membership.log_dir_reports import LOG_DIRS_TOLD_AGAIN_MAX_MS, LogDirReports
+from pybroker.cluster.membership.log_dir_reports import LOG_DIR_REPORT_PAUSE_MAX_MS, LogDirReports
 from pybroker.cluster_limits import STORE_RETRY_MS
 from pybroker.config.resources import BROKER, MIN_INSYNC_REPLICAS
 from pybroker_protocol.errors import ErrorCode
@@ -285,7 +285,7 @@ def test_a_controller_that_does_not_show_it_hears_it_ever_more_rarely_and_its_su
     world.advance(60_000)
     heard = len(controller.told)
     assert heard < 15
-    world.advance(5 * LOG_DIRS_TOLD_AGAIN_MAX_MS)
+    world.advance(5 * LOG_DIR_REPORT_PAUSE_MAX_MS)
     assert len(controller.told) == heard + 5
     controller.term, controller.works = 2, True
     controller.full.look()

@@ -15,7 +15,7 @@ from harness.virtual_world import VirtualWorld
 from pybroker.cluster.store.metadata_store import Transaction
 from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
 from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
-from pybroker.cluster.store.sqlite.sqlite_worker import ROOM_SUFFIX, SqliteWorker
+from pybroker.cluster.store.sqlite.sqlite_worker import RESERVE_SUFFIX, SqliteWorker
 from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_STEP_BYTES
 from pybroker.storage.files import os_file
 
@@ -31,7 +31,7 @@ def open_store(folder: Path, *, fsync: bool = True) -> SqliteStore:
 
 
 def room_bytes(folder: Path) -> int:
-    path = folder / (FILE_NAME + ROOM_SUFFIX)
+    path = folder / (FILE_NAME + RESERVE_SUFFIX)
     return path.stat().st_blocks * 512 if path.exists() else 0
 
 
@@ -76,7 +76,7 @@ def test_start_takes_of_the_room_until_the_store_can_be_written(
 ) -> None:
     store = open_store(tmp_path)
     store.commit_at_start(Transaction())
-    room = tmp_path / (FILE_NAME + ROOM_SUFFIX)
+    room = tmp_path / (FILE_NAME + RESERVE_SUFFIX)
     enough = room.stat().st_size - 2 * RESERVED_SPACE_STEP_BYTES
     write = SqliteWorker.commit
 
@@ -87,7 +87,7 @@ def test_start_takes_of_the_room_until_the_store_can_be_written(
         return write(worker, transaction)
 
     monkeypatch.setattr(SqliteWorker, "commit", commit)
-    monkeypatch.setattr(SqliteWorker, "_keep_room", lambda _: None)
+    monkeypatch.setattr(SqliteWorker, "_reserve_space", lambda _: None)
     assert store.commit_at_start(Transaction(puts={"/a": bytes(100_000)})).revision is not None
     assert 0 < room.stat().st_size <= enough
     store.close()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker import limits
-from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, frame_bytes, room_for
+from pybroker.net.framing import LENGTH_BYTES, FrameRefused, Framing, buffer_size_for, frame_bytes
 
 FRAME_BYTES_MAX = 50
 sizes = st.lists(st.integers(0, FRAME_BYTES_MAX), max_size=6)
@@ -65,6 +65,6 @@ def test_a_whole_frame_is_served_before_anything_behind_it_is_read() -> None:
 @given(st.integers(1, 1 << 20), st.integers(0, (1 << 31) - 1))
 def test_room_is_by_what_is_here_and_never_by_what_is_declared(here: int, size: int) -> None:
     received = memoryview(declared(size).tobytes() + bytes(max(here - LENGTH_BYTES, 0)))
-    room = room_for(received, 0, here)
+    room = buffer_size_for(received, 0, here)
     assert room <= max(2 * here, limits.FRAME_BUFFER_MIN_BYTES)
     assert room >= min(2 * here, LENGTH_BYTES + size)

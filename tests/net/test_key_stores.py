@@ -55,8 +55,10 @@ class Stores:
         return self.world.executors["key-stores"]
 
     def wanted(self, found: Any, *, location: str = "/k", is_new: bool = True, newer: bool = False) -> WantedTls:
-        told = {LOCATION: location}
-        return WantedTls("SSL", Settings(location=location, found=found), False, told, not is_new, tls(newer=newer))  # type: ignore[arg-type]
+        configured = {LOCATION: location}
+        return WantedTls(
+            "SSL", Settings(location=location, found=found), False, configured, not is_new, tls(newer=newer)
+        )  # type: ignore[arg-type]
 
     def look(self, *wanted: WantedTls) -> None:
         self.stores.look(wanted, self.answers.append)
@@ -77,8 +79,8 @@ def test_files_are_read_by_the_thread_alone_and_what_was_read_is_taken_once(stor
     assert stores.stores.take("SSL", {LOCATION: "/other"}) is None
     stores.look(wanted)
     stores.executor.run()
-    assert stores.stores.take("SSL", wanted.told) is found
-    assert stores.stores.take("SSL", wanted.told) is None
+    assert stores.stores.take("SSL", wanted.configured) is found
+    assert stores.stores.take("SSL", wanted.configured) is None
 
 
 def test_what_cannot_be_refuses_an_alteration_that_says_it_and_no_other(

@@ -13,7 +13,7 @@ from pybroker import limits
 from pybroker.config.broker import OVERRIDDEN_DEFAULTS
 from pybroker.handlers.context import HeldRequest, Parked
 from pybroker.net.dispatch import PRODUCE_KEY
-from pybroker.net.receive_budget import FRAME_PATIENCE_MS
+from pybroker.net.receive_budget import FRAME_WAIT_MAX_MS
 from tests.net.fake_network import FakeNetwork, FakeTransport, frame, post, replies, work
 
 MB = 1 << 20
@@ -244,7 +244,7 @@ def test_largest_frame_has_its_turn_where_small_ones_come_without_end(network: F
     small, large = network.connect(), network.connect()
     post(small, work(0, limits.LARGE_FRAME_BYTES - 1_000))
     post(large, work(0, BUDGET_BYTES // 2))
-    for _ in range(0, 2 * FRAME_PATIENCE_MS, 50):
+    for _ in range(0, 2 * FRAME_WAIT_MAX_MS, 50):
         flood()
     assert [replies(small), replies(large)] == [1, 1]
 

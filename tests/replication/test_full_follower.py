@@ -32,6 +32,6 @@ def test_follower_whose_disk_is_full_says_so_blames_nobody_and_goes_on_when_ther
         cluster.settle()
         assert cluster.brokers[2].offsets()[1] == 1
         assert [record.levelname for record in caplog.records] == ["WARNING"]
-        assert "There is no room in" in caplog.text
+        assert "No space is left in" in caplog.text
     cluster.settle()
     assert cluster.brokers[2].contents() == cluster.brokers[1].contents()

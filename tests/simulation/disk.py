@@ -78,7 +78,7 @@ CALLS: dict[ModuleType, dict[str, str]] = {
         "rmdir": "_rmdir",
         "begin_write_back": "_begin_write_back",
         "is_resident": "_is_resident",
-        "has_room": "_has_room",
+        "has_free_space": "_has_free_space",
         "can_sync_file_system": "_can_sync_file_system",
         "sync_file_system": "_sync_all",
     },
@@ -247,7 +247,7 @@ class Disk:
     def _begin_write_back(self, _fd: int, _start: int, _length: int) -> None:
         pass
 
-    def _has_room(self, directory: Any, most: int) -> bool:
+    def _has_free_space(self, directory: Any, most: int) -> bool:
         self._works(directory)
         self._enters()
         return self.room is None or self.room >= most

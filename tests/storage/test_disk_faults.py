@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker.storage.dirs.log_dir import ROOM_CHECK_INTERVAL_MAX_MS, ROOM_CHECK_INTERVAL_MS, ROOM_LASTS_MS
+from pybroker.storage.dirs.log_dir import (
+    FREE_SPACE_CHECK_INTERVAL_MAX_MS,
+    FREE_SPACE_CHECK_INTERVAL_MS,
+    FREE_SPACE_LASTS_MS,
+)
 from pybroker.storage.files import checkpoints, os_file
 from pybroker.storage.files.time_index import TimeIndex
 from pybroker.storage.log import log_loader, truncation
@@ -31,7 +35,7 @@ class Disk:
         self.syncs = 0
         monkeypatch.setattr(os_file, "pwrite", self.pwrite)
         monkeypatch.setattr(os_file, "fdatasync", self.fdatasync)
-        monkeypatch.setattr(os_file, "has_room", lambda _directory, _most: self.room is None)
+        monkeypatch.setattr(os_file, "has_free_space", lambda _directory, _most: self.room is None)
 
     def pwrite(self, fd: int, data: Any, position: int) -> int:
         if self.room is None:
@@ -127,10 +131,10 @@ def test_full_disk_is_reported_when_it_begins_and_when_it_has_ended(
             for client in clients:
                 assert client.send_now().error_code == KAFKA_STORAGE_ERROR
             world.advance(4_000)
-        assert [message.split(",")[0] for message in told()] == [f"There is no room in {storage.path}"], round_number
+        assert [message.split(",")[0] for message in told()] == [f"No space is left in {storage.path}"], round_number
         disk.room = None
         world.advance(25_000)
-        assert told()[1:] == [f"There is room in {storage.path} again, 12 writes to it were refused"]
+        assert told()[1:] == [f"There is space in {storage.path} again, 12 writes to it were refused"]
     assert storage.all_failed == 0
 
 
@@ -142,8 +146,8 @@ def test_there_is_no_room_again_before_the_disk_has_any_also_without_writes(
     world.advance(600_000)
     assert "There is room" not in caplog.text
     disk.room = None
-    world.advance(2 * ROOM_CHECK_INTERVAL_MS)
-    assert f"There is room in {storage.path} again, 1 writes to it were refused" in caplog.text
+    world.advance(2 * FREE_SPACE_CHECK_INTERVAL_MS)
+    assert f"There is space in {storage.path} again, 1 writes to it were refused" in caplog.text
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
@@ -151,23 +155,23 @@ def test_a_log_dir_says_once_that_it_has_no_room_and_once_that_it_has(
     storage: Storage, world: VirtualWorld, disk: Disk, code: int
 ) -> None:
     told: list[frozenset[bytes]] = []
-    storage.manager.on_room_changed = told.append
+    storage.manager.on_free_space_changed = told.append
     (directory_id,) = storage.manager.directory_ids()
     client = Client(storage.log())
     disk.room, disk.write_error = 0, code
     for _ in range(3):
         assert client.send_now().error_code == KAFKA_STORAGE_ERROR
         world.advance(5_000)
-    lacks_room = code != errno.EMFILE
-    assert told == [frozenset({directory_id})] * lacks_room, "descriptors are the process's, not the disk's"
+    is_disk_full = code != errno.EMFILE
+    assert told == [frozenset({directory_id})] * is_disk_full, "descriptors are the process's, not the disk's"
     disk.room = None
     world.advance(5_000)
-    assert told == [frozenset({directory_id}), frozenset()] * lacks_room
+    assert told == [frozenset({directory_id}), frozenset()] * is_disk_full
 
 
 def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world: VirtualWorld, disk: Disk) -> None:
     told: list[int] = []
-    storage.manager.on_room_changed = lambda _full: told.append(world.clock.now_ms())
+    storage.manager.on_free_space_changed = lambda _full: told.append(world.clock.now_ms())
     client = Client(storage.log())
     for _ in range(10):
         disk.room = 0
@@ -176,14 +180,14 @@ def test_what_is_full_again_soon_is_looked_at_less_often(storage: Storage, world
         while len(told) % 2:
             world.advance(500)
     lacking = [end - begin for begin, end in zip(told[::2], told[1::2], strict=True)]
-    assert lacking[0] <= 2 * ROOM_CHECK_INTERVAL_MS
+    assert lacking[0] <= 2 * FREE_SPACE_CHECK_INTERVAL_MS
     assert lacking == sorted(lacking)
-    assert ROOM_CHECK_INTERVAL_MAX_MS <= max(lacking) <= ROOM_CHECK_INTERVAL_MAX_MS + 500
-    world.advance(ROOM_LASTS_MS)
+    assert FREE_SPACE_CHECK_INTERVAL_MAX_MS <= max(lacking) <= FREE_SPACE_CHECK_INTERVAL_MAX_MS + 500
+    world.advance(FREE_SPACE_LASTS_MS)
     disk.room = 0
     assert client.send_now().error_code == KAFKA_STORAGE_ERROR
     disk.room = None
-    world.advance(2 * ROOM_CHECK_INTERVAL_MS)
+    world.advance(2 * FREE_SPACE_CHECK_INTERVAL_MS)
     assert len(told) % 2 == 0, "it had room for long"
 
 

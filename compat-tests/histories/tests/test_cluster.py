@@ -36,7 +36,7 @@ from histories.mistakes import MISTAKES
 from histories.nemesis import CLIENT_KINDS, Fault
 from histories.stores import SqliteFile
 from histories.workload import CAST, Workload
-from pybroker.cluster.failure_detection.liveness import LIVENESS_PATIENCE
+from pybroker.cluster.failure_detection.liveness import LIVENESS_OVERLOAD_FACTOR
 from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.security.client_access import ClientAccess
 
@@ -156,7 +156,7 @@ def test_faults_of_a_cluster_are_mended_before_the_end(
 def test_a_broker_is_paused_for_less_time_than_the_others_wait_for_it() -> None:
     timeout_ms: int = BROKER_SETTINGS["pybroker.liveness.timeout.ms"].default
     assert "pybroker.liveness.timeout.ms" not in properties_of_a_cluster({})
-    assert 1_000 * KINDS["pause"].lasts_s[1] < timeout_ms * LIVENESS_PATIENCE
+    assert 1_000 * KINDS["pause"].lasts_s[1] < timeout_ms * LIVENESS_OVERLOAD_FACTOR
 
 
 def test_what_cannot_fail_here_is_said(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ SESSION_TIMEOUT_MS = 6_000
 LOGS = "logs"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _PREFIX = "broker-"  # of names, in front of the node id
-_PATIENCE_S = 60.0
+_STATE_TIMEOUT_S = 60.0
 _ASKED_WITHIN_MS = 2_000
 _PAUSE_S = 0.05
 _FOLLOW_S = 0.2
@@ -272,9 +272,9 @@ def registered_ids(state: ClusterState) -> set[int] | None:
     asked = ",".join(each.address for each in state.brokers.values() if each.state == SERVING)
     if not asked:
         return None
-    patience = [f"{name}.timeout.ms={_ASKED_WITHIN_MS}" for name in ("bootstrap", "request")]
+    timeouts = [f"{name}.timeout.ms={_ASKED_WITHIN_MS}" for name in ("bootstrap", "request")]
     try:
-        with admin_client(ClientOptions(asked, patience, None)) as client:
+        with admin_client(ClientOptions(asked, timeouts, None)) as client:
             return {int(each.broker_id) for each in described_cluster(client).brokers}
     except CommandFailed:
         return None
@@ -344,8 +344,8 @@ def _say(line: str) -> None:
 
 
 def _wait_for(state: ClusterState, name: str, holds: Callable[[Known], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _STATE_TIMEOUT_S
     while not holds(read_state(state.directory).broker(name)):
         if time.monotonic() > deadline:
-            raise CommandFailed(f"{name} did not come to that within {_PATIENCE_S:.0f} s")
+            raise CommandFailed(f"{name} did not come to that within {_STATE_TIMEOUT_S:.0f} s")
         time.sleep(_PAUSE_S)

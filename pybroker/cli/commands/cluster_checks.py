@@ -34,7 +34,7 @@ INSIDE: Final = (
 _WAIT_S: Final = 5.0
 _SOON_S: Final = 30 * 86_400
 _CLOCK_MS_MAX: Final = 1_000
-_TOLD_MAX: Final = 5
+_NAMES_SHOWN_MAX: Final = 5
 _ADVICE: Final = {
     Step.NAME: "check the name in --bootstrap, DNS and /etc/hosts",
     Step.TCP: "check that the broker runs, which address its listeners have, and firewalls",
@@ -60,8 +60,8 @@ def cluster_findings(address: Address, access: Access, searches: Searches) -> It
     with ExitStack() as stack:
         connection = stack.enter_context(BrokerConnection(address, access, _WAIT_S))
         try:
-            for step, told in _steps(connection, access):
-                yield Finding(step, Status.OK, told) if isinstance(told, str) else told
+            for step, text in _steps(connection, access):
+                yield Finding(step, Status.OK, text) if isinstance(text, str) else text
         except NotReached as error:
             yield Finding(error.step, Status.FAILED, str(error), _ADVICE[error.step])
             yield from skipped((*REACHED[REACHED.index(error.step) + 1 :], *INSIDE), error.step)
@@ -120,8 +120,8 @@ def _inside(stack: ExitStack, connection: BrokerConnection, access: Access, sear
         return
     for name, answer in (("DescribeCluster", cluster), ("Metadata", metadata)):
         if answer.error_code:
-            told = f"{name} is refused: {describe_error_code(answer.error_code)}"
-            yield Finding(INSIDE[0], Status.FAILED, told, "ask another broker")
+            text = f"{name} is refused: {describe_error_code(answer.error_code)}"
+            yield Finding(INSIDE[0], Status.FAILED, text, "ask another broker")
             yield from skipped(INSIDE[1:], INSIDE[0])
             return
     yield _rights(cluster, metadata)
@@ -139,7 +139,7 @@ def _rights(cluster: Any, metadata: Any) -> Finding:
     of_topics = Counter(", ".join(_operations(topic.topic_authorized_operations)) for topic in metadata.topics)
     shown = "; ".join(
         f"on {counted(count, 'topic')}: {operations or 'no operations'}"
-        for operations, count in of_topics.most_common(_TOLD_MAX)
+        for operations, count in of_topics.most_common(_NAMES_SHOWN_MAX)
     )
     message = f"on the cluster: {', '.join(of_cluster) or 'no operations'}; {shown or 'this user sees no topic'}"
     if not of_cluster and not any(of_topics):
@@ -181,8 +181,8 @@ def _clock(connection: BrokerConnection) -> Finding:
     except CommandFailed as error:
         return Finding("clock", Status.SKIPPED, str(error))
     if answer.error_code:
-        told = f"DescribeQuorum is refused: {describe_error_code(answer.error_code)}"
-        return Finding("clock", Status.SKIPPED, told, "a user with the operation describe on the cluster may ask")
+        text = f"DescribeQuorum is refused: {describe_error_code(answer.error_code)}"
+        return Finding("clock", Status.SKIPPED, text, "a user with the operation describe on the cluster may ask")
     partition = answer.topics[0].partitions[0]
     times = [
         voter.last_caught_up_timestamp
@@ -273,5 +273,5 @@ def _hanging(find_hanging: Callable[[], tuple[list[str], int]]) -> Finding:
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - _TOLD_MAX
-    return ", ".join(names[:_TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _NAMES_SHOWN_MAX
+    return ", ".join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -75,5 +75,5 @@ def _quorum(client: AdminClient) -> Any:
     reply = client.ask(request)
     if reply.error_code != ErrorCode.NONE or not reply.topics:
         return None
-    (told,) = reply.topics[0].partitions
-    return None if told.error_code else told
+    (answered,) = reply.topics[0].partitions
+    return None if answered.error_code else answered

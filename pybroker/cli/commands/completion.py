@@ -66,9 +66,9 @@ def levels() -> Iterator[Level]:
     while waiting:
         command, context = waiting.pop()
         children = getattr(command, "commands", {})
-        told = {name: child.get_short_help_str(limit=200) for name, child in children.items()}
+        help_text = {name: child.get_short_help_str(limit=200) for name, child in children.items()}
         options = _of_serve() if context.command_path == "pybroker serve" else _of(command, context)
-        yield Level(context.command_path, told, options)
+        yield Level(context.command_path, help_text, options)
         waiting += [(child, typer.Context(child, info_name=name, parent=context)) for name, child in children.items()]
 
 
@@ -138,15 +138,15 @@ compdef _pybroker pybroker
 
 
 def _zsh(found: list[Level]) -> str:
-    def described(name: str, told: str) -> str:
-        return shlex.quote(f"{name.replace(':', chr(92) + ':')}:{_plain(told)}")
+    def described(name: str, help_text: str) -> str:
+        return shlex.quote(f"{name.replace(':', chr(92) + ':')}:{_plain(help_text)}")
 
     cases = [
         "        {}) candidates=({}) ;;".format(
             shlex.quote(level.path),
             " ".join(
                 [
-                    *(described(name, told) for name, told in level.children.items()),
+                    *(described(name, help_text) for name, help_text in level.children.items()),
                     *(described(name, option.help) for option in level.options for name in option.names),
                 ]
             ),
@@ -176,8 +176,8 @@ def _fish(found: list[Level]) -> str:
     for level in sorted(found):
         begin = f"complete -c pybroker -n {_fish_quoted('__pybroker_at ' + level.path)}"
         lines += [
-            f"{begin} -f -a {_fish_quoted(name)} -d {_fish_quoted(_plain(told))}"
-            for name, told in level.children.items()
+            f"{begin} -f -a {_fish_quoted(name)} -d {_fish_quoted(_plain(help_text))}"
+            for name, help_text in level.children.items()
         ]
         for option in level.options:
             names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)

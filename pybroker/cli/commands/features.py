@@ -45,10 +45,10 @@ def describe(
 ) -> None:
     """Show each feature: the level that the cluster has finalized, and the levels that a broker supports."""
     with session.client() as client:
-        told = retried(lambda: api_versions(client, broker_id))
-    finalized = {each.name: int(each.max_version_level) for each in told.finalized_features}
-    supported = {each.name: (int(each.min_version), int(each.max_version)) for each in told.supported_features}
-    epoch = None if told.finalized_features_epoch < 0 else int(told.finalized_features_epoch)
+        answer = retried(lambda: api_versions(client, broker_id))
+    finalized = {each.name: int(each.max_version_level) for each in answer.finalized_features}
+    supported = {each.name: (int(each.min_version), int(each.max_version)) for each in answer.supported_features}
+    epoch = None if answer.finalized_features_epoch < 0 else int(answer.finalized_features_epoch)
     document = [
         {
             "feature": name,
@@ -90,8 +90,8 @@ def set_levels(
     ]
     request = UpdateFeaturesRequest(timeout_ms=_TIMEOUT_MS, feature_updates=updates, validate_only=dry_run)
     with session.client() as client:
-        told = retried(lambda: api_versions(client))
-        before = {each.name: int(each.max_version_level) for each in told.finalized_features}
+        answer = retried(lambda: api_versions(client))
+        before = {each.name: int(each.max_version_level) for each in answer.finalized_features}
         reply = retried(lambda: client.ask(request, min_version=FeatureUpdateKey.since("upgrade_type")))
     lowered = [name for name, level in wanted.items() if level < before.get(name, 0)]
     if reply.error_code:
@@ -109,12 +109,12 @@ def _refused(message: str | None, code: int, lowered: Sequence[str], *, downgrad
     reason = (message or "").removeprefix(_OF_ALL).strip() or None
     if lowered and not downgrade and reason is not None and "upgrade type" in reason:
         reason = f"The cluster has a higher level of {', '.join(lowered)}."  # a type is a word of Kafka's API
-    told = str(refused("features", code, reason))
+    answer = str(refused("features", code, reason))
     if not lowered:
-        return CommandFailed(told)
+        return CommandFailed(answer)
     if downgrade:
-        return CommandFailed(f"{told}\n{_NEVER_UNSAFE}")
-    return CommandFailed(f"{told}\nNothing was changed. To lower {', '.join(lowered)} add --downgrade.")
+        return CommandFailed(f"{answer}\n{_NEVER_UNSAFE}")
+    return CommandFailed(f"{answer}\nNothing was changed. To lower {', '.join(lowered)} add --downgrade.")
 
 
 def _parse_level(text: str) -> tuple[str, int]:
@@ -129,7 +129,7 @@ def api_versions(client: AdminClient, broker_id: int | None = None) -> Any:
     from pybroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
     request = ApiVersionsRequest(client_software_name="pybroker", client_software_version=__version__)
-    told = client.ask(request, broker_id, min_version=ApiVersionsResponse.since("supported_features"))
-    if told.error_code:
-        raise refused("features", told.error_code)
-    return told
+    answer = client.ask(request, broker_id, min_version=ApiVersionsResponse.since("supported_features"))
+    if answer.error_code:
+        raise refused("features", answer.error_code)
+    return answer

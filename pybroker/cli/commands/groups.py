@@ -104,15 +104,15 @@ def describe(
     """Describe groups: state, and per partition the committed offset, the end of the log, the lag and the owner."""
     output = session.output
     with session.client() as client:
-        told = describe_all(client, list(dict.fromkeys(groups)))
-        documents = [with_offsets(client, each) for each in told.values() if not isinstance(each, CommandFailed)]
+        described = describe_all(client, list(dict.fromkeys(groups)))
+        documents = [with_offsets(client, each) for each in described.values() if not isinstance(each, CommandFailed)]
     if output.as_json:
         output.json(documents)
     else:
         for document in documents:
             output.table(*group_table(document))
             output.table(*(member_table(document) if members else offset_table(document)))
-    fail_for([each for each in told.values() if isinstance(each, CommandFailed)], output)
+    fail_for([each for each in described.values() if isinstance(each, CommandFailed)], output)
 
 
 def group_table(document: dict[str, Any]) -> tuple[tuple[str, ...], list[Row]]:

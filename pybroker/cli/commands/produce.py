@@ -58,7 +58,7 @@ INPUT_WAIT_S = 0.2
 JSON_GROWTH = 6
 
 # Of records that were not acknowledged so many are shown, and so much of each.
-LOST_TOLD_MAX = 5
+LOST_SHOWN_MAX = 5
 BEGINNING_BYTES = 60
 
 READ_CHUNK_BYTES = 64 * 1024
@@ -244,7 +244,7 @@ class Sender:
     def _keep_first(self) -> None:
         """Of each partition they come in their order, and of all in none."""
         self._first_lost.sort(key=lambda each: each.number)
-        del self._first_lost[LOST_TOLD_MAX:]
+        del self._first_lost[LOST_SHOWN_MAX:]
 
     def _told(self) -> str:
         self._keep_first()
@@ -279,7 +279,7 @@ class Sender:
             return
         self._lost += 1
         self._first_lost.append(Unacknowledged(number, _beginning(message), error))
-        if len(self._first_lost) > 2 * LOST_TOLD_MAX:
+        if len(self._first_lost) > 2 * LOST_SHOWN_MAX:
             self._keep_first()
 
     def _print_places(self, *, flushes: bool) -> None:
@@ -394,16 +394,16 @@ def settled(sender: Sender) -> Iterator[None]:
     except RecordsLost:
         raise CommandFailed(sender.settle()) from None
     except Exception as error:
-        told = sender.settle()
-        if told is None and isinstance(error, LineRefused):
-            told = f"sent before it: {counted(sender.acknowledged, 'record')}"
-        if told is None or not is_expected(error):
+        outcome = sender.settle()
+        if outcome is None and isinstance(error, LineRefused):
+            outcome = f"sent before it: {counted(sender.acknowledged, 'record')}"
+        if outcome is None or not is_expected(error):
             raise
-        raise CommandFailed(f"{describe_error(error)}\n{told}") from error
+        raise CommandFailed(f"{describe_error(error)}\n{outcome}") from error
     except BaseException:
         # A signal: its exit code stays, whatever is missing.
-        if (told := sender.settle()) is not None:
-            remark(f"pybroker: {told}")
+        if (outcome := sender.settle()) is not None:
+            remark(f"pybroker: {outcome}")
         raise
 
 

@@ -177,10 +177,10 @@ def alter(client: AdminClient, entities: Sequence[Entity], changes: Mapping[str,
         for entity in entities
     ]
     reply = retried(lambda: client.ask(AlterClientQuotasRequest(entries=entries, validate_only=False)))
-    for told in reply.entries:
-        if told.error_code:
-            of = entity_text({part.entity_type: part.entity_name for part in told.entity})
-            raise refused(of, told.error_code, told.error_message)
+    for answered in reply.entries:
+        if answered.error_code:
+            of = entity_text({part.entity_type: part.entity_name for part in answered.entity})
+            raise refused(of, answered.error_code, answered.error_message)
 
 
 def entity_text(entity: Entity) -> str:

@@ -248,9 +248,9 @@ class Reader:
         self._uncommitted.clear()
         return why
 
-    def _await_brokers(self, patience_s: float) -> None:
+    def _await_brokers(self, timeout_s: float) -> None:
         """Where they were gone a moment ago and something is to be committed, they may be back."""
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + timeout_s
         while self._group is not None and self._uncommitted and self._watch.is_out and time.monotonic() < deadline_s:
             self._watch.outage()
             time.sleep(POLL_S)

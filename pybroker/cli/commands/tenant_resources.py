@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RESOURCES: Final = (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
 _ANY_ACL: Final = AclFilter(Resource.ANY, None, PatternType.ANY, None, None, AclOperation.ANY, Permission.ANY)
 _USER: Final = "User"
-_TOLD: Final = 4
+_NAMES_SHOWN_MAX: Final = 4
 
 
 class Names(NamedTuple):
@@ -97,8 +97,8 @@ class TenantResources(NamedTuple):
         ]
         if not each:
             return None
-        more = f" and {len(each) - _TOLD} more" if len(each) > _TOLD else ""
-        return ", ".join(each[:_TOLD]) + more
+        more = f" and {len(each) - _NAMES_SHOWN_MAX} more" if len(each) > _NAMES_SHOWN_MAX else ""
+        return ", ".join(each[:_NAMES_SHOWN_MAX]) + more
 
     @property
     def busy_groups(self) -> list[str]:

@@ -40,7 +40,7 @@ _PASSWORD_BYTES: Final = 24
 _ANYBODY: Final = ("*", "ANONYMOUS")
 _OF_TOPICS: Final = AclFilter(Resource.TOPIC, None, PatternType.PREFIXED, None, None, AclOperation.ANY, Permission.ANY)
 # How long brokers may take to learn what is gone.
-_PATIENCE_S: Final = 5.0
+_SETTLE_TIMEOUT_S: Final = 5.0
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant, by a name of letters, digits and hyphens.")]
 ProducerByteRate = Annotated[
@@ -218,7 +218,7 @@ def delete_tenant(
 
 def _what_is_left(client: AdminClient, names: Names) -> str | None:
     """What is still there when all brokers should know that it is gone."""
-    give_up_s = time.monotonic() + _PATIENCE_S
+    give_up_s = time.monotonic() + _SETTLE_TIMEOUT_S
     while (left := find(client, names).told()) is not None and time.monotonic() < give_up_s:
         time.sleep(RETRY_BACKOFF_S)
     return left

@@ -228,13 +228,13 @@ def add_sizes(client: AdminClient, topics: list[dict[str, Any]], metadata: Mappi
     ``metadata`` has all partitions of these topics, also those that are not shown.  Where no broker tells of any
     replica, the bytes are ``None``; where some are missing, a remark says so.
     """
-    told = replica_sizes(client)
+    reported = replica_sizes(client)
     missing: set[int] = set()
     for topic in topics:
         sizes = {}
         for each in metadata[topic["name"]]:
             number = each["partition_index"]
-            sizes[number] = told.get((topic["name"], number), {})
+            sizes[number] = reported.get((topic["name"], number), {})
             missing |= set(each["replica_nodes"]) - sizes[number].keys()
         for partition in topic["partitions"]:
             partition["sizes"] = sizes[partition["partition"]]

@@ -38,7 +38,7 @@ from pybroker_protocol.errors import ErrorCode
 app = typer.Typer(help="Users that log in by SCRAM: list, create, alter and delete them.", no_args_is_help=True)
 
 # How long a broker may take to learn of a new password.
-_LOGIN_PATIENCE_S = 3.0
+_LOGIN_TIMEOUT_S = 3.0
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The user, as it logs in: alice is the principal User:alice.")
@@ -196,7 +196,7 @@ def acting_as(session: Session, client: AdminClient, name: str) -> Iterator[Admi
 
 def _first_that_opens(stack: ExitStack, logins: Sequence[ClientOptions]) -> AdminClient:
     """A client by the first login that a broker takes, which may learn of a new password a moment later."""
-    give_up_s = time.monotonic() + _LOGIN_PATIENCE_S
+    give_up_s = time.monotonic() + _LOGIN_TIMEOUT_S
     while True:
         for options in logins:
             try:

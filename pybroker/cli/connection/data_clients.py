@@ -107,7 +107,7 @@ class Watch:
         self._addresses = addresses
         self._access = access
         self._gone_since_s: float | None = None
-        self._heard = ""
+        self._last_error = ""
         self._asking: Thread | None = None
         self._asked_at_s = 0.0
         self._why: str | None = None
@@ -118,7 +118,7 @@ class Watch:
 
         of_all = (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL)
         if error.code() in of_all:
-            self._heard = error.str()
+            self._last_error = error.str()
             if self._gone_since_s is None:
                 self._gone_since_s = time.monotonic()
 
@@ -164,7 +164,7 @@ class Watch:
         except CommandFailed as failed:
             self._why = str(failed)
         except KafkaException:
-            self._why = self._heard
+            self._why = self._last_error
         else:
             self._gone_since_s = self._why = None
 
@@ -225,17 +225,17 @@ def _refusal(client_class: Any, given: Mapping[str, Any]) -> Any:
 
 def _told(error: Any, name: str | None = None, value: str = "") -> str:
     """What librdkafka says, without what stands in front of it already: the name, of whose ``value`` it speaks."""
-    told: str = error.args[0].str().strip()
+    reason: str = error.args[0].str().strip()
     for prefix in ("Failed to create producer: ", "Failed to create consumer: "):
-        told = told.removeprefix(prefix)
-    told = told.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
+        reason = reason.removeprefix(prefix)
+    reason = reason.replace("No such configuration property: ", "unknown client setting ").replace('"', "'")
     if name is None:
-        return told
-    if told.startswith("unknown client setting"):
-        told = "unknown client setting"
-    elif told.startswith("Invalid value for configuration property"):
-        told = f"invalid value {value!r}"
-    return f"{told}; {_OPTIONS[canonical(name)]} sets it" if canonical(name) in _OPTIONS else told
+        return reason
+    if reason.startswith("unknown client setting"):
+        reason = "unknown client setting"
+    elif reason.startswith("Invalid value for configuration property"):
+        reason = f"invalid value {value!r}"
+    return f"{reason}; {_OPTIONS[canonical(name)]} sets it" if canonical(name) in _OPTIONS else reason
 
 
 def producer(options: ClientOptions, own: Mapping[str, str]) -> tuple[Any, int]:

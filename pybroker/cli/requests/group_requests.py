@@ -83,8 +83,8 @@ def remove_members(
     response = client.ask(request, node_id, min_version=LeaveGroupRequest.since("members"))
     raise_passing([response.error_code])
     codes = {Leaving(each.member_id, each.group_instance_id or None): int(each.error_code) for each in response.members}
-    told = {each: f"member {each.instance_id or each.member_id}" for each in codes}
-    return int(response.error_code), {each: settled(client, request, codes[each], told[each]) for each in codes}
+    subjects = {each: f"member {each.instance_id or each.member_id}" for each in codes}
+    return int(response.error_code), {each: settled(client, request, codes[each], subjects[each]) for each in codes}
 
 
 def committed(client: AdminClient, groups: Iterable[str]) -> dict[str, dict[Partition, int] | int]:

@@ -32,9 +32,9 @@ READY_LINE: Final = re.compile(r"pybroker ready on (\S+)\s*")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GOOD_LIFE_S = 30.0  # who has lived for so long starts anew without a pause
-_STOP_PATIENCE_S = 120.0  # a clean stop may take its time: leaders move first, then files are synced
+_STOP_TIMEOUT_S = 120.0  # a clean stop may take its time: leaders move first, then files are synced
 _SAME_SIGNAL_S = 1.0  # some who stop a process signal it and its group: that is one wish, not two
-_ORPHAN_PATIENCE_S = 20.0  # for brokers of a supervisor that was killed: they stop by themselves
+_ORPHAN_TIMEOUT_S = 20.0  # for brokers of a supervisor that was killed: they stop by themselves
 _LOCK_LOOK_S = 0.1
 _SQLITE: Final = "sqlite://"
 
@@ -160,7 +160,7 @@ class Supervisor:
         self._on_change = on_change
         self._all_serve = asyncio.Event()
         self._is_urgent = asyncio.Event()  # nobody is to stop cleanly any more
-        self._told_to_stop_at: float | None = None
+        self._first_stop_at: float | None = None
 
     async def run(self, on_ready: Callable[[], None]) -> int:
         """Start all and keep them until SIGTERM or SIGINT, the second of which kills; the exit code.
@@ -188,10 +188,10 @@ class Supervisor:
 
     def _hear_signal(self) -> None:
         now = time.monotonic()
-        if self._told_to_stop_at is None:
-            self._told_to_stop_at = now
+        if self._first_stop_at is None:
+            self._first_stop_at = now
             self.stopping.set()
-        elif now - self._told_to_stop_at >= _SAME_SIGNAL_S:
+        elif now - self._first_stop_at >= _SAME_SIGNAL_S:
             self._is_urgent.set()
 
     async def _keep(self, member: Member) -> None:
@@ -219,13 +219,13 @@ class Supervisor:
 
     async def _until_free(self, member: Member) -> None:
         """Wait for the broker before it, which may still stop; where that lasts, the start says what is the matter."""
-        give_up_at, is_told = time.monotonic() + _ORPHAN_PATIENCE_S, False
+        give_up_at, is_logged = time.monotonic() + _ORPHAN_TIMEOUT_S, False
         while member.is_preceded:
             if self.stopping.is_set() or time.monotonic() > give_up_at:
                 return
-            if not is_told:
+            if not is_logged:
                 log.warning("%s waits: another broker has its data still", member.name)
-                is_told = True
+                is_logged = True
             await self._until(self.stopping, _LOCK_LOOK_S)
 
     def _note(self) -> None:
@@ -243,9 +243,9 @@ class Supervisor:
             task.cancel()
 
     @staticmethod
-    async def _until(event: asyncio.Event, patience_s: float) -> None:
+    async def _until(event: asyncio.Event, timeout_s: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), patience_s)
+            await asyncio.wait_for(event.wait(), timeout_s)
 
     async def _stop_all(self, lives: Sequence[asyncio.Future[None]]) -> None:
         for member in self.members:
@@ -253,8 +253,8 @@ class Supervisor:
             member.signal(signal.SIGCONT)  # one that is stopped heeds nothing else
         ended = asyncio.ensure_future(asyncio.wait(lives))
         urgent = asyncio.ensure_future(self._is_urgent.wait())
-        await asyncio.wait((ended, urgent), timeout=_STOP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        why = "before it had stopped" if self._is_urgent.is_set() else f"not stopped after {_STOP_PATIENCE_S:.0f} s"
+        await asyncio.wait((ended, urgent), timeout=_STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        why = "before it had stopped" if self._is_urgent.is_set() else f"not stopped after {_STOP_TIMEOUT_S:.0f} s"
         urgent.cancel()
         for member in self.members:
             if member.pid is not None and not ended.done():

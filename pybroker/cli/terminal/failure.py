@@ -83,8 +83,8 @@ def named_error(code: int, message: str | None = None) -> str:
     """``NAME_OF_ERROR: message``: the broker's own message, or what the error means."""
     from pybroker_protocol.errors import ErrorCode
 
-    told = message or next((each.message for each in ErrorCode if each == code), None)
-    return f"{describe_error_code(code)}: {told}" if told else describe_error_code(code)
+    text = message or next((each.message for each in ErrorCode if each == code), None)
+    return f"{describe_error_code(code)}: {text}" if text else describe_error_code(code)
 
 
 def describe_error_code(code: int) -> str:

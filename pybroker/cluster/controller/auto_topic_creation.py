@@ -57,7 +57,7 @@ class AutoTopicCreation:
         self._create_topics = create_topics
         self._in_flight: dict[str, list[TopicDone]] = {}
         self._not_begun: deque[NewTopic] = deque()
-        self._told_refusals: set[str] = set()
+        self._logged_refusals: set[str] = set()
         self._limited_log = RateLimitedLog(log, env.timers)
 
     def close(self) -> None:
@@ -120,10 +120,10 @@ class AutoTopicCreation:
 
     def _tell(self, name: str, reason: str) -> None:
         """Clients are told no reason, and ask again and again: the log has it, once for a name."""
-        if name not in self._told_refusals:
-            if len(self._told_refusals) >= REFUSED_CREATIONS_REMEMBERED:
-                self._told_refusals.clear()
-            self._told_refusals.add(name)
+        if name not in self._logged_refusals:
+            if len(self._logged_refusals) >= REFUSED_CREATIONS_REMEMBERED:
+                self._logged_refusals.clear()
+            self._logged_refusals.add(name)
             line = "topic %s is asked for, and cannot be created: %s"
             self._limited_log.warning("topics that are asked for", reason, line, name, reason)
 

@@ -18,7 +18,7 @@ from pybroker.cluster.decisions.operations import (
     WantedElections,
     refused_partitions,
 )
-from pybroker.cluster.decisions.partition_changes import has_room, is_online, led_by, put_partitions
+from pybroker.cluster.decisions.partition_changes import has_free_space, is_online, led_by, put_partitions
 from pybroker.cluster.decisions.placement import choose_directory
 from pybroker.cluster.image.cluster_image import NO_LEADER, ClusterImage, ImageBuilder, Overrides, PartitionImage
 from pybroker.config.resources import BROKER, TOPIC, UNCLEAN_LEADER_ELECTION
@@ -139,7 +139,7 @@ def _elected(
     online = [replica for replica in partition.replicas if is_online(image, partition, replica)]
     preferences = [partition.replicas[0], partition.leader, *partition.replicas]
     candidates = [replica for replica in preferences if replica in online and replica in partition.candidates]
-    candidates.sort(key=lambda replica: not has_room(image, partition, replica))
+    candidates.sort(key=lambda replica: not has_free_space(image, partition, replica))
     if election_type == UNCLEAN:
         candidates += online
     if not candidates or candidates[0] == partition.leader:

@@ -40,7 +40,7 @@ def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> b
     return broker is not None and broker.is_active and broker.has_online_dir(partition.directory(replica))
 
 
-def has_room(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
+def has_free_space(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
     """Whether the log dir of the replica has room, as far as its broker has said."""
     broker = image.brokers.get(replica)
     return broker is None or partition.directory(replica) not in broker.full_dirs
@@ -78,7 +78,7 @@ def with_leader(
     ]
     if not online:
         return partition
-    leader = next((replica for replica in online if has_room(image, partition, replica)), online[0])
+    leader = next((replica for replica in online if has_free_space(image, partition, replica)), online[0])
     return led_by(image, topic, partition, leader)
 
 
@@ -121,7 +121,7 @@ def relieved(image: ClusterImage, topic: str, partition: PartitionImage) -> Part
     Else those without room stay, and one of them goes on to lead: what it has can be read.  The same object if
     unchanged.
     """
-    full = [replica for replica in partition.isr if not has_room(image, partition, replica)]
+    full = [replica for replica in partition.isr if not has_free_space(image, partition, replica)]
     others = [replica for replica in partition.isr if replica not in full and is_online(image, partition, replica)]
     if not full or not others or partition.leader == NO_LEADER:
         return partition
@@ -247,7 +247,7 @@ def _refusal(image: ClusterImage, broker_id: int, partition: PartitionImage, cha
     for replica, epoch in change.in_sync:
         if not is_online(image, partition, replica) or epoch not in (-1, image.brokers[replica].epoch):
             return ErrorCode.INELIGIBLE_REPLICA
-        if replica not in partition.isr and not has_room(image, partition, replica):
+        if replica not in partition.isr and not has_free_space(image, partition, replica):
             return ErrorCode.INELIGIBLE_REPLICA
     return 0
 

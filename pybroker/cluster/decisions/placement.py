@@ -82,10 +82,10 @@ def _racks(brokers: Collection[BrokerRegistration], random: Shuffler) -> list[tu
     One without room is among the others, unless none of those that may lead has any.
     """
     racks: dict[str | None, tuple[list[int], list[int]]] = {}
-    any_room = any(broker.is_active and broker.has_room for broker in brokers)
+    any_has_space = any(broker.is_active and broker.has_free_space for broker in brokers)
     for broker in brokers:
         live, others = racks.setdefault(broker.rack, ([], []))
-        may_lead = broker.is_active and (broker.has_room or not any_room)
+        may_lead = broker.is_active and (broker.has_free_space or not any_has_space)
         (live if may_lead else others).append(broker.broker_id)
     shuffled = list(racks.values())
     _shuffle(shuffled, random)
@@ -165,8 +165,8 @@ def new_partition(
     if not active:
         raise _cannot_replicate(len(replicas), "All brokers are currently fenced or in controlled shutdown.")
     directories = {broker_id: choose_directory(builder, brokers[broker_id]) for broker_id in replicas}
-    with_room = [broker_id for broker_id in active if directories[broker_id] not in brokers[broker_id].full_dirs]
-    isr = tuple(with_room or active)
+    with_space = [broker_id for broker_id in active if directories[broker_id] not in brokers[broker_id].full_dirs]
+    isr = tuple(with_space or active)
     return PartitionImage(replicas, isr, isr[0], directories=tuple(directories.values()))
 
 

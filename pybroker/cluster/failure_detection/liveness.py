@@ -8,8 +8,8 @@ fail-over and never data.
 Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that no
 process listens any more, which is so a moment after a process was killed, and never while a process listens, however
 busy it is.  Its machine does not answer, and it was not heard for the time-out.  Or its machine takes connections for
-it, and it was not heard for ``LIVENESS_PATIENCE`` times as long: it is stopped, or so busy that it is of no use.  Which
-of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
+it, and it was not heard for ``LIVENESS_OVERLOAD_FACTOR`` times as long: it is stopped, or so busy that it is of no use.
+Which of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
 
 Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
 present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
@@ -50,7 +50,7 @@ LIVENESS_SUSPECT_MS = 150
 
 # A broker that is silent, while its machine takes connections for it, is stopped or overloaded rather than dead, and
 # has so many times the time-out.
-LIVENESS_PATIENCE = 3
+LIVENESS_OVERLOAD_FACTOR = 3
 
 # Until a broker is asked so again, where a datagram of it came while it refused.
 LIVENESS_PROBE_AGAIN_MS = 20
@@ -114,7 +114,7 @@ class Progress(NamedTuple):
     (None: not since this broker hears it)."""
 
     metadata_epoch: int
-    heard_ms_ago: int
+    last_report_ms_ago: int
     caught_up_ms_ago: int | None
 
 
@@ -146,7 +146,7 @@ def _tag(body: bytes, secret: bytes) -> bytes:
     return blake2b(body, key=secret, digest_size=TAG_BYTES).digest()
 
 
-class _HeardBroker:
+class _ReportingBroker:
     """What is known of one broker under one epoch of it.
 
     What it said is in its last datagram; what connecting to it (a probe) showed is in these:
@@ -191,8 +191,8 @@ class _HeardBroker:
         self.refuses = self.is_there = self.is_suspected = False
 
     def is_silent(self, now_ms: int, timeout_ms: int) -> bool:
-        patience_ms = timeout_ms * LIVENESS_PATIENCE if self.is_there else timeout_ms
-        return self.refuses or now_ms - self.at_ms >= patience_ms
+        allowed_ms = timeout_ms * LIVENESS_OVERLOAD_FACTOR if self.is_there else timeout_ms
+        return self.refuses or now_ms - self.at_ms >= allowed_ms
 
 
 class Liveness:
@@ -229,7 +229,7 @@ class Liveness:
         self._listener = listener
         self._suspected_brokers = suspected_brokers
         self._timeout_ms = timeout_ms
-        self._heard: dict[int, _HeardBroker] = {}
+        self._reporting: dict[int, _ReportingBroker] = {}
         self._silent: frozenset[int] = frozenset()
         self._number = 0
         self._awake_ms = 0  # when this broker was last seen to run
@@ -255,7 +255,7 @@ class Liveness:
         """Whether the brokers have good reason to take one for dead that they did hear: by what this broker and a
         majority of all, itself among them, found out; where there are two, by this one alone.  What a fenced broker
         finds does not count: it may be fenced because it is cut off."""
-        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        registered, known = self._image().brokers.get(broker_id), self._reporting.get(broker_id)
         if broker_id not in self._silent or registered is None or known is None or known.epoch != registered.epoch:
             return False
         unfenced = [each.broker_id for each in self._image().brokers.values() if not each.fenced]
@@ -264,8 +264,8 @@ class Liveness:
             1
             for other in unfenced
             if other not in (self._broker_id, broker_id, *self._silent)
-            and (heard := self._heard.get(other)) is not None
-            and broker_id in heard.silent
+            and (broker := self._reporting.get(other)) is not None
+            and broker_id in broker.silent
         )
         return (is_witness and len(unfenced) <= 2) or 2 * witnesses > len(unfenced)
 
@@ -275,25 +275,25 @@ class Liveness:
         Where three or more are there, and this broker is cut off so from most of them, it is itself the one: no other
         is, since a leader that took all others out of the ISR then would be the only one that may lead.
         """
-        if not self._is_unheard(broker_id):
+        if not self._lacks_reports(broker_id):
             return False
         others = [
             each.broker_id
             for each in self._image().brokers.values()
             if not each.fenced and each.broker_id != self._broker_id
         ]
-        reached = sum(1 for other in others if not self._is_unheard(other))
+        reached = sum(1 for other in others if not self._lacks_reports(other))
         return len(others) < 2 or 2 * (1 + reached) > 1 + len(others)
 
-    def _is_unheard(self, broker_id: int) -> bool:
-        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+    def _lacks_reports(self, broker_id: int) -> bool:
+        registered, known = self._image().brokers.get(broker_id), self._reporting.get(broker_id)
         if registered is None or known is None or known.epoch != registered.epoch:
             return False
         return broker_id in self._silent or self._broker_id in known.silent
 
     def reason(self, broker_id: int) -> str:
         """Why a silent broker is, for the log."""
-        known = self._heard.get(broker_id)
+        known = self._reporting.get(broker_id)
         if known is None:
             return "it registered anew"
         silent_ms = self._env.clock.monotonic_ms() - known.at_ms
@@ -301,7 +301,7 @@ class Liveness:
 
     def progress(self, broker_id: int) -> Progress | None:
         """How far a broker is that was heard under its present epoch."""
-        registered, known = self._image().brokers.get(broker_id), self._heard.get(broker_id)
+        registered, known = self._image().brokers.get(broker_id), self._reporting.get(broker_id)
         if registered is None or known is None or known.epoch != registered.epoch:
             return None
         now_ms = self._env.clock.monotonic_ms()
@@ -312,12 +312,12 @@ class Liveness:
         """See who is silent, and tell."""
         now_ms = self._env.clock.monotonic_ms()
         brokers = self._image().brokers
-        for broker_id, heard in list(self._heard.items()):
+        for broker_id, broker in list(self._reporting.items()):
             registered = brokers.get(broker_id)
-            if registered is None or registered.epoch != heard.epoch:
-                del self._heard[broker_id]  # it is judged anew once it is heard under its new epoch
+            if registered is None or registered.epoch != broker.epoch:
+                del self._reporting[broker_id]  # it is judged anew once it is heard under its new epoch
         silent = frozenset(
-            broker_id for broker_id, heard in self._heard.items() if heard.is_silent(now_ms, self._timeout_ms)
+            broker_id for broker_id, broker in self._reporting.items() if broker.is_silent(now_ms, self._timeout_ms)
         )
         if silent != self._silent:
             self._silent = silent
@@ -334,23 +334,23 @@ class Liveness:
         registered = self._image().brokers.get(report.broker_id)
         if registered is None or registered.epoch != report.broker_epoch:
             return  # of an earlier life, or of a registration that is not known here yet
-        known = self._heard.get(report.broker_id)
+        known = self._reporting.get(report.broker_id)
         if known is not None and known.epoch == report.broker_epoch and known.number >= report.number:
             return  # said before
         now_ms = self._wake()
-        told = frozenset() if known is None else known.silent
+        silent_before = frozenset() if known is None else known.silent
         if known is not None and known.epoch == report.broker_epoch:
             known.hear(report, now_ms)
             self._suspected_brokers.end(report.broker_id)
         else:
-            known = self._heard[report.broker_id] = _HeardBroker(report, now_ms)
+            known = self._reporting[report.broker_id] = _ReportingBroker(report, now_ms)
         if report.metadata_epoch >= (epoch := self._image().epoch):
             known.caught_up_ms = now_ms
             if report.metadata_epoch > epoch:
                 self.on_behind()
         if not known.was_there:
             self._probe(report.broker_id, known)
-        if report.broker_id in self._silent or told != report.silent:
+        if report.broker_id in self._silent or silent_before != report.silent:
             self._evaluate()
 
     def _wake(self) -> int:
@@ -359,15 +359,15 @@ class Liveness:
         stalled_ms = now_ms - self._awake_ms - LIVENESS_INTERVAL_MS
         self._awake_ms = now_ms
         if stalled_ms > LIVENESS_INTERVAL_MS:
-            for heard in self._heard.values():
-                heard.at_ms = min(now_ms, heard.at_ms + stalled_ms)
+            for broker in self._reporting.values():
+                broker.at_ms = min(now_ms, broker.at_ms + stalled_ms)
         return now_ms
 
     # --- probing -----------------------------------------------------------------------------------------------------
 
     def suspect(self, broker_id: int) -> None:
         """There is reason to ask whether the broker lives: a connection to it broke, say."""
-        known = self._heard.get(broker_id)
+        known = self._reporting.get(broker_id)
         if known is None or not known.was_there:
             return
         self._probe(broker_id, known)
@@ -375,17 +375,17 @@ class Liveness:
             known.is_suspected = True
             self._suspected_brokers.begin(broker_id)
 
-    def _probe(self, broker_id: int, known: _HeardBroker) -> None:
+    def _probe(self, broker_id: int, known: _ReportingBroker) -> None:
         if known.is_probing or known.refuses:
             return
         for host, port in self._addresses((broker_id,)):
             known.is_probing = True
             self._connection_probe.probe(host, port, partial(self._on_probed, broker_id, known, known.number))
 
-    def _on_probed(self, broker_id: int, known: _HeardBroker, number: int, answer: ProbeResult) -> None:
+    def _on_probed(self, broker_id: int, known: _ReportingBroker, number: int, answer: ProbeResult) -> None:
         """``number`` is that of the last datagram before the probe: what was heard since then speaks against it."""
         known.is_probing = False
-        if self._heard.get(broker_id) is not known:
+        if self._reporting.get(broker_id) is not known:
             return
         if answer is not ProbeResult.REFUSED:
             self._suspected_brokers.end(broker_id)
@@ -405,11 +405,13 @@ class Liveness:
         now_ms = self._wake()
         self._timer = self._env.timers.call_later(LIVENESS_INTERVAL_MS, self._tick)
         self._speak()
-        overdue = [broker_id for broker_id, heard in self._heard.items() if now_ms - heard.at_ms >= LIVENESS_SUSPECT_MS]
+        overdue = [
+            broker_id for broker_id, broker in self._reporting.items() if now_ms - broker.at_ms >= LIVENESS_SUSPECT_MS
+        ]
         for broker_id in overdue:
             if broker_id not in self._silent:
                 self.suspect(broker_id)
-        if self._silent or any(self._heard[each].is_silent(now_ms, self._timeout_ms) for each in overdue):
+        if self._silent or any(self._reporting[each].is_silent(now_ms, self._timeout_ms) for each in overdue):
             self._evaluate()
 
     def tell_news(self) -> None:

@@ -76,7 +76,7 @@ class BrokerRegistration(NamedTuple):
     cordoned_log_dirs: tuple[bytes, ...] = ()
 
     @property
-    def has_room(self) -> bool:
+    def has_free_space(self) -> bool:
         """Whether any of its log dirs has."""
         return not self.full_dirs or any(directory not in self.full_dirs for directory in self.log_dirs)
 

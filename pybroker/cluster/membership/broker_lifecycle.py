@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Until a registration is tried again at first; the controller sees a broker's live key about 20 ms after it was put.
 REGISTRATION_RETRY_MS = 10
 # Until the log tells why a broker is not registered: at a start there may be no controller for a moment.
-REGISTRATION_TOLD_MS = 2_000
+REGISTRATION_LOG_AFTER_MS = 2_000
 
 log = logging.getLogger(__name__)
 
@@ -150,14 +150,14 @@ class BrokerLifecycle:
         own = self._follower.image.brokers.get(self._registration.broker_id)
         return own if own is not None and own.incarnation_id == self._registration.incarnation_id else None
 
-    def start(self, patience_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
+    def start(self, wait_ms: int, timeout_ms: int, done: Callable[[str | None], None]) -> None:
         """Enter and register; ``done(None)`` when the image has it, ``done(why)`` when it cannot come about.
 
-        Another process with this broker's id is waited for as long as ``patience_ms``: it may be dead, and its session
+        Another process with this broker's id is waited for as long as ``wait_ms``: it may be dead, and its session
         not over.  A controller, and the store, are waited for as long as ``timeout_ms``.
         """
         self._started = done
-        self._enter_deadline_ms = self._env.clock.monotonic_ms() + patience_ms
+        self._enter_deadline_ms = self._env.clock.monotonic_ms() + wait_ms
         self._timeouts.append(self._env.timers.call_later(timeout_ms, self._give_up, timeout_ms))
         self._follower.listeners.append(self._look)
         self._enter()
@@ -188,13 +188,13 @@ class BrokerLifecycle:
             log.warning("the session with the metadata store is lost; the broker registers anew")
             self._enter()
 
-    def withdraw(self, patience_ms: int) -> None:
+    def withdraw(self, wait_ms: int) -> None:
         """Be gone for the others, until one of them decides, and has fenced this broker, or for so long."""
         state = self._move(Event.WITHDRAWAL)
         if state in {WITHDRAWN, LEFT}:
             self._withdraw()
         if state is WITHDRAWN:
-            self._env.timers.call_later(patience_ms, self._retry, self._turn, self._come_back)
+            self._env.timers.call_later(wait_ms, self._retry, self._turn, self._come_back)
 
     def _come_back(self) -> None:
         self._move(Event.REPLACED)
@@ -277,7 +277,7 @@ class BrokerLifecycle:
         now_ms = self._env.clock.monotonic_ms()
         if self._refused_since_ms is None:
             self._refused_since_ms = now_ms
-        if now_ms - self._refused_since_ms >= REGISTRATION_TOLD_MS:
+        if now_ms - self._refused_since_ms >= REGISTRATION_LOG_AFTER_MS:
             self._limited_log.warning("the registration", why, "this broker has not joined its cluster yet: %s", why)
 
     def _look(self) -> None:
@@ -304,7 +304,7 @@ class BrokerLifecycle:
             log.warning("this broker was fenced; it registers anew")
             self._move(Event.FORGOTTEN)
             self._register()
-        elif self._started is not None and not self._is_to_be_told():
+        elif self._started is not None and not self._has_replicas_to_report():
             self._follower.publish()
             self._finish_start(None)
 
@@ -320,7 +320,7 @@ class BrokerLifecycle:
         elif before not in {LEAVING, LEFT}:
             self._tell_superseded()
 
-    def _is_to_be_told(self) -> bool:
+    def _has_replicas_to_report(self) -> bool:
         """Whether the image has a replica elsewhere than it was found; then the controller hears of it."""
         image, broker_id = self._follower.image, self._registration.broker_id
         self._found = {

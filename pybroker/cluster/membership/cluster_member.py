@@ -248,18 +248,18 @@ class ClusterMember:
             lambda: lifecycle.registered,
             lambda own: own.full_dirs,
             self._active_controller,
-            lambda directories, told: channel.heartbeat(lambda _: told(), full_directories=directories),
+            lambda directories, reports: channel.heartbeat(lambda _: reports(), full_directories=directories),
         )
         self._cordoned_log_dirs = cordoned = LogDirReports(
             timers,
             lambda: lifecycle.registered if knows_of_cordons() else None,
             lambda own: own.cordoned_log_dirs,
             self._active_controller,
-            lambda directories, told: channel.heartbeat(lambda _: told(), cordoned_directories=directories),
+            lambda directories, reports: channel.heartbeat(lambda _: reports(), cordoned_directories=directories),
         )
-        for told in (full, cordoned):
-            self.follower.subscribe(lambda *_, told=told: told.look())
-            self._closers.append(told.close)
+        for reports in (full, cordoned):
+            self.follower.subscribe(lambda *_, reports=reports: reports.look())
+            self._closers.append(reports.close)
 
     def _active_controller(self) -> tuple[int, int]:
         """Which process decides: the broker and its epoch."""
@@ -324,8 +324,8 @@ class ClusterMember:
         from pybroker.cluster.failure_detection.stall_guard import StallGuard
 
         liveness_ms = self._config.get_int("pybroker.liveness.timeout.ms")
-        patience_ms = min(self._session_timeout_ms, liveness_ms or self._session_timeout_ms)
-        bound_ms = max(patience_ms - LIVENESS_INTERVAL_MS, 2 * LIVENESS_INTERVAL_MS)
+        wait_ms = min(self._session_timeout_ms, liveness_ms or self._session_timeout_ms)
+        bound_ms = max(wait_ms - LIVENESS_INTERVAL_MS, 2 * LIVENESS_INTERVAL_MS)
         self._closers.append(StallGuard(self._env, self._store, self.follower, gate, bound_ms).close)
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A broker repeats to the controller what the image does not show of its log dirs after twice the time before,
 # up to this: a controller of an older version will never show it.
-LOG_DIRS_TOLD_AGAIN_MAX_MS = 10_000
+LOG_DIR_REPORT_PAUSE_MAX_MS = 10_000
 
 
 class LogDirReports:
@@ -93,7 +93,7 @@ class LogDirReports:
         self._is_under_way = False
         if not self._closed:
             self._pause = self._timers.call_later(self._pause_ms, self._pause_is_over)
-            self._pause_ms = min(2 * self._pause_ms, LOG_DIRS_TOLD_AGAIN_MAX_MS)
+            self._pause_ms = min(2 * self._pause_ms, LOG_DIR_REPORT_PAUSE_MAX_MS)
 
     def _pause_is_over(self) -> None:
         self._pause = None

@@ -46,15 +46,15 @@ class MovedReplicas:
         if self._closed:
             return
         self._is_telling = True
-        told = dict(islice(self._moved.items(), GATHERED_PARTITIONS_MAX))
+        reported = dict(islice(self._moved.items(), GATHERED_PARTITIONS_MAX))
 
         def answered(error_code: int) -> None:
             if error_code:
                 self._retry = self._timers.call_later(STORE_RETRY_MS, self._tell_all)
                 return
-            self._moved = {key: directory for key, directory in self._moved.items() if told.get(key) != directory}
+            self._moved = {key: directory for key, directory in self._moved.items() if reported.get(key) != directory}
             self._is_telling = False
             if self._moved:
                 self._tell_all()
 
-        self._assign(told, answered)
+        self._assign(reported, answered)

@@ -32,14 +32,14 @@ class _Follower:
 
 
 class _Watcher:
-    """One call of ``watch_ephemerals``; ``told`` is what it was told last, None before the first time."""
+    """One call of ``watch_ephemerals``; ``sent`` is what it was told last, None before the first time."""
 
-    __slots__ = ("on_change", "prefix", "told")
+    __slots__ = ("on_change", "prefix", "sent")
 
     def __init__(self, prefix: str, on_change: Callable[[Mapping[str, bytes]], None]) -> None:
         self.prefix = prefix
         self.on_change = on_change
-        self.told: dict[str, bytes] | None = None
+        self.sent: dict[str, bytes] | None = None
 
 
 class StoreFollowers:
@@ -131,8 +131,8 @@ class StoreFollowers:
         if self._ephemerals is None:
             return
         below = {key: value for key, value in self._ephemerals.items() if key.startswith(watcher.prefix)}
-        if watcher in self._watchers and below != watcher.told:
-            watcher.told = below
+        if watcher in self._watchers and below != watcher.sent:
+            watcher.sent = below
             _call(watcher.on_change, dict(below))
 
     def _tell_gap(self, follower: _Follower) -> None:

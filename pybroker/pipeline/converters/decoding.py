@@ -56,8 +56,8 @@ def readable(decoded: DataFrame) -> DataFrame:
 
 def dead_letters(decoded: DataFrame) -> DataFrame:
     """What could not be read, as records for a dead-letter topic."""
-    told = [_header("message", F.col("error")), *(_header(name, F.col(name).cast("string")) for name in _ORIGIN)]
-    headers = F.array(*told)
+    named = [_header("message", F.col("error")), *(_header(name, F.col(name).cast("string")) for name in _ORIGIN)]
+    headers = F.array(*named)
     if "headers" in decoded.columns:
         headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)), headers)
     return decoded.where("error is not null").select(

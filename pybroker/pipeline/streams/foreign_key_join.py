@@ -116,9 +116,9 @@ class _Join(StatefulProcessor):
         for row in arrived:
             if row.left is None:
                 continue
-            is_told = news.pop(row.left, None) is not None or row.tells or is_match(row.text, after, self._how)
+            is_emitted = news.pop(row.left, None) is not None or row.tells or is_match(row.text, after, self._how)
             self._keep_left(row.left, row.text)
-            if is_told and (row.text is not None or row.tells):
+            if is_emitted and (row.text is not None or row.tells):
                 news[row.left] = (row.text, row.at if after is None else max(row.at, after_at))
         for left, (text, at) in news.items():
             yield Row(key=left, is_match=is_match(text, after, self._how), left=text, right=after, at=at)

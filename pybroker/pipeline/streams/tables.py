@@ -41,8 +41,8 @@ def changes(table: DataFrame) -> DataFrame:
     kind = table.schema["value"].dataType
     key, text = text_of(table, "key").alias("key"), text_of(table, "value").alias("text")
     rows = table.where("key is not null").select(key, *place(table), text)
-    told = rows.groupBy("key").transformWithState(_Changes(), _CHANGE, "append", "none")
-    return told.select(
+    changed = rows.groupBy("key").transformWithState(_Changes(), _CHANGE, "append", "none")
+    return changed.select(
         from_text(F.col("key"), table.schema["key"].dataType).alias("key"),
         from_text(F.col("before"), kind).alias("before"),
         from_text(F.col("after"), kind).alias("after"),

@@ -26,7 +26,7 @@ TRIGGERS_MAX = 1_000
 HANGS_AFTER_S = 240.0
 _LOOK_S = 0.2
 # Of the threads of Spark's process, those that a trigger runs on, and how much is told of each.
-_FRAMES_TOLD = 16
+_FRAMES_SHOWN = 16
 _TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stateConnectionListenerThread")
 _ALL_BATCHES = 1 << 62
 
@@ -243,9 +243,9 @@ class SteppedQuery:
     def _threads(self) -> str:
         """Where the trigger's threads are, as Java says it."""
         found = _jvm(self._spark).org.apache.spark.util.Utils.getThreadDump()
-        threads = (each.toString().splitlines()[:_FRAMES_TOLD] for each in found)
-        told = (each for each in threads if any(name in each[0] for name in _TRIGGERS_THREADS))
-        return "\n".join(line for each in told for line in each)
+        threads = (each.toString().splitlines()[:_FRAMES_SHOWN] for each in found)
+        shown = (each for each in threads if any(name in each[0] for name in _TRIGGERS_THREADS))
+        return "\n".join(line for each in shown for line in each)
 
     def _last_batch(self) -> "_Batch":
         # Python's form of a progress wants rates, which a clock that stands still has none of.

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from pybroker.pipeline.topics.client_log import with_client_log
 
-_HEARD_EVERY_S = 0.05
+_POLL_S = 0.05
 
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 
@@ -41,8 +41,8 @@ def admin_client(settings: Mapping[str, str | int | float | bool], within_s: flo
     client = AdminClient(with_client_log(watched))
     reached = client.describe_cluster(request_timeout=within_s)
     while not reached.done():
-        client.poll(_HEARD_EVERY_S)
-        if told := refused or failed[_TLS_FAILURES_MAX - 1 :]:
-            raise LoginRefused(told[0])
+        client.poll(_POLL_S)
+        if reasons := refused or failed[_TLS_FAILURES_MAX - 1 :]:
+            raise LoginRefused(reasons[0])
     reached.result()
     return client

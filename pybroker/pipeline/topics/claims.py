@@ -168,7 +168,7 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
     Raises `NameTaken`, `MarksRefused`, and `NoAnswer` where others claim again and again.
     """
     deadline = time.monotonic() + CLAIM_WITHIN_S
-    patience = _Patience()
+    start_timeout = _StartTimeout()
     checked: int | None = None
     expired = NO_CLAIM
     last: KafkaException | None = None
@@ -184,10 +184,10 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
                 # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
                 # that begin at once one has announced it meanwhile, and the others leave it to that one.
                 marks = _marks_of_all(client, query_run, found)
-                expired = NO_CLAIM if found.number else _told_by(marks)
+                expired = NO_CLAIM if found.number else _claim_of(marks)
                 _check(query_run, marks, epoch)
                 checked = found.number
-            elif found.run == query_run.run and not found.is_ready and patience.has(found):
+            elif found.run == query_run.run and not found.is_ready and start_timeout.has(found):
                 time.sleep(_PAUSE_S)
             else:
                 _Claimant(client, query_run, task).claim(epoch, expired)
@@ -200,7 +200,7 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
     raise NoAnswer(f"{query_run.group} could not be claimed within {CLAIM_WITHIN_S:.0f} s: {last}")
 
 
-class _Patience:
+class _StartTimeout:
     """With another task of the same run that has announced a claim."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ def _with_former(marks: Mapping[int, Mark], former: Mapping[int, list[str]]) -> 
     return {task: mark for task, mark in sorted(last.items()) if mark != NO_MARK}
 
 
-def _told_by(marks: Mapping[int, Mark]) -> Claim:
+def _claim_of(marks: Mapping[int, Mark]) -> Claim:
     """The last claim, where it has expired: a run commits it only at its start, and may outlive it."""
     if not marks:
         return NO_CLAIM
@@ -281,7 +281,7 @@ class _Claimant:
         self._client = client
         self._query_run = query_run
         self._slots_min = slots_for(task)
-        marks_topic.make_room(client, query_run, self._slots_min)
+        marks_topic.ensure_slots(client, query_run, self._slots_min)
         self._producer = fenced(client, query_run.claim, query_run.marks_topic)
         self._group_metadata = marks_topic.group_metadata(client, query_run)
 
@@ -296,7 +296,7 @@ class _Claimant:
         found = max(last_claim, expired)
         used = range(max(found.slots, former.slots))
         slots = max(len(used), self._slots_min)
-        marks_topic.make_room(client, query_run, slots)
+        marks_topic.ensure_slots(client, query_run, slots)
         if found.is_ready and (found.run, found.query) == (query_run.run, query_run.query):
             self._commit(found._replace(number=found.number + 1, slots=slots))
             return

@@ -102,7 +102,7 @@ class ClusterQueries:
 
     def partitions(self) -> dict[str, list[int]]:
         """Those of each topic."""
-        return _partitions_of(self._metadata(_Patience(REQUEST_TIMEOUT_S)))
+        return _partitions_of(self._metadata(_TimeLeft(REQUEST_TIMEOUT_S)))
 
     def topic_ids(self, names: Collection[str], within_s: float | None = None) -> dict[str, str]:
         """What tells a topic from a former one of its name, of those that are there; empty before KIP-516."""
@@ -176,14 +176,14 @@ class ClusterQueries:
         epoch = _NO_EPOCH if end.leader_epoch is None else end.leader_epoch
         return PartitionStatus(_id_of(found["topic"]), epoch, found["beginning"].offset, end.offset)
 
-    def _metadata(self, patience: "_Patience") -> ClusterMetadata:
+    def _metadata(self, time_left: "_TimeLeft") -> ClusterMetadata:
         """What there is and who leads it; librdkafka asks those leaders from then on."""
         while True:
             try:
-                return self._admin.list_topics(timeout=patience.next_s)
+                return self._admin.list_topics(timeout=time_left.next_s)
             except KafkaException as error:
-                if error.args[0].code() not in _PASSING or patience.is_over:
-                    raise patience.unreachable(f"broker of {self._bootstrap}", error.args[0]) from error
+                if error.args[0].code() not in _PASSING or time_left.is_over:
+                    raise time_left.unreachable(f"broker of {self._bootstrap}", error.args[0]) from error
             time.sleep(_PAUSE_S)
 
     def _answers(
@@ -196,11 +196,11 @@ class ClusterQueries:
     ) -> tuple[dict[At, T], dict[At, KafkaError]]:
         """What is answered to each, and what has failed for good; raises `ClusterUnreachable`, about the ``who`` of
         one."""
-        patience = _Patience(REQUEST_TIMEOUT_S if within_s is None else within_s)
+        time_left = _TimeLeft(REQUEST_TIMEOUT_S if within_s is None else within_s)
         found: dict[At, T] = {}
         failed: dict[At, KafkaError] = {}
         while True:
-            for at, answer in ask(asked, patience.next_s).items():
+            for at, answer in ask(asked, time_left.next_s).items():
                 failed.pop(at, None)
                 try:
                     found[at] = answer()
@@ -209,17 +209,17 @@ class ClusterQueries:
             again = [at for at, error in failed.items() if error.code() in _PASSING | _GONE]
             if not again:
                 return found, failed
-            if patience.is_over:
-                raise patience.unreachable(who(again[0]), failed[again[0]])
+            if time_left.is_over:
+                raise time_left.unreachable(who(again[0]), failed[again[0]])
             time.sleep(_PAUSE_S)
             # A partition that changes its leader has none for a moment, as one that is gone.
-            known = _partitions_of(self._metadata(patience))
+            known = _partitions_of(self._metadata(time_left))
             asked = [at for at in again if failed[at].code() in _PASSING or is_there(at, known)]
             if not asked:
                 return found, failed
 
 
-class _Patience:
+class _TimeLeft:
     """With one question, however often it is asked."""
 
     def __init__(self, within_s: float) -> None:

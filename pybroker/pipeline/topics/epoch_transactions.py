@@ -222,7 +222,7 @@ class SlotWriter:
         self._begun_s = 0.0
         client, query_run = write.client, write.query_run
         if write.is_single:
-            marks_topic.make_room(client, query_run, slots_for(task))
+            marks_topic.ensure_slots(client, query_run, slots_for(task))
         else:
             claimed(client, query_run, task, epoch)
         # Ends an earlier attempt's transaction, so that the mark read behind it is the last one.

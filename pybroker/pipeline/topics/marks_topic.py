@@ -124,7 +124,7 @@ def slots(client: Mapping[str, str], query_run: QueryRun) -> int:
     return max(_partitions(admin(client), query_run.marks_topic) - _FIRST_SLOT_AT, 0)
 
 
-def make_room(client: Mapping[str, str], query_run: QueryRun, wanted: int) -> None:
+def ensure_slots(client: Mapping[str, str], query_run: QueryRun, wanted: int) -> None:
     """Have each of so many task numbers have a partition; raises `MarksRefused`, `NoAnswer` and `KafkaException`."""
     topic, partitions = query_run.marks_topic, max(slot_at(wanted), PARTITIONS_MIN)
     deadline = time.monotonic() + REQUEST_TIMEOUT_S

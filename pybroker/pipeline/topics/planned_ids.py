@@ -49,7 +49,7 @@ class PlannedIds:
             self._kept.popitem(last=False)
 
 
-def told_apart(starts: Offsets, ends: Offsets, anew: Collection[str]) -> dict[TopicPartition, int]:
+def distinguishable(starts: Offsets, ends: Offsets, anew: Collection[str]) -> dict[TopicPartition, int]:
     """The ends; where they are the starts, though topics that were made anew have records, one offset fewer.
 
     To Spark nothing would be new otherwise.  The next micro-batch takes the record that is left.

@@ -233,7 +233,7 @@ def _batches(
     position = _behind_deleted(reading, found, found.start, begun)
     consumer.go_to(found, position, begun)
     rows = _Rows(reading.schema)
-    patience = time.monotonic() + reading.poll_timeout_s
+    give_up_s = time.monotonic() + reading.poll_timeout_s
     while position < found.end:
         before = position
         with _collector_at_rest():
@@ -254,12 +254,12 @@ def _batches(
             consumer.position = None
             return
         if position > before:
-            patience = time.monotonic() + reading.poll_timeout_s
+            give_up_s = time.monotonic() + reading.poll_timeout_s
         elif not events and not _is_still_there(reading, found):
             # Another topic may end before this range: no record and no error would come from it.
             consumer.position = None
             return
-        elif time.monotonic() > patience:
+        elif time.monotonic() > give_up_s:
             raise ReadTimeout(
                 f"no record of {found.topic_partition} from {position} on within {reading.poll_timeout_s:g} s"
             )

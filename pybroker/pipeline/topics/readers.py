@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pybroker.pipeline.topics.admission import available, limited
-from pybroker.pipeline.topics.planned_ids import PlannedIds, told_apart
+from pybroker.pipeline.topics.planned_ids import PlannedIds, distinguishable
 from pybroker.pipeline.topics.process_end import end_quietly, is_hung_up
 from pybroker.pipeline.topics.ranges import OffsetRange, divide
 from pybroker.pipeline.topics.source_options import ByOffset, SourceOptions
@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             if isinstance(limit, ReadMaxRows):
                 ends = limited(begun, ends, limit.max_rows)
-        return self._planned_ids.give(told_apart(starts, ends, anew), ids)
+        return self._planned_ids.give(distinguishable(starts, ends, anew), ids)
 
     def reportLatestOffset(self) -> OffsetTree | None:
         """The ends that the last look found, for the query's progress."""

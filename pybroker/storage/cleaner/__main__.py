@@ -26,14 +26,14 @@ from pybroker.storage.cleaner.runners import encode
 from pybroker.storage.files import os_process
 
 # Waiting so long, and so many times longer than running, is not politeness any more: logs would grow without end.
-_PATIENCE_S = 5
-_PATIENCE_FACTOR = 20
+_IDLE_WAIT_S = 5
+_IDLE_WAIT_FACTOR = 20
 _LOOK_INTERVAL_S = 1
 
 
 def starves(ran_s: float, waited_s: float) -> bool:
     """Whether the other processes leave nothing to one that runs only when they do not."""
-    return waited_s > _PATIENCE_S and waited_s > _PATIENCE_FACTOR * ran_s
+    return waited_s > _IDLE_WAIT_S and waited_s > _IDLE_WAIT_FACTOR * ran_s
 
 
 class Share:

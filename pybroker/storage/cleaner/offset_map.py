@@ -53,7 +53,7 @@ class OffsetMap:
 
     def put_all(self, keys: Sequence[bytes], offsets: Iterable[int]) -> bool:
         """Note that these keys were last written at these offsets, in ascending order; whether there was room."""
-        if self.size + len(keys) > self._table.capacity_max and not self._makes_room(keys):
+        if self.size + len(keys) > self._table.capacity_max and not self._fits(keys):
             return False
         recent = self._recent
         before = len(recent)
@@ -64,11 +64,11 @@ class OffsetMap:
             self._spill()
         return True
 
-    def _makes_room(self, keys: Sequence[bytes]) -> bool:
+    def _fits(self, keys: Sequence[bytes]) -> bool:
         self._spill()
         table = self._table
-        room = table.capacity_max - table.size
-        return len(keys) <= room or sum(table.get(key) < 0 for key in set(keys)) <= room
+        free = table.capacity_max - table.size
+        return len(keys) <= free or sum(table.get(key) < 0 for key in set(keys)) <= free
 
     def _spill(self) -> None:
         place = self._table.place

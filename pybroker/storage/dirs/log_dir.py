@@ -1,15 +1,15 @@
-"""One log directory: its lock, its identity, its threads, whether it still works, and whether it has room.
+"""One log directory: its lock, its identity, its threads, whether it still works, and whether it has free space.
 
 Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
 threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
 is for good: after a failed write or sync it is not known what the disk holds.
 
-ENOSPC of a write fails that append, and heals by itself: the directory has no room (``has_room``) until as much as
-``ROOM_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and any error of a
-sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages.  With no directory left the
-process ends with exit code 1.  A directory, or a partition's files, that were moved away count as failed, too
-(``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something was
-appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
+ENOSPC of a write fails that append, and heals by itself.  The directory has no free space (``has_free_space``) until as
+much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and
+any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages.  With no
+directory left the process ends with exit code 1.  A directory, or a partition's files, that were moved away count as
+failed, too (``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something
+was appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
 clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on
@@ -47,14 +47,14 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 # A full disk is reported when it begins and, with the number of refusals, when there is room again and nothing was
 # refused for so long: one line per refused append would fill what room there is.  Where it is full again within
-# ``ROOM_LASTS_MS`` the interval doubles, so that replicas do not come and go with each file that is removed.
-ROOM_CHECK_INTERVAL_MS = 1_000
-ROOM_CHECK_INTERVAL_MAX_MS = 60_000
-ROOM_LASTS_MS = 60_000
-# There is room where so much could be written, or a twentieth of the file system (``os_file.has_room``), and what was
-# refused; at a broker's start, where it may have been stopped with little, the smaller bound holds.
-ROOM_BYTES = 64 << 20
-ROOM_AT_START_BYTES = 256 << 10
+# ``FREE_SPACE_LASTS_MS`` the interval doubles, so that replicas do not come and go with each file that is removed.
+FREE_SPACE_CHECK_INTERVAL_MS = 1_000
+FREE_SPACE_CHECK_INTERVAL_MAX_MS = 60_000
+FREE_SPACE_LASTS_MS = 60_000
+# A directory has free space where so much could be written, or a twentieth of the file system, and what was refused
+# (``os_file.has_free_space``).  At its start, where it may have been stopped with little, the smaller bound holds.
+FREE_SPACE_BYTES = 64 << 20
+FREE_SPACE_AT_START_BYTES = 256 << 10
 
 # POSIX locks do not exclude a process from itself, and closing any descriptor of the file drops them: so a second
 # broker in this process must be refused before it opens the file.
@@ -84,9 +84,9 @@ def _remove(paths: list[Path]) -> Generator[None, None, None]:
         yield
 
 
-def _has_room_for(directory: Path, refused_bytes: int) -> bool:
+def _has_free_space_for(directory: Path, refused_bytes: int) -> bool:
     """Whether there is room, also for a write of this size: that may be more than what passes for room otherwise."""
-    return os_file.has_room(directory, ROOM_BYTES) and os_file.takes(directory, refused_bytes)
+    return os_file.has_free_space(directory, FREE_SPACE_BYTES) and os_file.takes(directory, refused_bytes)
 
 
 def _removed(_nothing: None, _error: BaseException | None) -> None:
@@ -100,15 +100,15 @@ class LogDir:
         "_env",
         "_executors",
         "_identity",
+        "_is_checking_space",
         "_lock_fd",
-        "_looks_for_room",
         "_refusals",
         "_refused_bytes",
         "_removals",
         "_rollback",
-        "_room_ended_ms",
-        "_room_interval_ms",
-        "_room_timer",
+        "_space_check_interval_ms",
+        "_space_check_timer",
+        "_space_freed_ms",
         "before_first_file",
         "before_opening",
         "belongs_to_broker",
@@ -116,11 +116,11 @@ class LogDir:
         "closing",
         "directory_id",
         "had_clean_shutdown",
-        "has_room",
+        "has_free_space",
         "lookups",
         "offline",
+        "on_free_space_changed",
         "on_offline",
-        "on_room_changed",
         "path",
         "sync",
         "synced_before_acknowledged",
@@ -133,8 +133,8 @@ class LogDir:
         self.offline = False
         self.closing = False  # the flusher has ended or is about to: syncs happen where they are asked for
         self.on_offline: Callable[[LogDir], None] | None = None
-        self.has_room = True  # as far as is known
-        self.on_room_changed: Callable[[LogDir], None] | None = None
+        self.has_free_space = True  # as far as is known
+        self.on_free_space_changed: Callable[[LogDir], None] | None = None
         # Hears of a partition here whose first file is about to be made; raises OSError.
         self.before_first_file: Callable[[TopicPartition], None] = lambda key: None
         # Hears of a partition here whose log is about to be opened; raises OSError and StorageError.
@@ -154,10 +154,10 @@ class LogDir:
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._refusals = self._refused_bytes = 0  # since room began to lack: how many, and the largest of them
-        self._looks_for_room = False  # a thread is at it
-        self._room_interval_ms = ROOM_CHECK_INTERVAL_MS
-        self._room_ended_ms = 0  # when there was room again (monotonic)
-        self._room_timer: Cancellable | None = None
+        self._is_checking_space = False  # a thread is at it
+        self._space_check_interval_ms = FREE_SPACE_CHECK_INTERVAL_MS
+        self._space_freed_ms = 0  # when there was room again (monotonic)
+        self._space_check_timer: Cancellable | None = None
         self._removals: dict[object, Cancellable] = {}
 
     def _executor(self, role: str) -> Executor:
@@ -280,79 +280,81 @@ class LogDir:
         except OSError as error:
             self.fail(error, "looking for it")
 
-    def look_for_room_at_start(self) -> None:
+    def check_free_space_at_start(self) -> None:
         """Find out whether anything can be written at all."""
 
-        def looked(has_room: bool) -> None:
-            if not has_room:
-                self.refused_for_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
+        def looked(has_free_space: bool) -> None:
+            if not has_free_space:
+                self.refused_for_space(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)))
 
-        self._ask_for_room(partial(os_file.has_room, self.path, ROOM_AT_START_BYTES), looked)
+        self._ask_for_free_space(partial(os_file.has_free_space, self.path, FREE_SPACE_AT_START_BYTES), looked)
 
-    def refused_for_room(self, error: BaseException, size: int = 0) -> None:
+    def refused_for_space(self, error: BaseException, size: int = 0) -> None:
         """A write of ``size`` bytes, as far as that is known, found no room or no descriptor.
 
         The log says when that begins and, with the number of refusals, when it has ended.
         """
         self._refusals += 1
         self._refused_bytes = max(self._refused_bytes, size)
-        if self._room_timer is None and not self._looks_for_room:
-            logger.warning("There is no room in %s, writes to it are refused: %s", self.path, error)
-            self._adapt_room_interval()
-            self._look_for_room_later()
-        if self.has_room and os_file.lacks_room(error):
-            self._set_room(False)
+        if self._space_check_timer is None and not self._is_checking_space:
+            logger.warning("No space is left in %s, writes to it are refused: %s", self.path, error)
+            self._adapt_check_interval()
+            self._check_free_space_later()
+        if self.has_free_space and os_file.is_disk_full(error):
+            self._set_free_space(False)
 
-    def _set_room(self, has_room: bool) -> None:
-        self.has_room = has_room
-        if self.on_room_changed is not None:
-            self.on_room_changed(self)
+    def _set_free_space(self, has_free_space: bool) -> None:
+        self.has_free_space = has_free_space
+        if self.on_free_space_changed is not None:
+            self.on_free_space_changed(self)
 
-    def _adapt_room_interval(self) -> None:
+    def _adapt_check_interval(self) -> None:
         """What is full again soon after it had room is looked at less often."""
-        since_ms = self._env.clock.monotonic_ms() - self._room_ended_ms
-        is_relapse = self._room_ended_ms and since_ms < ROOM_LASTS_MS
-        longer_ms = min(2 * self._room_interval_ms, ROOM_CHECK_INTERVAL_MAX_MS)
-        self._room_interval_ms = longer_ms if is_relapse else ROOM_CHECK_INTERVAL_MS
+        since_ms = self._env.clock.monotonic_ms() - self._space_freed_ms
+        is_relapse = self._space_freed_ms and since_ms < FREE_SPACE_LASTS_MS
+        longer_ms = min(2 * self._space_check_interval_ms, FREE_SPACE_CHECK_INTERVAL_MAX_MS)
+        self._space_check_interval_ms = longer_ms if is_relapse else FREE_SPACE_CHECK_INTERVAL_MS
 
-    def _look_for_room_later(self) -> None:
-        self._room_timer = self._env.timers.call_later(self._room_interval_ms, self._look_for_room, self._refusals)
+    def _check_free_space_later(self) -> None:
+        self._space_check_timer = self._env.timers.call_later(
+            self._space_check_interval_ms, self._check_free_space, self._refusals
+        )
 
-    def _look_for_room(self, refusals_before: int) -> None:
+    def _check_free_space(self, refusals_before: int) -> None:
         """Where so much room is found, and nothing was refused for a while, there is room again."""
-        self._room_timer = None
+        self._space_check_timer = None
         if self.offline or self.closing:
             return
 
-        def looked(has_room: bool) -> None:
-            self._looks_for_room = False
-            if not has_room or self._refusals > refusals_before:
-                self._look_for_room_later()
+        def looked(has_free_space: bool) -> None:
+            self._is_checking_space = False
+            if not has_free_space or self._refusals > refusals_before:
+                self._check_free_space_later()
             else:
-                self._room_is_back()
+                self._free_space_is_back()
 
-        self._looks_for_room = True
-        self._ask_for_room(partial(_has_room_for, self.path, self._refused_bytes), looked)
+        self._is_checking_space = True
+        self._ask_for_free_space(partial(_has_free_space_for, self.path, self._refused_bytes), looked)
 
-    def _ask_for_room(self, question: Callable[[], bool], answered: Callable[[bool], None]) -> None:
+    def _ask_for_free_space(self, question: Callable[[], bool], answered: Callable[[bool], None]) -> None:
         """Have a thread ask the file system, which may not answer at once."""
 
-        def asked(has_room: bool | None, error: BaseException | None) -> None:
+        def asked(has_free_space: bool | None, error: BaseException | None) -> None:
             if self.offline or self.closing:
                 return
             if error is not None and not os_file.is_passing(error):
-                self.fail(error, "looking for room")
+                self.fail(error, "looking for free space")
             else:
-                answered(bool(has_room))
+                answered(bool(has_free_space))
 
         self.remover.submit(question, asked)
 
-    def _room_is_back(self) -> None:
-        logger.warning("There is room in %s again, %d writes to it were refused", self.path, self._refusals)
+    def _free_space_is_back(self) -> None:
+        logger.warning("There is space in %s again, %d writes to it were refused", self.path, self._refusals)
         self._refusals = self._refused_bytes = 0
-        self._room_ended_ms = self._env.clock.monotonic_ms()
-        if not self.has_room:
-            self._set_room(True)
+        self._space_freed_ms = self._env.clock.monotonic_ms()
+        if not self.has_free_space:
+            self._set_free_space(True)
 
     def fail(self, error: BaseException, what: str) -> str:
         """Take the directory offline until restart.  Called on the loop; returns what is said of it."""
@@ -372,8 +374,8 @@ class LogDir:
         for timer in self._removals.values():
             timer.cancel()
         self._removals.clear()
-        if self._room_timer is not None:
-            self._room_timer.cancel()
+        if self._space_check_timer is not None:
+            self._space_check_timer.cancel()
         self.lookups.close()
         # What the writers complete may still want to be synced: their threads end first.
         self.writers.close()

@@ -141,7 +141,7 @@ class Writers:
         """Give the threads what they have room for, a job of each lane in turn."""
         in_use = self._writers[: self._count()]
         passed_over = 0
-        while passed_over < len(self._ready) and _have_room(in_use) and not self._closing:
+        while passed_over < len(self._ready) and _any_is_available(in_use) and not self._closing:
             lane = self._ready.popleft()
             writer = self._place_for(lane, in_use)
             if writer is None:
@@ -158,7 +158,7 @@ class Writers:
     def _place_for(lane: Lane, in_use: list[_Writer]) -> _Writer | None:
         """The thread that may have the lane's next job now: the one that has those before it, or the least busy."""
         writer = lane.writer if lane.handed_out else min(in_use, key=_work_of)
-        return writer if writer in in_use and _has_room(writer) else None
+        return writer if writer in in_use and _is_available(writer) else None
 
     def _start(self, lane: Lane, writer: _Writer) -> None:
         work, done = lane.waiting.popleft()
@@ -233,10 +233,10 @@ def _work_of(writer: _Writer) -> int:
     return writer.jobs + writer.steps
 
 
-def _has_room(writer: _Writer) -> bool:
+def _is_available(writer: _Writer) -> bool:
     return writer.jobs < WRITER_JOBS_AHEAD
 
 
-def _have_room(writers: list[_Writer]) -> bool:
+def _any_is_available(writers: list[_Writer]) -> bool:
     """Whether any of them has; while none has, thousands of lanes may wait, and cost nothing."""
-    return any(map(_has_room, writers))
+    return any(map(_is_available, writers))

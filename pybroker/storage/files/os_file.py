@@ -55,11 +55,11 @@ scandir = os.scandir
 
 _PAGES_ASKED_FOR_AT_ONCE = 256
 
-_ROOM_PROBE = ".room"
-_ROOM_SHARE = 20
+_SPACE_PROBE = ".room"
+_SPACE_PROBE_SHARE = 20
 _PROBE_BYTES_MAX = 1 << 20
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 # What Path.exists takes for an answer, too; any other error says nothing of whether something is there.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP})
@@ -71,27 +71,27 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
-def lacks_room(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Whether the error says that the disk, or what this process may use of it, is full."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
+    return isinstance(error, OSError) and error.errno in _DISK_FULL
 
 
-def has_room(directory: StrPath, most: int) -> bool:
+def has_free_space(directory: StrPath, most: int) -> bool:
     """Whether ``most`` bytes could be written below a directory, or a twentieth of its file system if that is less.
 
     The look takes so much room for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
     raises OSError.
     """
     system = statvfs(directory)
-    return takes(directory, min(most, system.f_blocks * system.f_frsize // _ROOM_SHARE))
+    return takes(directory, min(most, system.f_blocks * system.f_frsize // _SPACE_PROBE_SHARE))
 
 
 def takes(directory: StrPath, size: int) -> bool:
-    """Whether ``size`` bytes, and at least one, could be written below a directory; see ``has_room``."""
+    """Whether ``size`` bytes, and at least one, could be written below a directory; see ``has_free_space``."""
     system, wanted = statvfs(directory), max(size, 1)
     if system.f_bavail * system.f_frsize < wanted:
         return False
-    path = os.path.join(directory, _ROOM_PROBE)
+    path = os.path.join(directory, _SPACE_PROBE)
     try:
         fd = open_fd(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

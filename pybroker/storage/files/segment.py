@@ -273,17 +273,17 @@ class Segment(SegmentFile):
     def must_roll(self, length: int, last_offset: int, max_timestamp: int, position: int = -1) -> bool:
         """Whether an append of ``length`` bytes at ``position`` (by default the end) has no place here.
 
-        One that is within ``room_end``, ``offset_end`` and ``time_end`` has a place.
+        One that is within ``size_end``, ``offset_end`` and ``time_end`` has a place.
         """
         if position < 0:
             position = self.size
-        if position + length > self.room_end or last_offset > self.offset_end:
+        if position + length > self.size_end or last_offset > self.offset_end:
             return True
         if self.first_timestamp >= 0:
             return max_timestamp > self.time_end
         return position > 0 and self.cache.now_ms() - self.created_ms > self.roll_after_ms
 
-    def has_index_room(self, appends: int) -> bool:
+    def has_index_capacity(self, appends: int) -> bool:
         """Whether so many appends cannot fill the indexes, whatever their sizes, nor have to load them."""
         index = self._offset_index
         if index is None or self._time_index is None:
@@ -322,7 +322,7 @@ class Segment(SegmentFile):
         self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.bytes_since_index = 0
         if len(self.offset_index.entries) >= self.index_entries_max:
-            self.room_end = 0
+            self.size_end = 0
 
     def forget_tail(self) -> None:
         """Offsets are missing before the next batch: what is known of the tail has to begin after the gap."""

@@ -62,9 +62,9 @@ class SegmentFile:
         "referenced",
         "released_to",
         "retired",
-        "room_end",
         "sealed",
         "size",
+        "size_end",
         "synced_bytes",
         "view",
         "warm_from",
@@ -83,7 +83,7 @@ class SegmentFile:
         self._map_address = -1  # looked up at first need
         self._pinned_maps: list[ref[mmap]] = []  # former maps, of which views are out
         self.view: memoryview | None = None
-        self.room_end = 0  # an append may not end past it; 0 also while the files do not exist
+        self.size_end = 0  # an append may not end past it; 0 also while the files do not exist
         self.exposed_end = 0
         self.warm_from = size
         self.synced_bytes = size
@@ -154,7 +154,7 @@ class SegmentFile:
         elif size_max > self.capacity:
             self.drop_map()
             self.capacity = size_max
-        self.room_end = size_max
+        self.size_end = size_max
 
     def prepare_for_thread(self) -> None:
         """Before a thread writes: the map cannot be made while it does.  Without one, reads go through the file."""

@@ -50,7 +50,7 @@ def append_run(log: LogState, batches: Sequence[memoryview], leader_epoch: int, 
         or leader_epoch > log.leader_epochs.latest_epoch
         or segment.first_timestamp < 0
         or segment.fd < 0
-        or not segment.has_index_room(len(batches))
+        or not segment.has_index_capacity(len(batches))
     ):
         return []
     now_ms = log.environment.now_ms()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.storage.files.offset_index import offset_max_of
-from pybroker.storage.log.log_rolling import make_room
+from pybroker.storage.log.log_rolling import maybe_roll
 from pybroker.storage.results import CORRUPT_MESSAGE, LACKS_MARKER, NONE, AppendResult
 from pybroker_protocol.checksum import crc32c
 from pybroker_protocol.records import (
@@ -128,7 +128,7 @@ class _Run:
         ):
             return False
         # A segment's first batch says how long it is used, and its indexes may be full with this one.
-        return not self._placed or (segment.size > 0 and segment.has_index_room(len(self._placed) + 1))
+        return not self._placed or (segment.size > 0 and segment.has_index_capacity(len(self._placed) + 1))
 
     def add(self, batch: memoryview, header: HeaderFields) -> None:
         """The batch is written with the others; ``takes`` has agreed, or there are none."""
@@ -165,9 +165,9 @@ def _make_place(log: LogState, header: HeaderFields, size: int) -> AppendResult 
         # Kafka names a segment after its first offset, which in a compacted log may lie past the log's end.  A recovery
         # would take what is missing there for lost.
         had_files, end_offset = log.on_disk, log.log_end_offset
-        refused = make_room(log, 0, end_offset if last_offset <= offset_max_of(end_offset) else base_offset)
+        refused = maybe_roll(log, 0, end_offset if last_offset <= offset_max_of(end_offset) else base_offset)
         if refused is None and not had_files and last_offset > log.active.offset_end:
-            refused = make_room(log, 0, base_offset)  # the first segment begins at the log's start
+            refused = maybe_roll(log, 0, base_offset)  # the first segment begins at the log's start
         if refused is not None:
             return refused
     if base_offset != log.log_end_offset:

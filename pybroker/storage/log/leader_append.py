@@ -14,7 +14,7 @@ Kafka: UnifiedLog.appendAsLeader.
 from __future__ import annotations
 
 from pybroker.storage.log.append_queue import OnComplete, PendingAppend
-from pybroker.storage.log.log_rolling import make_room
+from pybroker.storage.log.log_rolling import maybe_roll
 from pybroker.storage.log.log_state import LogState
 from pybroker.storage.log.placing import check_sequence, note_refusal, place, write_failed
 from pybroker.storage.results import KAFKA_STORAGE_ERROR, NONE, RECORD_LIST_TOO_LARGE, AppendResult
@@ -231,7 +231,7 @@ def _without_place(log: LogState, append: LeaderAppend) -> AppendResult | None:
         return _answer_check(log, append, outcome)
     if log.next_offset + append.header[LAST_OFFSET_DELTA] > OFFSET_MAX:
         return _without_offsets(log, append)
-    refused = make_room(log, len(append.records), log.next_offset)
+    refused = maybe_roll(log, len(append.records), log.next_offset)
     if refused is None:
         return append.append_to(log, in_turn=True)
     if refused.error_code == KAFKA_STORAGE_ERROR:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pybroker.storage.log.log_state import LogState
 
 
-def make_room(log: LogState, size: int, offset: int) -> AppendResult | None:
+def maybe_roll(log: LogState, size: int, offset: int) -> AppendResult | None:
     """Make the place of an append of ``size`` bytes at ``offset`` that the active segment has none for.
 
     Returns why there is none.

@@ -473,7 +473,7 @@ class LogState:
 
     def _failed(self, error: BaseException, may_pass: bool, what: str, size: int = 0) -> None:
         if may_pass:
-            self.directory.refused_for_room(error, size)
+            self.directory.refused_for_space(error, size)
         else:
             self.directory.fail(error, what)
 

@@ -88,7 +88,7 @@ class PartitionLog(LogSetup):
 
     def _could_not_open(self, error: OSError | StorageError) -> None:
         if os_file.is_passing(error):
-            self.directory.refused_for_room(error)
+            self.directory.refused_for_space(error)
             self._refuse(self._refusal or Refusal.UNOPENED)
         else:
             self._refuse(Refusal.OFFLINE)

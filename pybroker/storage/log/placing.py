@@ -62,7 +62,7 @@ def place(
     last_offset = base_offset + last_offset_delta
     segment = log.active
     if (
-        position + size > segment.room_end or max_timestamp > segment.time_end or last_offset > segment.offset_end
+        position + size > segment.size_end or max_timestamp > segment.time_end or last_offset > segment.offset_end
     ) and segment.must_roll(size, last_offset, max_timestamp, position):
         return None
     if producer_id >= 0 and not attributes & CONTROL_FLAG:

@@ -79,7 +79,7 @@ class LogManager:
         # Hears of a directory that fails while others go on, by its id.
         self.on_directory_failed: Callable[[bytes], None] | None = None
         # Hears which directories have no room, by their ids, whenever one has it no more, or again.
-        self.on_room_changed: Callable[[frozenset[bytes]], None] | None = None
+        self.on_free_space_changed: Callable[[frozenset[bytes]], None] | None = None
         # Hears of a replica, by topic id and partition, that lies in another directory than the metadata says.
         self.on_replica_moved: Callable[[tuple[bytes, int], bytes], None] | None = None
         # Opens the log of a partition that lies on the disk and that nobody uses, if it is of use here: the layer above
@@ -117,7 +117,7 @@ class LogManager:
                 reasons.append(state.directory.fail(error, "the start"))
         for state in self._states:
             state.directory.on_offline = self._directory_failed
-            state.directory.on_room_changed = self._room_changed
+            state.directory.on_free_space_changed = self._free_space_changed
             if state.directory.offline and (state.directory.path == self.metadata_dir or not online(self._states)):
                 raise StorageError("; ".join(reasons))
         ids = self.directory_ids()
@@ -240,12 +240,12 @@ class LogManager:
 
     def full_directory_ids(self) -> frozenset[bytes]:
         """The ids of the directories that work and have no room."""
-        return frozenset(s.directory.directory_id for s in online(self._states) if not s.directory.has_room)
+        return frozenset(s.directory.directory_id for s in online(self._states) if not s.directory.has_free_space)
 
-    def look_for_room(self) -> None:
-        """Find out which directories have no room at the start; ``on_room_changed`` hears of those a moment later."""
+    def check_free_space(self) -> None:
+        """Find the directories that are full at the start; ``on_free_space_changed`` hears of them soon after."""
         for state in online(self._states):
-            state.directory.look_for_room_at_start()
+            state.directory.check_free_space_at_start()
 
     def cordon(self, paths: Collection[str]) -> list[bytes]:
         """The directories at these absolute paths, and no others, take no new replicas; the ids of those that work."""
@@ -450,9 +450,9 @@ class LogManager:
         elif self.on_directory_failed is not None:
             self.on_directory_failed(directory.directory_id)
 
-    def _room_changed(self, _directory: LogDir) -> None:
-        if self.on_room_changed is not None:
-            self.on_room_changed(self.full_directory_ids())
+    def _free_space_changed(self, _directory: LogDir) -> None:
+        if self.on_free_space_changed is not None:
+            self.on_free_space_changed(self.full_directory_ids())
 
     def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: everything written and synced, checkpoints, the clean-shutdown marks, the locks let go.

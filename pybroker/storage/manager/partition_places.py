@@ -215,7 +215,7 @@ class PartitionPlaces:
             return adopt
         except OSError as error:
             if os_file.is_passing(error):
-                state.directory.refused_for_room(error)
+                state.directory.refused_for_space(error)
             else:
                 state.directory.fail(error, f"reading {checkpoints.PARTITION_METADATA} in {state.path_of(key)}")
             return None

@@ -106,7 +106,7 @@ class PendingRecovery:
                 if not os_file.is_passing(error):
                     directory.fail(error, f"the recovery of {self._state.path_of(key)}")
                     return
-                directory.refused_for_room(error)
+                directory.refused_for_space(error)
                 self._waiting[key] = self._waiting.pop(key)  # behind the others
                 break
         if not directory.offline:

@@ -475,7 +475,7 @@ class ReplicaMove:
 
     def _log_dir_failed(self, state: LogDirState, error: BaseException, doing: str) -> None:
         if os_file.is_passing(error):
-            state.directory.refused_for_room(error)
+            state.directory.refused_for_space(error)
             self._again(storage_limits.MOVE_RETRY_MS)
         else:
             self._become(Event.END)

@@ -199,7 +199,7 @@ class ReplicaMoves:
     @staticmethod
     def _refused(directory: LogDir, error: OSError, path: Path) -> int:
         if os_file.is_passing(error):
-            directory.refused_for_room(error)
+            directory.refused_for_space(error)
         else:
             directory.fail(error, f"making {path}")
         return KAFKA_STORAGE_ERROR

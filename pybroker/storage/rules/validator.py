@@ -129,7 +129,7 @@ def validate(records: memoryview, rules: AppendRules, now_ms: int, produce_versi
         and (producer_id < 0 or sequence >= 0)
         and (max_timestamp - now_ms <= rules.timestamp_after_max_ms or rules.log_append_time)
         and attributes & COMPRESSION_MASK < ZSTD
-        and (count * RECORD_BYTES_MIN <= size - HEADER_BYTES or _have_room(count, size, attributes))
+        and (count * RECORD_BYTES_MIN <= size - HEADER_BYTES or _can_hold(count, size, attributes))
         and crc32c(records[ATTRIBUTES_AT:]) == crc
     ):
         return header
@@ -185,7 +185,7 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
         return Rejection(
             INVALID_RECORD, f"The record batch counts {count} records, its last offset delta is {last_offset_delta}"
         )
-    if not _have_room(count, len(records), attributes):
+    if not _can_hold(count, len(records), attributes):
         return Rejection(INVALID_RECORD, f"The record batch has no room for the {count} records that it counts")
     if attributes & CONTROL_FLAG:
         return Rejection(INVALID_RECORD, "Clients may not write control batches")
@@ -194,7 +194,7 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
     return None
 
 
-def _have_room(count: int, size: int, attributes: int) -> bool:
+def _can_hold(count: int, size: int, attributes: int) -> bool:
     """Whether so many of the shortest records can lie in the batch, compressed as well as its codec can."""
     return count * RECORD_BYTES_MIN <= (size - HEADER_BYTES) * EXPANSION_MAX[attributes & COMPRESSION_MASK]
 

@@ -109,7 +109,7 @@ class Marks:
     def slots(self, *_: Any) -> int:
         return 4
 
-    def make_room(self, *_: Any) -> None:
+    def ensure_slots(self, *_: Any) -> None:
         pass
 
     def group_metadata(self, *_: Any) -> object:

@@ -110,7 +110,7 @@ class SharedSqliteWorker(SqliteWorker):
         fsync: bool,
     ) -> None:
         super().__init__(path, now_ms, fsync=fsync)
-        self._keeps_room = False
+        self._reserves_space = False
         self._followers = followers
         self._tell = tell
         self._on_session_lost = on_session_lost
@@ -126,8 +126,8 @@ class SharedSqliteWorker(SqliteWorker):
         self._writer_map: mmap.mmap | None = None
         self._stamps = 0
         self._seen_stamp = b""
-        self._told_revision = 0
-        self._told_ephemerals: dict[str, bytes] | None = None
+        self._published_revision = 0
+        self._published_ephemerals: dict[str, bytes] | None = None
         self._data_version = -1
         self._poll_at_ms = self._ask_at_ms = self._renew_at_ms = self._now_ms()
         self._lapse_at_ms: int | None = None
@@ -141,12 +141,12 @@ class SharedSqliteWorker(SqliteWorker):
         if not self._session:
             return 3600
         wake_ms = self._renew_at_ms
-        if self._is_heard:
+        if self._has_listeners:
             wake_ms = min(wake_ms, self._poll_at_ms)
         return max(wake_ms - self._now_ms(), 0) / 1000
 
     @property
-    def _is_heard(self) -> bool:
+    def _has_listeners(self) -> bool:
         """Whether anybody wants news."""
         return self._followers.is_followed or self._followers.is_watched
 
@@ -157,7 +157,7 @@ class SharedSqliteWorker(SqliteWorker):
         now_ms = self._now_ms()
         if now_ms >= self._renew_at_ms or (self._lapse_at_ms is not None and now_ms > self._lapse_at_ms):
             self._try(self._renew)
-        if now_ms >= self._poll_at_ms and self._is_heard and not self._try(self._poll):
+        if now_ms >= self._poll_at_ms and self._has_listeners and not self._try(self._poll):
             self._poll_at_ms = self._now_ms() + self._timeout_ms // 3
 
     def _try(self, work: Callable[[], None]) -> bool:
@@ -254,7 +254,7 @@ class SharedSqliteWorker(SqliteWorker):
     def look(self) -> None:
         """Look for news at once, whether or not the file seems to have changed."""
         self._data_version = -1
-        self._told_ephemerals = None
+        self._published_ephemerals = None
         self._poll_at_ms = self._now_ms()
 
     def look_soon(self) -> None:
@@ -288,19 +288,19 @@ class SharedSqliteWorker(SqliteWorker):
             sqlite_tables.roll_back(connection)
 
     def _tell_changes(self, connection: sqlite3.Connection) -> None:
-        changes = sqlite_history.changes_behind(connection, self._told_revision)
+        changes = sqlite_history.changes_behind(connection, self._published_revision)
         if changes is None:
-            self._told_revision = sqlite_tables.revision(connection)
+            self._published_revision = sqlite_tables.revision(connection)
             self._tell(self._followers.tell_gap)
-        elif changes.revision > self._told_revision:
-            self._told_revision = changes.revision
+        elif changes.revision > self._published_revision:
+            self._published_revision = changes.revision
             self._tell(partial(self._followers.tell_changes, changes))
 
     def _tell_ephemerals(self, connection: sqlite3.Connection) -> None:
         ephemerals = dict(connection.execute("SELECT key, value FROM entries WHERE ephemeral != 0 ORDER BY key"))
         self._lapse_at_ms = sqlite_sessions.next_lapse_ms(connection, self._session)
-        if ephemerals != self._told_ephemerals:
-            self._told_ephemerals = ephemerals
+        if ephemerals != self._published_ephemerals:
+            self._published_ephemerals = ephemerals
             self._tell(partial(self._followers.tell_ephemerals, ephemerals))
 
     # ------------------------------------------------------------------ writing
@@ -373,7 +373,7 @@ class SharedSqliteWorker(SqliteWorker):
                 raise StoreUnavailableError(
                     f"{self._holder()} has kept the metadata store {self._path} locked for {waited_ms} ms"
                 )
-            if self._session and self._now_ms() >= self._poll_at_ms and self._is_heard:
+            if self._session and self._now_ms() >= self._poll_at_ms and self._has_listeners:
                 self._poll()
         writer = json.dumps((os.getpid(), self._broker_id, self._broker_epoch())).ljust(_WRITER_BYTES)
         with suppress(OSError):  # a full disk: nobody is named then

@@ -20,7 +20,7 @@ from pybroker.cluster.store.sqlite import sqlite_tables
 from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
 from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_COMMITS
 
-ROOM_SUFFIX: Final = "-room"
+RESERVE_SUFFIX: Final = "-room"
 
 
 class SqliteWorker:
@@ -35,8 +35,8 @@ class SqliteWorker:
         self._path = path
         self._now_ms = now_ms
         self._synchronous = "FULL" if fsync else "OFF"
-        self._keeps_room = fsync  # where the loss of room is to be survived; throw-away brokers take none
-        self._room = ReservedSpace(path + ROOM_SUFFIX)
+        self._reserves_space = fsync  # where the loss of room is to be survived; throw-away brokers take none
+        self._reserved_space = ReservedSpace(path + RESERVE_SUFFIX)
         self._lock_timeout_ms = 5_000
         self._connection: sqlite3.Connection | None = None
         self._session = 0  # none before ``open``: where that refuses the file, the sessions in it are others'
@@ -52,7 +52,7 @@ class SqliteWorker:
                 return
             except (sqlite3.Error, OSError) as error:
                 self.close()
-                if not (_lacks_room(error) and self._room.give_way()):
+                if not (_is_disk_full(error) and self._reserved_space.give_way()):
                     raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
             except StoreError:
                 self.close()
@@ -94,7 +94,7 @@ class SqliteWorker:
     def close(self) -> None:
         """End the session, and let go of the file."""
         if not self._is_empty:
-            self._keep_room()
+            self._reserve_space()
         if self._connection is not None:
             if self._session:
                 with suppress(sqlite3.Error, StoreError):  # what stays goes at the next open
@@ -105,7 +105,7 @@ class SqliteWorker:
         if self._is_empty:
             self._is_empty = False
             sqlite_tables.remove(self._path)
-            self._room.remove()
+            self._reserved_space.remove()
 
     def _end_session(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM entries WHERE ephemeral")
@@ -130,9 +130,9 @@ class SqliteWorker:
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
         """``commit``, for which the kept room gives way where the disk is full; as much is kept again behind it."""
         result = self.commit(transaction)
-        while result.error is not None and _lacks_room(result.error.__cause__) and self._room.give_way():
+        while result.error is not None and _is_disk_full(result.error.__cause__) and self._reserved_space.give_way():
             result = self.commit(transaction)
-        self._keep_room()
+        self._reserve_space()
         return result
 
     def commit(self, transaction: Transaction) -> CommitResult:
@@ -157,7 +157,7 @@ class SqliteWorker:
             return CommitResult(error=failure)
         self._is_empty = False
         if revision % RESERVED_SPACE_COMMITS == 0:
-            self._keep_room()
+            self._reserve_space()
         return CommitResult(revision=revision)
 
     def _begin(self) -> None:
@@ -175,16 +175,16 @@ class SqliteWorker:
     def _end(self) -> None:
         self._opened().execute("COMMIT")
 
-    def _keep_room(self) -> None:
+    def _reserve_space(self) -> None:
         """Have what the next start may need."""
-        if self._keeps_room and self._connection is not None:
+        if self._reserves_space and self._connection is not None:
             with suppress(sqlite3.Error):
                 (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
                 (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
-                self._room.keep(RESERVED_SPACE_BYTES_MIN + pages * page_bytes)
+                self._reserved_space.keep(RESERVED_SPACE_BYTES_MIN + pages * page_bytes)
 
 
-def _lacks_room(error: BaseException | None) -> bool:
+def _is_disk_full(error: BaseException | None) -> bool:
     """Whether SQLite could not write: it does not always say that it is for want of room."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}

@@ -162,7 +162,7 @@ class OperationQueue:
                 self._env.timers.call_soon(self._answered, operation, turn)
             else:
                 operation.awaited = awaited
-                awaited.rawlink(partial(self._heard, operation))
+                awaited.rawlink(partial(self._on_result, operation))
                 if not self._is_connected():
                     self._drop(operation)
 
@@ -175,7 +175,7 @@ class OperationQueue:
         operation.awaited = None
         self._advance(operation, None, ConnectionLoss())
 
-    def _heard(self, operation: _Operation, awaited: Any) -> None:
+    def _on_result(self, operation: _Operation, awaited: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
             self._env.call_threadsafe(self._answered, operation, awaited)
 

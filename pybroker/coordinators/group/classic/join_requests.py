@@ -57,8 +57,8 @@ class Join(NamedTuple):
     @property
     def rebalance_timeout_ms(self) -> int:
         """Before there is one it is the session's."""
-        told = self.api_version >= REBALANCE_TIMEOUT_SINCE
-        return self.request.rebalance_timeout_ms if told else self.request.session_timeout_ms
+        has_rebalance_timeout = self.api_version >= REBALANCE_TIMEOUT_SINCE
+        return self.request.rebalance_timeout_ms if has_rebalance_timeout else self.request.session_timeout_ms
 
 
 def join(group: ClassicGroup, joining: Join, settings: GroupSettings, now_ms: int) -> Result:
@@ -66,7 +66,7 @@ def join(group: ClassicGroup, joining: Join, settings: GroupSettings, now_ms: in
     request = joining.request
     result = Result()
     member_id = request.member_id
-    if not _has_room(group, member_id, settings):
+    if not _accepts_joining_member(group, member_id, settings):
         group.remove(member_id)
         result.cancel(session_timer(group, member_id))
         result.response = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -83,7 +83,7 @@ def join(group: ClassicGroup, joining: Join, settings: GroupSettings, now_ms: in
     return result
 
 
-def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> bool:
+def _accepts_joining_member(group: ClassicGroup, member_id: str, settings: GroupSettings) -> bool:
     member = group.members.get(member_id)
     if group.state is ClassicState.PREPARING_REBALANCE:
         # Counted by those who have joined, so that a group whose bound was lowered sheds the last to join again.

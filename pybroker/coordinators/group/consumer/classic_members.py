@@ -26,7 +26,7 @@ from pybroker.coordinators.group.consumer.consumer_member import (
 )
 from pybroker.coordinators.group.consumer.consumer_settings import ConsumerSettings
 from pybroker.coordinators.group.consumer.conversion import named_assignment
-from pybroker.coordinators.group.consumer.member_lookup import check_room, dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer.member_lookup import check_not_full, dynamic_member, known_static_member
 from pybroker.coordinators.group.consumer.member_removal import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,
@@ -59,7 +59,7 @@ def join(
     request = joining.request
     is_new = not request.member_id
     member_id = request.member_id or context.new_member_id()
-    check_room(group, request.member_id, context.settings)
+    check_not_full(group, request.member_id, context.settings)
     if not group.supports(request.protocol_type, (name for name, _ in joining.protocols)):
         message = f"Member {member_id}'s protocols are not supported."
         raise GroupFailure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)

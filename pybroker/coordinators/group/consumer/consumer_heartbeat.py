@@ -31,7 +31,7 @@ from pybroker.coordinators.group.consumer.consumer_records import (
     member_metadata_record,
     target_member_record,
 )
-from pybroker.coordinators.group.consumer.member_lookup import check_room, dynamic_member, known_static_member
+from pybroker.coordinators.group.consumer.member_lookup import check_not_full, dynamic_member, known_static_member
 from pybroker.coordinators.group.consumer.member_removal import Context, rebalance_timer, removal
 from pybroker.coordinators.group.consumer.reconciliation import Situation, reconcile
 from pybroker.coordinators.group.consumer.regexes import MayDescribe, RegexChange, regexes_to_resolve, update_regex
@@ -62,7 +62,7 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
     """A member joins or stays; ``records`` are those that make the group, if it is new.  Raises GroupFailure."""
     request, settings = beat.request, context.settings
     result = Result(records=records)
-    check_room(group, request.member_id, settings)
+    check_not_full(group, request.member_id, settings)
     member_id = request.member_id or context.new_member_id()
     owned = _owned(request)
     before = _find(group, member_id, request, owned, records)
@@ -87,7 +87,7 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, context: Context, records: 
         member_id=member_id,
         member_epoch=after.member_epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms(group.group_id),
-        assignment=_assignment(after.assigned) if _is_told(request, before, after) else None,
+        assignment=_assignment(after.assigned) if _is_assignment_due(request, before, after) else None,
     )
     return result
 
@@ -240,7 +240,7 @@ def step(group: ConsumerGroup, member: ConsumerMember, situation: Situation, res
     return after
 
 
-def _is_told(request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, after: ConsumerMember) -> bool:
+def _is_assignment_due(request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, after: ConsumerMember) -> bool:
     """Whether the response has the assignment: it is new, or the client begins anew and said all of itself."""
     if request.member_epoch == JOIN_EPOCH or before.assigned != after.assigned:
         return True

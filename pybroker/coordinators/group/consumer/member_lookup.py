@@ -15,7 +15,7 @@ from pybroker.coordinators.group.failures import GroupFailure
 from pybroker_protocol.errors import ErrorCode
 
 
-def check_room(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
+def check_not_full(group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
     """Raise GroupFailure when the group is full and this is not one of its members."""
     if len(group.members) >= settings.max_size and member_id not in group.members:
         message = f"The consumer group has reached its maximum capacity of {settings.max_size} members."
