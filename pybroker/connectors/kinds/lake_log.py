@@ -1,7 +1,8 @@
 """What a directory of files has taken, as a log of numbered states, each written by one run alone.
 
-A state is a file of JSON whose name is its number.  A link that must not exist yet makes it, so that of two runs which
-write the next state one fails.  `LakeLog.claim` writes a state, too: the run before can commit nothing behind it.
+A state is a file of JSON whose name is its number, without an ending, so that no pattern of JSON files finds it.  A
+link that must not exist yet makes it: of two runs which write the next state one fails.  `LakeLog.claim` writes a
+state, too, and so the run before can commit nothing behind it.
 
 Owns the states and their order; what the files hold is not known here.  Invariants: the last state is never removed;
 a run whose commit failed writes nothing more.
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-_ENDING: Final = ".json"
 _KEPT: Final = 2
 
 
@@ -117,8 +117,7 @@ class LakeLog:
     def _numbers(self) -> list[int]:
         if not self._directory.is_dir():
             return []
-        names = [each.name.removesuffix(_ENDING) for each in self._directory.iterdir() if each.name.endswith(_ENDING)]
-        return [int(name) for name in names if name.isdecimal()]
+        return [int(each.name) for each in self._directory.iterdir() if each.name.isdecimal()]
 
 
 def synced(path: Path) -> None:
@@ -131,7 +130,7 @@ def synced(path: Path) -> None:
 
 
 def _name(number: int) -> str:
-    return f"{number:020d}{_ENDING}"
+    return f"{number:020d}"
 
 
 def _write(path: Path, text: str) -> None:

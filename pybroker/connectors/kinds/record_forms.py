@@ -108,12 +108,13 @@ def records_of(
     # The types are those of the rows' own columns; a struct's are its fields'.
     key_kind = rows.select(key.alias("_key")).schema["_key"].dataType
     value_kind = StructType([rows.schema[name] for name in fields])
-    value = F.struct(*(F.col(quoted(name)) for name in fields))
+    # Encoders are called for each row, whatever is asked of it, and those of Avro take no struct of nulls.
+    value = F.when(~F.col("_tombstone"), F.struct(*(F.col(quoted(name)) for name in fields)))
     placed = [F.col("_partition").alias("partition")] if keeps_partitions else []
     return rows.select(
         *placed,
         _encoded(key, key_kind, config, "key").alias("key"),
-        F.when(~F.col("_tombstone"), _encoded(value, value_kind, config, "value")).alias("value"),
+        _encoded(value, value_kind, config, "value").alias("value"),
         F.col("_topic").alias("topic"),
         F.col("_timestamp").alias("timestamp"),
         F.col("_headers").alias("headers"),
