@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_aggregation_that_is_killed_ten_times_is_what_the_question_answers(world
         if number % 2:
             wait_until(lambda: world.sql("SELECT count(*) AS n FROM counted")[0]["n"] > 0, "rows", SPARK_PATIENCE_S)
         world.supervisors[-2].process.kill()
-        wait_until(lambda now=following: now.runs("counted"), "the query runs again", SPARK_PATIENCE_S)
+        wait_until(partial(following.runs, "counted"), "the query runs again", SPARK_PATIENCE_S)
     rows = "SELECT * FROM counted ORDER BY who"
     wait_until(lambda: world.sql(rows) == world.sql(question), "all rows", SPARK_PATIENCE_S)
     world.sql("DROP TABLE counted")
