@@ -6,12 +6,10 @@ neither.  Owns no inference (``inference``) and no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
-
-from pybroker.sql.sql_errors import SqlError
 
 # Of every record, whatever its value says.  ``SELECT *`` leaves them out.
 PSEUDO_COLUMNS: Final = {
@@ -122,14 +120,3 @@ def topic_named(name: str, topics: Iterable[str]) -> str | None:
         return name
     alike = [each for each in known if each.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
-
-
-def registry_header(options: Mapping[str, str]) -> bool | int:
-    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
-    text = options.get("registry_header", "false")
-    lowered = text.lower()
-    if lowered in ("true", "false"):
-        return lowered == "true"
-    if not lowered.isdigit():
-        raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
-    return int(lowered)

@@ -12,6 +12,7 @@ from typing import Final
 from pybroker.sql import inference
 from pybroker.sql.catalog import Column, Format, Relation, topic_named
 from pybroker.sql.cluster_port import Changes, Cluster
+from pybroker.sql.schema_options import with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.statements import Create, DeclaredColumn
 
@@ -41,7 +42,12 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
         inferred = inference.infer(cluster, found)
         known = columns or inferred.columns
         return Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own)
-    relation = Relation(wanted.name, found, _format(options["format"]), columns, True, wanted.kind, own)
+    kind = _format(options["format"])
+    try:
+        own = with_schema_inside(kind, own)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SqlError(f"{wanted.name}: schema {own['schema']}: {error}") from error
+    relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
     return _completed(cluster, relation, wanted.columns)
 
 

@@ -6,7 +6,6 @@ is a JSON object of all columns.  Runs and is tested as each job is (``pybroker.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +16,8 @@ from pybroker.pipeline.converters.decoding import Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
-from pybroker.sql.catalog import PSEUDO_COLUMNS, Format, registry_header
+from pybroker.sql.catalog import PSEUDO_COLUMNS, Format
+from pybroker.sql.schema_options import descriptors, registry_header
 from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 
 _TIMES: Final = "yyyy-MM-dd HH:mm:ss.SSS"
@@ -78,10 +78,10 @@ def _decoder(source: SourcePlan) -> Decoder:
         case Format.BYTES:
             return raw()
         case Format.AVRO:
-            return avro_of(Path(source.options["schema"]), registry_header=registry_header(source.options))
+            return avro_of(source.options["schema"], registry_header=registry_header(source.options))
         case Format.PROTOBUF:
             return protobuf_of(
-                (Path(source.options["schema"]), source.options["message"]),
+                (descriptors(source.options["schema"]), source.options["message"]),
                 registry_header=registry_header(source.options),
             )
     raise ValueError(f"a standing query reads no {source.format}; a stream of JSON made from it can be read")

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pybroker.extras import how_to_install
-from pybroker.sql.catalog import Column, Format, Relation, registry_header
+from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.schema_options import descriptors, registry_header
 from pybroker.sql.short_queries import ValueDecoder, connection_values
 from pybroker.sql.sql_errors import SqlError
 
 # The only column of values that have no fields.
 _VALUE = "value"
+# Of a schema that stands in its declaration.
+_SHOWN_MAX = 80
 
 
 def schema_columns(relation: Relation) -> tuple[Column, ...]:
@@ -59,7 +61,7 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
     except ModuleNotFoundError as error:
         raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
     except (ValueError, OSError) as error:
-        raise SqlError(f"{relation.name}: schema {schema}: {error}") from error
+        raise SqlError(f"{relation.name}: schema {schema[:_SHOWN_MAX]}: {error}") from error
 
 
 def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
@@ -73,13 +75,13 @@ def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.S
     return lambda value: {_VALUE: read(value)}, pa.struct([(_VALUE, kind)])
 
 
-def _protobuf(path: str, message: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
+def _protobuf(schema: str, message: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
     from google.protobuf.message import DecodeError
 
     from pybroker.values.protobuf_values import Definition, Reader, arrow_type
 
     try:
-        definition = Definition((Path(path), message))
+        definition = Definition((descriptors(schema), message))
         return Reader(definition, header), arrow_type(definition.descriptor())
     except (DecodeError, TypeError) as error:
         raise ValueError("is no file of descriptors; protoc --include_imports -o FILE makes one") from error

@@ -18,8 +18,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pybroker.values.registry_header import without_header, without_indexes
 
-# A generated class; or a file of descriptors, and the message's full name.
-MessageSource: TypeAlias = type[Message] | tuple[Path | str, str]
+# A generated class; or a file of descriptors or what is in it, and the message's full name.
+MessageSource: TypeAlias = type[Message] | tuple[Path | str | bytes, str]
 
 # What is not among these is written as a varint.
 _VARINT, _FIXED_64, _LENGTH, _GROUP, _FIXED_32 = 0, 1, 2, 3, 5
@@ -63,13 +63,13 @@ class Definition:
 
     def __init__(self, source: MessageSource) -> None:
         if isinstance(source, tuple):
-            path, self._name = source
-            self._files = Path(path).read_bytes()
+            files, self._name = source
+            self._files = files if isinstance(files, bytes) else Path(files).read_bytes()
         else:
             self._name = source.DESCRIPTOR.full_name
-            files = descriptor_pb2.FileDescriptorSet()
-            _add_file(source.DESCRIPTOR.file, files, set())
-            self._files = files.SerializeToString()
+            found = descriptor_pb2.FileDescriptorSet()
+            _add_file(source.DESCRIPTOR.file, found, set())
+            self._files = found.SerializeToString()
         self._made: type[Message] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+from harness.waiting import PATIENCE_S
 
 from pybroker.connectors.declared.validation import errors_of
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
@@ -73,3 +76,12 @@ def test_offsets_of_a_query_are_reset_and_not_altered(world: World, client: Rest
         client.ask("PATCH", "connectors", "names", "offsets", body={"offsets": [offset]})
     client.ask("DELETE", "connectors", "names", "offsets")
     assert world.topics.known.runs["names"] == 2
+
+
+def test_supervisor_needs_no_parser_of_sql() -> None:
+    """Its extras are those of connectors."""
+    loaded = "import pybroker.connectors.connect_service, pybroker.sql.schema_options, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
+    assert not {"sqlglot", "duckdb", "pyarrow", "prompt_toolkit"} & set(done.stdout.split())

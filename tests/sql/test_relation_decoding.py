@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.record_columns import TYPES
 from pybroker.sql.relation_decoding import Decoding, Misfits
+from pybroker.sql.schema_options import with_schema_inside
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.value_decoders import schema_columns
 
@@ -187,6 +188,9 @@ def test_messages_of_protobuf_are_read_by_their_descriptors(tmp_path: Path) -> N
     rows, misfits = decoded(relation(Format.PROTOBUF, columns, **options), [order(id=7).SerializeToString(), b"\xff"])
     assert rows == [{"id": 7}]
     assert misfits.count == 1
+    inside = with_schema_inside(Format.PROTOBUF, options)
+    file.unlink()
+    assert schema_columns(relation(Format.PROTOBUF, [], **inside)) == columns
 
 
 @pytest.mark.parametrize(

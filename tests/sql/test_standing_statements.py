@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fastavro import parse_schema, schemaless_writer
 
 from pybroker.sql.engine import Engine
 from pybroker.sql.row_output import OutputForm
@@ -104,6 +107,21 @@ def test_declarations_that_cannot_be_read_do_not_end_a_question(world: World, mo
     monkeypatch.setattr(world.session.kept, "refresh", lambda *_: refused(None))
     assert world.ask("SELECT count(*) AS n FROM orders; SELECT count(*) AS n FROM orders") == [{"n": 6}] * 2
     assert world.remarks == ["declarations in sql-declarations are not read: not authorized"]
+
+
+def test_declaration_has_its_schema_inside(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "user.avsc"
+    schema = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}
+    file.write_text(json.dumps(schema))
+    value = io.BytesIO()
+    schemaless_writer(value, parse_schema(schema), {"id": 7})
+    world.cluster.produce("users", [value.getvalue()])
+    world.ask(f"CREATE STREAM users WITH (format='avro', schema='{file}')")
+    file.unlink()
+    assert world.ask("SELECT id FROM users", world.new_session()) == [{"id": 7}]
+    world.ask("CREATE STREAM ids AS SELECT id FROM users")
+    plan = plan_read(json.loads(world.supervisor.configs["ids"]["plan"]))
+    assert json.loads(plan.sources[0].options["schema"]) == schema
 
 
 # --- standing queries ------------------------------------------------------------------------------------------------
