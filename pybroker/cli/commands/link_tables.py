@@ -43,6 +43,7 @@ class LinkView(NamedTuple):
             "settings": dict(self.link.settings),
             "topics": [self._topic(each) for each in self.mirrors],
             "refused": dict(self.link.refused),
+            "not_carried": list(self.link.not_carried),
         }
 
     def _topic(self, mirror: Mirror) -> dict[str, Any]:
@@ -87,6 +88,8 @@ def show_link(output: Output, view: LinkView) -> None:
     ]
     columns = ("TOPIC", "SOURCE-TOPIC", "STATE", "LAG", "RATE", "REASON")
     output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")))
+    if link.not_carried:
+        output.table(("NOT-CARRIED",), [(note,) for note in link.not_carried])
 
 
 def show_partitions(output: Output, view: LinkView) -> None:
