@@ -68,7 +68,10 @@ class Mirror(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a mirrored partition is: offsets, records behind, bytes per second; None for what is not known."""
+    """How far a mirrored partition is: offsets, records behind, bytes per second; None for what is not known.
+
+    ``problem`` is what keeps its broker from going on for now.
+    """
 
     topic: str
     partition: int
@@ -76,6 +79,7 @@ class Progress(NamedTuple):
     source_end: int | None
     lag: int | None
     rate: int | None
+    problem: str | None = None
 
 
 def links(client: AdminClient) -> dict[str, Link]:
@@ -242,6 +246,7 @@ def progress(client: AdminClient, link: str) -> list[Progress]:
             _known(each.get("sourceEnd")),
             _known(each.get("lag")),
             _known(each.get("rate")),
+            each.get("problem"),
         )
         for each in retried(told, passes=is_passing_with_brokers)
     ]
