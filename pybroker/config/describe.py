@@ -126,6 +126,7 @@ def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list
         shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
         shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
         shown[f"{LINKS_PREFIX}{link}.refused"] = refused
+        shown[f"{LINKS_PREFIX}{link}.not.carried"] = "; ".join(state.not_carried)
     wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
     return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
 

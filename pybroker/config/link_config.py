@@ -109,6 +109,14 @@ class LinkConfig:
         """Whether the committed offsets of a group are taken over."""
         return self._groups.fullmatch(group_id) is not None
 
+    @cached_property
+    def _carried(self) -> dict[str, re.Pattern[str]]:
+        return {kind: _pattern(self.get(kind)) for kind in ("acls", "quotas", "users")}
+
+    def matches(self, kind: str, name: str) -> bool:
+        """Whether "acls", "quotas" or "users" of that name are taken over: a principal, an entity's name, a user."""
+        return self._carried[kind].fullmatch(name) is not None
+
     def wish(self, topic: str) -> str:
         """What is wanted of a topic of the source: "failover", "promote" or "pause", or "" that it is mirrored."""
         return next((wish for wish, pattern in self._wishes if pattern.fullmatch(topic) is not None), "")

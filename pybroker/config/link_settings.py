@@ -42,7 +42,7 @@ OF_LINKS: Final = re.compile(rf"{re.escape(LINKS_PREFIX)}([a-zA-Z0-9_-]{{1,100}}
 # In a set of topics ``*`` stands for any characters; with three of them in a name no comparison takes long.
 _TOPICS_FORM: Final = "names of topics, with up to three *"
 TOPICS: Final = ListMatching(r"(?=.{1,249}$)(?:[\w.-]*\*){0,3}[\w.-]*", _TOPICS_FORM, f"must be {_TOPICS_FORM}")
-_GROUPS_FORM: Final = "names of groups, with up to three *"
+_GROUPS_FORM: Final = "names, with up to three *"
 GROUPS: Final = ListMatching(r"(?=.{1,249}$)(?:[^*]*\*){0,3}[^*]*", _GROUPS_FORM, f"must be {_GROUPS_FORM}")
 _ADDRESSES: Final = ListMatching(r"(?:\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", "host:port,...", "must be host:port,...")
 _PREFIX: Final = Matching(r"[a-zA-Z0-9._-]{0,200}", "the beginning of a topic's name", "must begin a topic's name")
@@ -63,6 +63,9 @@ _ROWS: Final[tuple[tuple[str, int, Any, Validator, str], ...]] = (
     ("adopt",               LIST,     (),          TOPICS,     LOW),
     ("discard",             LIST,     (),          TOPICS,     LOW),
     ("groups",              LIST,     (),          GROUPS,     MEDIUM),
+    ("acls",                LIST,     (),          GROUPS,     LOW),
+    ("quotas",              LIST,     (),          GROUPS,     LOW),
+    ("users",               LIST,     (),          GROUPS,     LOW),
     ("throttled.rate",      LONG,     NO_BOUND,    Range(-1),  MEDIUM),
     ("replication.factor",  INT,      -1,          Range(-1),  LOW),
     ("refresh.interval.ms", INT,      5_000,       Range(100), LOW),
@@ -95,6 +98,9 @@ LINK_DOCUMENTATION: Final[dict[str, str]] = {
     "adopt": "Topics, by their names at the source, that are mirrored though they are here already: for the way back.",
     "discard": "Topics that `adopt` names, of which what the source lacks is cut off here.",
     "groups": "Groups of the source whose committed offsets are taken over while they have no members here.",
+    "acls": "Principals, as User:*, whose ACLs on topics, groups and transactional ids are taken over.",
+    "quotas": "Users, clients and addresses whose quotas are taken over; <default> is that of all others.",
+    "users": "Users of SCRAM whom the link's description names while they are missing here: passwords do not come.",
     "throttled.rate": "Bytes per second that each broker fetches for the link at most; -1 is no bound.",
     "replication.factor": "Replicas of mirrored topics; -1 is this cluster's default.",
     "refresh.interval.ms": "How often the source's topics, partitions and settings are looked at.",

@@ -49,6 +49,7 @@ class MirroredPartition(FollowedPartition):
     __slots__ = (
         "_clock",
         "_has_appended",
+        "_lacks_room",
         "_tell",
         "link",
         "partition",
@@ -79,7 +80,7 @@ class MirroredPartition(FollowedPartition):
         self.start_offset = 0  # the source's, as it was told last
         self.source_end = -1  # what its consumers see ends there, as it was told last
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
-        self._has_appended = False
+        self._has_appended = self._lacks_room = False
         self._tell = tell
         self._clock = clock
 
@@ -122,6 +123,8 @@ class MirroredPartition(FollowedPartition):
                 self._begin_anew(log_start_offset, "it lacks the end of a transaction, which the source's cleaner took")
         elif log.refuses:
             error_code = KAFKA_STORAGE_ERROR
+        # Of a log that takes nothing any more the log dir tells; what lacks here alone passes by itself.
+        self._lacks_room = error_code == KAFKA_STORAGE_ERROR and not log.refuses
         if not log.refuses:
             self.start_offset, self.source_end = log_start_offset, high_watermark
             self.lags = high_watermark > log.log_end_offset
@@ -137,10 +140,12 @@ class MirroredPartition(FollowedPartition):
     def progress(self) -> dict[str, str | int]:
         """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
 
-        What was not told yet is -1.
+        What was not told yet is -1.  ``problem`` is there while what comes finds no room.
         """
         end, source_end = self.log.log_end_offset, self.source_end
+        problem = {"problem": f"there is no room in {self.log.path.parent}"} if self._lacks_room else {}
         return {
+            **problem,
             "topic": self.partition.topic,
             "partition": self.index,
             "end": end,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.apache_cluster import ApacheCluster
 from harness.apache_kafka import ApacheKafka, missing_requirement
 from harness.broker_process import BrokerProcess
 from harness.pybroker_cluster import PybrokerCluster
@@ -57,7 +58,10 @@ class Side:
         return [stored_in(directory) for directory in directories if directory.exists()]
 
 
-@pytest.fixture(params=["pybroker", pytest.param("apache", marks=pytest.mark.jvm)])
+OF_APACHE = ("apache", "three of apache")
+
+
+@pytest.fixture(params=["pybroker", *(pytest.param(each, marks=pytest.mark.jvm) for each in OF_APACHE)])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
     with ExitStack() as stack:
         if request.param == "pybroker":
@@ -65,7 +69,11 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
         else:
             if (reason := missing_requirement()) is not None:
                 pytest.skip(reason)
-            side = Side([stack.enter_context(ApacheKafka(tmp_path / "source"))])
+            path = tmp_path / "source"
+            if request.param == "apache":
+                side = Side([stack.enter_context(ApacheKafka(path))])
+            else:
+                side = Side(list(stack.enter_context(ApacheCluster(path)).brokers))
         copies = len(side.brokers)
         wanted = NewTopic(TOPIC, PARTITIONS, copies, config={"min.insync.replicas": str((copies + 1) // 2)})
         admin = AdminClient({"bootstrap.servers": side.bootstrap})

@@ -25,7 +25,7 @@ from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.peers import CONTROL, PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import MIN_INSYNC_REPLICAS, TOPIC
-from pybroker.handlers import delete_records, fetch, list_offsets
+from pybroker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch
 from pybroker.handlers.context import Parked, RequestContext
 from pybroker.replication.partition import ACKS_ALL, Partition
 from pybroker.replication.replica_manager import ReplicaManager
@@ -43,7 +43,7 @@ LATENCY_MS = 2
 LAG_MS = 10_000
 LISTENER = "PLAINTEXT"
 NAME = "t"
-_HANDLERS = {1: fetch, 2: list_offsets, 21: delete_records}
+_HANDLERS = {1: fetch, 2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}
 
 
 class Broker:

@@ -12,6 +12,7 @@ from pybroker.cli.requests.link_requests import Link, Mirror, Progress
 from pybroker.cli.terminal.output import Output, Row, show_size
 
 REFUSED: Final = "refused"
+_PROBLEMS_MAX: Final = 3
 
 
 class LinkView(NamedTuple):
@@ -43,6 +44,7 @@ class LinkView(NamedTuple):
             "settings": dict(self.link.settings),
             "topics": [self._topic(each) for each in self.mirrors],
             "refused": dict(self.link.refused),
+            "not_carried": list(self.link.not_carried),
         }
 
     def _topic(self, mirror: Mirror) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class LinkView(NamedTuple):
             "topic": mirror.topic,
             "source_topic": mirror.source_topic,
             "state": mirror.state,
-            "reason": mirror.reason,
+            "reason": mirror.reason or _problems(found),
             "lag": self.lags()[mirror.topic],
             "bytes_per_second": _sum([each.rate for each in found]),
             "partitions": [
@@ -61,10 +63,18 @@ class LinkView(NamedTuple):
                     "source_end": each.source_end,
                     "lag": each.lag,
                     "bytes_per_second": each.rate,
+                    "problem": each.problem,
                 }
                 for each in found
             ],
         }
+
+
+def _problems(partitions: Sequence[Progress]) -> str | None:
+    """What keeps partitions from going on; some of them stand for all."""
+    found = [f"partition {each.partition}: {each.problem}" for each in partitions if each.problem]
+    more = f", and {len(found) - _PROBLEMS_MAX} more" if len(found) > _PROBLEMS_MAX else ""
+    return ", ".join(found[:_PROBLEMS_MAX]) + more or None
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
@@ -87,6 +97,8 @@ def show_link(output: Output, view: LinkView) -> None:
     ]
     columns = ("TOPIC", "SOURCE-TOPIC", "STATE", "LAG", "RATE", "REASON")
     output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")))
+    if link.not_carried:
+        output.table(("NOT-CARRIED",), [(note,) for note in link.not_carried])
 
 
 def show_partitions(output: Output, view: LinkView) -> None:

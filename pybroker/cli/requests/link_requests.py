@@ -31,7 +31,7 @@ FETCHED: Final = frozenset({MIRRORING, PROMOTING})
 WRITABLE: Final = frozenset({PROMOTED, FAILED_OVER})
 
 # What brokers tell beside a link's settings, and of a mirrored topic.
-_CLUSTER, _PROBLEM, _REFUSED = "source.cluster.id", "problem", "refused"
+_CLUSTER, _PROBLEM, _REFUSED, _NOT_CARRIED = "source.cluster.id", "problem", "refused", "not.carried"
 _OF_MIRRORS: Final = tuple(f"pybroker.mirror.{name}" for name in ("link", "topic", "state", "reason"))
 _TOPICS_AT_ONCE: Final = 500
 _OWN: Final = "pybroker."
@@ -50,6 +50,7 @@ class Link(NamedTuple):
     source_cluster: str | None = None
     problem: str | None = None
     refused: Mapping[str, str] = {}
+    not_carried: tuple[str, ...] = ()
 
     def listed(self, setting: str) -> list[str]:
         """The names in a setting that is a list."""
@@ -67,7 +68,10 @@ class Mirror(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a mirrored partition is: offsets, records behind, bytes per second; None for what is not known."""
+    """How far a mirrored partition is: offsets, records behind, bytes per second; None for what is not known.
+
+    ``problem`` is what keeps its broker from going on for now.
+    """
 
     topic: str
     partition: int
@@ -75,6 +79,7 @@ class Progress(NamedTuple):
     source_end: int | None
     lag: int | None
     rate: int | None
+    problem: str | None = None
 
 
 def links(client: AdminClient) -> dict[str, Link]:
@@ -111,6 +116,7 @@ def _link(name: str, settings: dict[str, str | None], removable: set[str], told:
         told.get(_CLUSTER) or None,
         told.get(_PROBLEM) or None,
         {topic: reason for topic, _, reason in refused},
+        tuple(note for note in told.get(_NOT_CARRIED, "").split("; ") if note),
     )
 
 
@@ -240,6 +246,7 @@ def progress(client: AdminClient, link: str) -> list[Progress]:
             _known(each.get("sourceEnd")),
             _known(each.get("lag")),
             _known(each.get("rate")),
+            each.get("problem"),
         )
         for each in retried(told, passes=is_passing_with_brokers)
     ]

@@ -194,7 +194,8 @@ def follow_source(
         if mirror.link == link and not mirror.is_writable:
             _look_for_lost(builder, config, name, mirror, source)
     take_wishes(builder, config)
-    after = LinkState(source.cluster_id, "", tuple(list(refused.items())[:REFUSED_MAX]))
+    refusals = tuple(list(refused.items())[:REFUSED_MAX])
+    after = known._replace(source_cluster_id=source.cluster_id, problem="", refused=refusals)
     if after != builder.view().links.get(link):
         builder.put_link(link, after)
 

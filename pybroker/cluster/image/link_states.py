@@ -120,11 +120,13 @@ class LinkState(NamedTuple):
     """What is known of a link: whose cluster its source is, and what is the matter with it, if anything is.
 
     ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
+    ``not_carried`` says what of the source's ACLs, quotas and users is not taken over though they want it.
     """
 
     source_cluster_id: str = ""
     problem: str = ""
     refused: tuple[tuple[str, str], ...] = ()
+    not_carried: tuple[str, ...] = ()
 
 
 # --- what is learned -------------------------------------------------------------------------------------------------

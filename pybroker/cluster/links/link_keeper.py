@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pybroker.cluster.decisions.carried_access import SourceAccess, carry_access
 from pybroker.cluster.decisions.mirrored_topics import (
     FOLLOWED_SETTINGS,
     follow_source,
@@ -24,6 +25,7 @@ from pybroker.cluster.decisions.mirrored_topics import (
     take_wishes,
 )
 from pybroker.cluster.image.link_states import ADOPTED, MIRROR_STATE, SourceCluster, SourceTopic
+from pybroker.cluster.links.source_access import ask_for_access
 from pybroker.cluster.links.source_port import ANY_NODE, DESCRIBE_CONFIGS_VERSION, METADATA_VERSION
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC
@@ -107,13 +109,21 @@ class LinkKeeper:
         for link, config in links.items():
             watched_link = self._watched.get(link)
             if watched_link is None:
-                self._watched[link] = _WatchedSource(self._env, config, self._connect, self._follow, self._note)
+                self._watched[link] = _WatchedSource(
+                    self._env, config, self._connect, self._follow, self._carry, self._note
+                )
             elif watched_link.config != config:
                 watched_link.become(config)
 
     def _follow(self, config: LinkConfig, source: SourceCluster) -> None:
         rules = self._controller.topic_rules
         self._submit(lambda builder: follow_source(builder, config, source, rules))
+
+    def _carry(self, config: LinkConfig, access: SourceAccess) -> None:
+        known = self._metadata.image.links.get(config.link)
+        if access == SourceAccess() and (known is None or not known.not_carried):
+            return  # nothing is wanted
+        self._submit(lambda builder: carry_access(builder, config, access))
 
     def _note(self, link: str, problem: str) -> None:
         """A link has a problem: it is reported where it is new."""
@@ -135,7 +145,8 @@ def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> Non
 class _WatchedSource:
     """One link's source, looked at every ``refresh.interval.ms``, and at once as the link's settings change.
 
-    ``follow(config, source)`` gets what the source says, ``note(link, problem)`` why it says nothing.
+    ``follow(config, source)`` gets what the source says, ``note(link, problem)`` why it says nothing, and
+    ``carry(config, access)``, with the settings of all topics, who may do what there.
     """
 
     def __init__(
@@ -144,12 +155,14 @@ class _WatchedSource:
         config: LinkConfig,
         connect: Connect,
         follow: Callable[[LinkConfig, SourceCluster], None],
+        carry: Callable[[LinkConfig, SourceAccess], None],
         note: Callable[[str, str], None],
     ) -> None:
         self.config = config
         self._env = env
         self._connect = connect
         self._follow = follow
+        self._carry = carry
         self._note = note
         self._source: Source | None = None
         self._looks = 0
@@ -262,7 +275,19 @@ class _WatchedSource:
         self._is_looking = False
         topics = {name: topic._replace(configs=known.get(name)) for name, topic in source.topics.items()}
         self._follow(self.config, source._replace(topics=topics))
+        if self._looks % LOOKS_PER_SETTINGS == 1:
+            self._look_at_access()
         self._look_in(self.config.get("refresh.interval.ms"))
+
+    def _look_at_access(self) -> None:
+        config = self.config
+        assert self._source is not None
+
+        def known(access: SourceAccess) -> None:
+            if not self._closed and config is self.config:
+                self._carry(config, access)
+
+        ask_for_access(self._source, config, known)
 
     def _fail(self, problem: str) -> None:
         self._is_looking = False

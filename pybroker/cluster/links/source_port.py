@@ -25,6 +25,10 @@ DESCRIBE_CONFIGS_VERSION: Final = 4
 OFFSET_FOR_LEADER_EPOCH_VERSION: Final = 4
 LIST_GROUPS_VERSION: Final = 4
 OFFSET_FETCH_VERSION: Final = 8
+# Asked for on request alone: a source that lacks them is mirrored all the same.
+DESCRIBE_ACLS_VERSION: Final = 2
+DESCRIBE_CLIENT_QUOTAS_VERSION: Final = 1
+DESCRIBE_USER_SCRAM_CREDENTIALS_VERSION: Final = 0
 # By API key.
 NEEDED_VERSIONS: Final[Mapping[int, int]] = {
     1: FETCH_VERSION,

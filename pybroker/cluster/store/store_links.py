@@ -30,6 +30,8 @@ def link_fields(state: LinkState) -> dict[str, Any]:
         fields["problem"] = state.problem
     if state.refused:
         fields["refused"] = dict(state.refused)
+    if state.not_carried:
+        fields["notCarried"] = state.not_carried
     return fields
 
 
@@ -66,7 +68,8 @@ def put_into(builder: ImageBuilder, key: str, fields: Mapping[str, Any]) -> None
 
 
 def _link(fields: Mapping[str, Any]) -> LinkState:
-    return LinkState(fields["sourceCluster"], fields.get("problem", ""), tuple(fields.get("refused", {}).items()))
+    refused, not_carried = tuple(fields.get("refused", {}).items()), tuple(fields.get("notCarried", ()))
+    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried)
 
 
 def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:

@@ -1,0 +1,156 @@
+"""ACLs and quotas of a link's source, taken over here on request, and what cannot be.
+
+Owns: which of them a link carries, under which names, and the words for what is not carried.  Does not own when the
+source is asked (``cluster/links/source_access``), nor what an ACL or a quota may be (``acl_changes``,
+``quota_changes``).
+
+Invariants
+- What is set here is added to and set anew; nothing is taken away because it is missing at the source.
+- No right over the cluster itself, its tokens or its users comes from another cluster.
+- An ACL of a mirrored topic names it as it is called here.
+
+Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``; it carries no quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from pybroker.cluster.decisions.acl_changes import ACLS_PER_REQUEST, create_acls
+from pybroker.cluster.decisions.operations import QuotaAlteration
+from pybroker.cluster.decisions.quota_changes import alter_client_quotas
+from pybroker.cluster.image.cluster_image import ImageBuilder
+from pybroker.cluster.image.link_states import LinkState
+from pybroker.cluster.image.quota_entities import QuotaEntity
+from pybroker.config.link_config import LinkConfig
+from pybroker.security.acl_bindings import Acl, PatternType, Resource, known
+from pybroker.security.scram import BY_TYPE
+
+# As many are named of what is not carried, of each kind.
+NOT_CARRIED_MAX: Final = 20
+_DEFAULT: Final = "<default>"  # the entity of all that have no quota of their own, as Kafka's tools write it
+_OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
+
+
+class SourceAccess(NamedTuple):
+    """What the source says of who may do what there; None for what the link does not carry, or is not told.
+
+    ``users`` has the mechanisms of each user that has SCRAM credentials.  ``refused`` says why a kind is not told.
+    """
+
+    acls: Sequence[Acl] | None = None
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
+    users: Mapping[str, Sequence[int]] | None = None
+    refused: Mapping[str, str] = MappingProxyType({})
+
+
+def carry_access(builder: ImageBuilder, config: LinkConfig, access: SourceAccess) -> Generator[None, None, None]:
+    """Take over what the link carries, and keep beside the link what it does not."""
+    known_state = builder.view().links.get(config.link, LinkState())
+    if known_state.problem:
+        return  # it may be another cluster's
+    notes = [f"{kind}: {why}" for kind, why in access.refused.items()]
+    if access.acls is not None:
+        notes += yield from _carry_acls(builder, config, access.acls)
+    if access.quotas is not None:
+        notes += _carry_quotas(builder, config, access.quotas)
+    if access.users is not None:
+        notes += _missing_users(builder, config, access.users)
+    after = known_state._replace(not_carried=tuple(notes))
+    if after != known_state:
+        builder.put_link(config.link, after)
+
+
+# --- ACLs ------------------------------------------------------------------------------------------------------------
+
+
+def _carry_acls(builder: ImageBuilder, config: LinkConfig, acls: Sequence[Acl]) -> Generator[None, None, list[str]]:
+    present = builder.view().acls
+    wanted: list[Acl] = []
+    left: Counter[str] = Counter()
+    for acl in acls:
+        if config.matches("acls", acl.principal):
+            here = _as_it_is_here(config, acl)
+            if here is None:
+                left[_what_it_is_of(acl)] += 1
+            elif here.acl_id() not in present:
+                wanted.append(here)
+        yield
+    outcomes = yield from create_acls(builder, wanted[:ACLS_PER_REQUEST])
+    refused = [
+        f"acls: {acl.describe()}: {outcome.error_message}"
+        for acl, outcome in zip(wanted, outcomes, strict=False)
+        if outcome.error_code
+    ]
+    return [f"acls: {count} of {what}" for what, count in sorted(left.items())] + refused[:NOT_CARRIED_MAX]
+
+
+def _as_it_is_here(config: LinkConfig, acl: Acl) -> Acl | None:
+    """The ACL under the names of this cluster; None for what is not carried."""
+    resource_type, prefix = known(Resource, acl.resource_type), config.get("prefix")
+    if resource_type in _OF_ANY_LINK:
+        return acl
+    if resource_type is not Resource.TOPIC:
+        return None
+    if acl.pattern_type == PatternType.LITERAL and acl.resource_name == "*":
+        # Of all topics there: here of those that the link makes.
+        return acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)) if prefix else acl
+    if acl.pattern_type == PatternType.LITERAL and not config.mirrors(acl.resource_name):
+        return None
+    return acl._replace(resource_name=prefix + acl.resource_name)
+
+
+def _what_it_is_of(acl: Acl) -> str:
+    resource_type = known(Resource, acl.resource_type)
+    if resource_type is Resource.TOPIC:
+        return "topics that the link does not mirror"
+    return f"the source's own {resource_type.name}, which is no other cluster's affair"
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def _carry_quotas(
+    builder: ImageBuilder, config: LinkConfig, quotas: Mapping[QuotaEntity, Mapping[str, float]]
+) -> list[str]:
+    here = builder.view().quotas
+    alterations = []
+    for entity, values in quotas.items():
+        if all(config.matches("quotas", _DEFAULT if name is None else name) for _, name in entity):
+            before = here.get(entity, {})
+            news = tuple((name, value) for name, value in values.items() if before.get(name) != value)
+            if news:
+                alterations.append(QuotaAlteration(entity, news))
+    results = alter_client_quotas(builder, alterations)
+    refused = [
+        f"quotas: {', '.join(f'{kind} {_DEFAULT if name is None else name}' for kind, name in result.entity)}: "
+        f"{result.error_message}"
+        for result in results
+        if result.error_code
+    ]
+    return refused[:NOT_CARRIED_MAX]
+
+
+# --- users -----------------------------------------------------------------------------------------------------------
+
+
+def _missing_users(builder: ImageBuilder, config: LinkConfig, users: Mapping[str, Sequence[int]]) -> list[str]:
+    """Users of the source that are not here: no request reads their passwords, or what is kept of them."""
+    here = builder.view().scram_credentials
+    missing = {}
+    for user, mechanisms in sorted(users.items()):
+        if config.matches("users", user):
+            lacking = [number for number in mechanisms if (number, user) not in here]
+            if lacking:
+                missing[user] = "/".join(
+                    BY_TYPE[number].name if number in BY_TYPE else f"mechanism {number}" for number in lacking
+                )
+    if not missing:
+        return []
+    named = ", ".join(f"{user} ({how})" for user, how in list(missing.items())[:NOT_CARRIED_MAX])
+    more = len(missing) - NOT_CARRIED_MAX
+    others = f" and {more} more" if more > 0 else ""
+    return [f"users: passwords cannot be read from a cluster, so these have to be made here: {named}{others}"]

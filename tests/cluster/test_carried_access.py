@@ -1,0 +1,152 @@
+"""What a link carries over of its source's ACLs and quotas, and what it says of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from pybroker.cluster.decisions.carried_access import NOT_CARRIED_MAX, SourceAccess, carry_access
+from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+from pybroker.cluster.image.link_states import LinkState
+from pybroker.config.link_config import LinkConfig
+from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
+from pybroker.security.scram import ScramCredential
+from tests.steps import end_of
+
+ALICE = "User:alice"
+
+
+def link(**settings: str) -> LinkConfig:
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    return LinkConfig("west", {"bootstrap.servers": "source:9092", "topics": "orders*", **texts})
+
+
+def acl(
+    name: str = "orders",
+    resource_type: Resource = Resource.TOPIC,
+    pattern_type: PatternType = PatternType.LITERAL,
+    principal: str = ALICE,
+    host: str = "*",
+) -> Acl:
+    return Acl(resource_type, name, pattern_type, principal, host, AclOperation.READ, Permission.ALLOW)
+
+
+def carried(config: LinkConfig, builder: ImageBuilder | None = None, **access: Any) -> ImageBuilder:
+    """A cluster after the link has looked at its source's access."""
+    builder = builder or ImageBuilder(ClusterImage(cluster_id="here"))
+    steps: Generator[None, None, None] = carry_access(builder, config, SourceAccess(**access))
+    end_of(steps)
+    return builder
+
+
+def acls_of(builder: ImageBuilder) -> list[Acl]:
+    return sorted(builder.view().acls.values())
+
+
+def notes(builder: ImageBuilder) -> tuple[str, ...]:
+    return builder.view().links.get("west", LinkState()).not_carried
+
+
+def test_acls_of_the_principals_that_are_named_are_carried() -> None:
+    bob = acl(principal="User:bob")
+    builder = carried(link(acls="User:al*"), acls=[acl(), bob])
+    assert acls_of(builder) == [acl()]
+    carried(link(acls="User:*"), builder, acls=[acl(), bob])
+    assert acls_of(builder) == [acl(), bob]
+    assert notes(builder) == ()
+
+
+@pytest.mark.parametrize(
+    ("at_source", "prefix", "here"),
+    [
+        (acl("orders"), "west.", acl("west.orders")),
+        (acl("ord", pattern_type=PatternType.PREFIXED), "west.", acl("west.ord", pattern_type=PatternType.PREFIXED)),
+        (acl("*"), "", acl("*")),
+        (acl("*"), "west.", acl("west.", pattern_type=PatternType.PREFIXED)),
+        (acl("billing", Resource.GROUP), "west.", acl("billing", Resource.GROUP)),
+        (acl("tx", Resource.TRANSACTIONAL_ID), "", acl("tx", Resource.TRANSACTIONAL_ID)),
+    ],
+)
+def test_an_acl_names_what_it_is_of_as_it_is_called_here(at_source: Acl, prefix: str, here: Acl) -> None:
+    assert acls_of(carried(link(acls="*", prefix=prefix), acls=[at_source])) == [here]
+
+
+def test_rights_over_the_cluster_and_over_what_is_not_mirrored_stay_at_the_source() -> None:
+    others = [
+        acl("payments"),
+        acl("kafka-cluster", Resource.CLUSTER),
+        acl("bob", Resource.DELEGATION_TOKEN),
+        acl("User:bob", Resource.USER),
+    ]
+    builder = carried(link(acls="*"), acls=[acl(), *others])
+    assert acls_of(builder) == [acl()]
+    assert notes(builder) == (
+        "acls: 1 of the source's own CLUSTER, which is no other cluster's affair",
+        "acls: 1 of the source's own DELEGATION_TOKEN, which is no other cluster's affair",
+        "acls: 1 of the source's own USER, which is no other cluster's affair",
+        "acls: 1 of topics that the link does not mirror",
+    )
+
+
+def test_an_acl_that_cannot_be_here_is_named() -> None:
+    builder = carried(link(acls="*"), acls=[acl(), acl(host="10.0.0.0/8")])
+    assert acls_of(builder) == [acl()]
+    (note,) = notes(builder)
+    assert note.endswith("CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.")
+
+
+def test_nothing_is_taken_away_that_is_missing_at_the_source() -> None:
+    builder = carried(
+        link(acls="*", quotas="*"), acls=[acl()], quotas={(("user", "alice"),): {"producer_byte_rate": 1.0}}
+    )
+    carried(link(acls="*", quotas="*"), builder, acls=[], quotas={})
+    assert acls_of(builder) == [acl()]
+    assert builder.view().quotas == {(("user", "alice"),): {"producer_byte_rate": 1.0}}
+
+
+def test_quotas_of_the_entities_that_are_named_are_those_of_the_source() -> None:
+    alice, both = (("user", "alice"),), (("client-id", "app"), ("user", "alice"))
+    others = (("user", None),)
+    at_source = {entity: {"producer_byte_rate": 1000.0} for entity in (alice, both, others)}
+    builder = carried(link(quotas="alice"), quotas=at_source)
+    assert set(builder.view().quotas) == {alice}
+    carried(link(quotas="alice,app,<default>"), builder, quotas={**at_source, alice: {"producer_byte_rate": 5.0}})
+    assert builder.view().quotas == {**at_source, alice: {"producer_byte_rate": 5.0}}
+
+
+def test_a_quota_that_cannot_be_here_is_named_and_the_others_come() -> None:
+    alice, bob = (("user", "alice"),), (("user", "bob"),)
+    builder = carried(link(quotas="*"), quotas={alice: {"new_quota": 1.0}, bob: {"request_percentage": 5.0}})
+    assert builder.view().quotas == {bob: {"request_percentage": 5.0}}
+    assert notes(builder) == ("quotas: user alice: Invalid configuration key new_quota",)
+
+
+def test_users_are_named_until_they_are_here() -> None:
+    users = {"alice": [1, 2], "bob": [2], "carol": [2]}
+    builder = carried(link(users="alice,bob"), users=users)
+    assert notes(builder) == (
+        "users: passwords cannot be read from a cluster, so these have to be made here: "
+        "alice (SCRAM-SHA-256/SCRAM-SHA-512), bob (SCRAM-SHA-512)",
+    )
+    for key in ((1, "alice"), (2, "alice"), (2, "bob")):
+        builder.put_scram_credential(key, ScramCredential(b"salt", b"stored", b"server", 4096))
+    assert notes(carried(link(users="alice,bob"), builder, users=users)) == ()
+
+
+def test_of_many_users_some_are_named_and_the_others_counted() -> None:
+    builder = carried(link(users="*"), users={f"user-{number:03}": [2] for number in range(NOT_CARRIED_MAX + 5)})
+    assert notes(builder)[0].endswith(" and 5 more")
+
+
+def test_why_a_kind_is_not_told_stands_beside_the_link() -> None:
+    builder = carried(link(acls="*"), refused={"acls": "the source has none, because it has no authorizer"})
+    assert notes(builder) == ("acls: the source has none, because it has no authorizer",)
+    assert notes(carried(link(), builder)) == ()
+
+
+def test_nothing_comes_from_a_source_that_is_another_cluster() -> None:
+    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    builder.put_link("west", LinkState("that-cluster", "its source is the cluster other, and was that-cluster"))
+    assert not acls_of(carried(link(acls="*"), builder, acls=[acl()]))
