@@ -56,9 +56,8 @@ class Stores:
 
     def wanted(self, found: Any, *, location: str = "/k", is_new: bool = True, newer: bool = False) -> WantedTls:
         configured = {LOCATION: location}
-        return WantedTls(
-            "SSL", Settings(location=location, found=found), False, configured, not is_new, tls(newer=newer)
-        )  # type: ignore[arg-type]
+        settings: Any = Settings(location=location, found=found)
+        return WantedTls("SSL", settings, False, configured, not is_new, tls(newer=newer))
 
     def look(self, *wanted: WantedTls) -> None:
         self.stores.look(wanted, self.answers.append)
