@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from harness.waiting import PATIENCE_S
 
@@ -19,17 +20,25 @@ _BIN = Path(sys.executable).parent
 
 
 def check_console(page: Path, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
-    """Run a page's commands, in their order, against a broker; each must print what the page says.  How many ran."""
-    return sum(check_block(block, bootstrap, environment) for block in examples("console", page))
+    """Run a page's commands, in their order, in a folder of their own, against a broker; the result is how many ran.
+
+    Each must print what the page says.
+    """
+    with TemporaryDirectory() as folder:
+        return sum(check_block(block, folder, bootstrap, environment) for block in examples("console", page))
 
 
-def check_block(block: Example, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
-    """As ``check_console``, of one block of a page."""
+def check_block(
+    block: Example, folder: Path | str, bootstrap: str, environment: Mapping[str, str] | None = None
+) -> int:
+    """As ``check_console``, of one block of a page, in a folder that the test names."""
     commands = _COMMAND.findall(block.code)
     path = f"{forked_commands().bin}:{_BIN}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYBROKER_BOOTSTRAP": bootstrap, **(environment or {})}
     for command, prints in commands:
         shell = ["bash", "-o", "pipefail", "-c", command]
-        done = subprocess.run(shell, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(
+            shell, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
     return len(commands)

@@ -51,7 +51,7 @@ def test_the_pages_commands_print_what_it_says(tmp_path: Path, monkeypatch: pyte
                 joined = stack.enter_context(serving(["bash", "-c", f"exec {started_by(block)}"]))
                 stack.callback(joined.stop)
             else:
-                ran += check_block(block, addresses_of_those_that_run())
+                ran += check_block(block, tmp_path, addresses_of_those_that_run())
         assert ran > 20
         assert served.stop(signal.SIGINT) == 0
 

@@ -37,13 +37,10 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker | Apa
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page asks jq")
-def test_commands_of_the_migration_print_what_it_says(
-    old: Broker | ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_commands_of_the_migration_print_what_it_says(old: Broker | ApacheKafka, tmp_path: Path) -> None:
     blocks = [each for each in examples("console", PAGE) if isinstance(old, Broker) or OF_PYBROKER not in each.code]
     with Broker() as new:
-        assert sum(check_block(block, new.bootstrap, {"OLD": old.bootstrap}) for block in blocks) > 20
+        assert sum(check_block(block, tmp_path, new.bootstrap, {"OLD": old.bootstrap}) for block in blocks) > 20
 
 
 def test_settings_of_the_migration_are_a_links() -> None:

@@ -70,4 +70,5 @@ def test_a_declared_pipeline_takes_each_line_from_topic_to_topic_once_though_it_
         run(["bash", "-e", "-c", feeding], tmp_path)
         for _ in range(2):
             run(["bash", "-e", "-c", "\n".join(running)], tmp_path)
-        check_block(console._replace(code=console.code.replace(ADDRESS, broker.bootstrap)), broker.bootstrap)
+        shown = console._replace(code=console.code.replace(ADDRESS, broker.bootstrap))
+        check_block(shown, tmp_path, broker.bootstrap)
