@@ -50,13 +50,13 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _options(wanted)
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
-    if there is not None and there.query is not None and wanted.replaces:
-        if any(each.name == there.query for each in queries.all()):
-            queries.end(there.query)
-    else:
+    former = there.query if there is not None and wanted.replaces else None
+    if former is None:
         check_free(there, replaces=wanted.replaces)
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
     _check_loop(topic, planned)
+    if any(each.name == former for each in queries.all()):
+        queries.end(str(former))
     relation = Relation(wanted.name, topic, Format.JSON, planned.columns, True, wanted.kind, {}, wanted.name)
     _start(context, queries, wanted.name, planned.plan, topic, wanted.text)
     keep(context, relation)
