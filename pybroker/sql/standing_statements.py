@@ -50,12 +50,13 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _options(wanted)
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
-    if there is not None and there.query is not None and wanted.replaces:
-        if any(each.name == there.query for each in queries.all()):
-            queries.end(there.query)
-    else:
+    former = there.query if there is not None and wanted.replaces else None
+    if former is None:
         check_free(there, replaces=wanted.replaces)
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
+    _check_loop(topic, planned)
+    if any(each.name == former for each in queries.all()):
+        queries.end(str(former))
     relation = Relation(wanted.name, topic, Format.JSON, planned.columns, True, wanted.kind, {}, wanted.name)
     _start(context, queries, wanted.name, planned.plan, topic, wanted.text)
     keep(context, relation)
@@ -75,6 +76,7 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
     taken = {each.name.lower() for each in queries.all()}
     name = next(each for n in range(1, len(taken) + 2) if (each := f"insert_{relation.name}_{n}").lower() not in taken)
     planned = _planned(context, name, relation.kind, wanted.select)
+    _check_loop(relation.topic, planned)
     for column in planned.columns if relation.is_declared else ():
         if relation.column(column.name) is None:
             known = [each.name for each in relation.columns]
@@ -185,6 +187,11 @@ def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> 
     with columns_told(context, select.text, references):
         columns = _columns(context, select, relations)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
+
+
+def _check_loop(topic: str, planned: _Planned) -> None:
+    if topic in planned.reads:
+        raise SqlError(f"the query reads {topic}, and would write it: it would read its own rows for ever")
 
 
 def _columns(context: Context, select: StandingSelect, relations: dict[str, Relation]) -> tuple[Column, ...]:

@@ -163,7 +163,7 @@ def test_query_that_spark_refuses_says_why_and_leaves_nothing(world: World) -> N
     done = world.cli.run("sql", "--url", url, "-e", wrong)
     assert done.returncode == 1
     assert "the query wrong could not be started" in done.stderr.decode()
-    assert "damerau_levenshtein" in done.stderr.decode()
+    assert "damerau_levenshtein" in done.stderr.decode().lower()
     assert [row["query"] for row in world.sql("SHOW QUERIES")] == ["fine"]
     world.sql("DROP STREAM fine")
     assert "wrong" not in [row["stream"] for row in world.sql("SHOW STREAMS")]

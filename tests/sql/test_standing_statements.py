@@ -252,6 +252,8 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
         ),
         ("CREATE STREAM s WITH (format='avro') AS SELECT id FROM orders", "a standing query writes json, not avro"),
         ("CREATE STREAM s AS SELECT no_such(id) AS x FROM orders", "no_such does not exist"),
+        ("CREATE STREAM orders AS SELECT id FROM orders", "the query reads orders, and would write it"),
+        ("INSERT INTO orders SELECT id FROM orders", "the query reads orders, and would write it"),
         ("PAUSE a", "there is no query a"),
         ("CREATE TEMP STREAM s AS SELECT id FROM orders", "it is not temporary"),
         ("EXPLAIN CREATE STREAM s (a INT) WITH (topic='orders')", "a declaration runs nothing"),
