@@ -39,7 +39,11 @@ class World:
         self.client: RestClient
 
     def __enter__(self) -> World:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,8 +76,8 @@ class World:
         wait_until(self._works, "a supervisor that works")
 
     def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
+        if self.process is not None:
+            self.process.kill()
 
     def _works(self) -> bool:
         try:

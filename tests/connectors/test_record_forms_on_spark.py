@@ -10,7 +10,6 @@ import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,6 +226,23 @@ def test_a_row_that_a_transform_leaves_out_is_gone_and_tombstones_can_be(spark: 
     assert [row.id for row in transformed(rows, transforms_of(config)).orderBy("_offset").collect()] == [7, None]
 
 
+def test_a_text_that_is_no_number_ends_a_cast_and_try_cast_gives_null(spark: Any, descriptors: str) -> None:
+    from pyspark.errors import PySparkException
+
+    from pybroker.connectors.kinds.record_forms import transformed
+
+    rows = flat_rows(config_of(descriptors, "json"), records(spark, (b"k", PLAIN)))
+
+    def behind(**settings: str) -> list[Any]:
+        config = {"transforms": "t", **{f"transforms.t.{key}": text for key, text in settings.items()}}
+        return list(transformed(rows, transforms_of(config)).collect())
+
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        behind(type="Cast$Value", spec="name:int32")
+    (row,) = behind(type="sql", select="try_cast(name AS int) AS name")
+    assert row.name is None
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as made:
@@ -294,24 +310,3 @@ def test_a_key_that_cannot_be_read_says_so(spark: Any, broker: Broker, descripto
     one, _ = handler(spark, broker, config, "keys")
     with pytest.raises(RecordRefused, match="the record of a-1-2 at offset 5: key: "):
         one.take(records(spark, (b"no json", PLAIN)), 0)
-
-
-def test_a_directory_of_parquet_files_is_read_by_spark_without_what_is_staged(spark: Any, tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    from pybroker.connectors.kinds.lake_files import Bounds, FileLake
-    from pybroker.connectors.kinds.lake_forms import ParquetForm, TaskWriting
-    from pybroker.connectors.kinds.lake_log import Staged
-
-    lake = FileLake(tmp_path, "rows", ParquetForm("zstd"), Bounds(1, 0))
-    lake.open(has_written=False)
-    for epoch in range(2):
-        times = pa.array([AT], pa.timestamp("us", "UTC"))
-        batch = pa.RecordBatch.from_arrays([pa.array([epoch]), times, times], ["id", "at", "_time"])
-        (found,) = TaskWriting(str(lake.staging), ParquetForm("zstd"), "hour")(iter([batch]))
-        staged = [Staged(each["file"], each["folder"], "id", 1, each["size"], 0) for each in found.to_pylist()]
-        lake.stage("q", epoch, staged, {"id": "bigint", "at": "timestamp"})
-        if epoch == 0:
-            lake.publish()
-    (row,) = spark.read.parquet(str(tmp_path)).collect()
-    assert (row.id, row.at.astimezone(UTC), str(row.day), row.hour) == (0, AT, "2026-01-02", 3)

@@ -137,7 +137,9 @@ def _form(work: Work) -> LakeForm:
     form: str = work.value("format").lower()
     if form == "parquet":
         return ParquetForm(work.value("compression").lower())
-    return LinesForm({"json": ".json", "csv": ".csv", "text": ".txt"}[form], form == "csv" and work.value("header"))
+    return LinesForm(
+        {"json": ".json", "csv": ".csv", "text": ".txt"}[form], form == "csv" and bool(work.value("header"))
+    )
 
 
 def _header(names: Iterable[str], delimiter: str) -> str:

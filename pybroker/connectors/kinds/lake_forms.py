@@ -145,9 +145,8 @@ class TaskWriting:
                 for folder, part in _parted(rows, times, self.by):
                     files.write(folder, part)
         files.close()
-        names, folders, counts, sizes = zip(*files.written, strict=True) if files.written else ((), (), (), ())
         kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
-        columns = [pa.array(each, kind) for each, kind in zip((names, folders, counts, sizes), kinds, strict=True)]
+        columns = [pa.array([each[at] for each in files.written], kind) for at, kind in enumerate(kinds)]
         yield pa.RecordBatch.from_arrays(columns, ["file", "folder", "rows", "size"])
 
 
