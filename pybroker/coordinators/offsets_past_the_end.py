@@ -8,7 +8,7 @@ Owns: when that is looked at, and that it is tried until each partition's leader
 the ends (``replication/partition_ends``), nor the records (``group/offsets/lowered_offsets``).
 
 Invariant: what is compared with an end was committed before that end was asked for, and what is compared with a cut
-before the cut, so that no group is taken back to before what it has read here.
+before the cut.  So no group is taken back to before what it has read here.
 
 Counterpart in Kafka: none.
 """
