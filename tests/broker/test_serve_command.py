@@ -68,6 +68,8 @@ NOT_WITHOUT_OTHERS = (
 NOT_WITHOUT_LINKS = (
     *("pybroker.cluster.image.link_states", "pybroker.cluster.links", "pybroker.cluster.store.store_links"),
     *("pybroker.cluster.decisions.mirrored_topics", "pybroker.cluster.controller.link_operations"),
+    *("pybroker.cluster.decisions.carried_access", "pybroker.coordinators.offsets_past_the_end"),
+    "pybroker.replication.partition_ends",
     *("pybroker.config.link_config", "pybroker.config.link_settings"),
     *("pybroker.coordinators.carried_offsets", "pybroker.handlers.read_only_topics"),
     *("pybroker.net.source_client", "pybroker.net.source_login"),

@@ -284,4 +284,4 @@ def test_a_link_in_the_files_of_brokers_is_shown_and_not_deleted(source: Broker)
 def test_json_of_a_description_is_one_document_of_all(links: CommandLine, source: Broker) -> None:
     create(links, source, topics="orders")
     document = json.loads(links.ok("links", "describe", "west", "--json"))
-    assert [*document] == ["link", "source_cluster", "problem", "settings", "topics", "refused"]
+    assert [*document] == ["link", "source_cluster", "problem", "settings", "topics", "refused", "not_carried"]

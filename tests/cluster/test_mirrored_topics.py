@@ -420,12 +420,17 @@ def test_a_partition_that_diverges_during_a_promotion_has_to_end_again() -> None
     assert mirror(builder).state == PROMOTED
 
 
-def test_ends_of_many_partitions_are_one_change() -> None:
+def test_ends_of_many_partitions_are_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = in_state(PROMOTING)
     topic = builder.view().topics_by_name["orders"]
     changes: list[str] = []
-    put = builder.put_mirror
-    builder.put_mirror = lambda name, after: (changes.append(after.state), put(name, after))  # type: ignore[method-assign,assignment,func-returns-value]
+    put = ImageBuilder.put_mirror
+
+    def count(self: ImageBuilder, name: str, after: MirroredTopic) -> None:
+        changes.append(after.state)
+        put(self, name, after)
+
+    monkeypatch.setattr(ImageBuilder, "put_mirror", count)
     take_reports(builder, 1, [MirrorReport(topic.topic_id, at, epochs(builder)[at], ENDED) for at in (0, 1)])
     assert changes == [PROMOTING, PROMOTED]
 

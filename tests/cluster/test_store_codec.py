@@ -172,14 +172,17 @@ def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
     assert key.isprintable()
 
 
+REFUSED = st.dictionaries(TEXT, TEXT, max_size=2).map(lambda found: tuple(found.items()))
+NOT_CARRIED = st.lists(TEXT, max_size=2).map(tuple)
 LINKS = st.dictionaries(
     st.text("abz09_-", min_size=1, max_size=5),
-    st.builds(LinkState, TEXT, TEXT, st.dictionaries(TEXT, TEXT, max_size=2).map(lambda found: tuple(found.items()))),
+    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED),
     max_size=2,
 )
+PARTINGS = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), max_size=2).map(tuple)
 MIRRORS = st.dictionaries(
     st.text("abc._-", min_size=1, max_size=5),
-    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS),
+    st.builds(MirroredTopic, TEXT, TEXT, UUIDS, st.sampled_from(STATES), TEXT, IDS, IDS, PARTINGS),
     max_size=3,
 )
 

@@ -2,10 +2,10 @@
 
 The invariants
 - While a topic is adopted nothing of it is cut, on no replica.
-- What is told that the other cluster lacks is what it lacks: from the first offset on at which both differ, all of it.
+- The partings say what the other cluster lacks: from the first offset on at which both differ, all of it.
 - What both clusters have stays on each replica, whatever is cut behind it.
 - What lies below a mirror's high watermark lies, or once lay, at the same offset of the writer, byte by byte; but for
-  what is told to be lost, until it is cut.
+  what the partings give up, until it is cut.
 - A topic that was promoted has all that its source's consumers could see.
 - When nothing happens any more, both sides are the same, on each replica.
 """
@@ -37,7 +37,7 @@ class WayBackHistory:
         self.clusters = TwoClusters(path)
         self._number = 0
         self._ever: dict[int, set[bytes]] = defaultdict(set)  # batches of the writer, by their base offsets
-        self._lost: dict[int, bytes] = {}  # batches of the mirror that it is told to lose
+        self._lost: dict[int, bytes] = {}  # batches of the mirror that the writer lacks
         self._kept: dict[int, bytes] = {}  # batches that both have
         self.trace: list[str] = []
 
