@@ -4,9 +4,10 @@ Owns: the small protocols by which every layer below ``net`` reaches time, timer
 random ids, and the ``Env`` that carries them.  Owns no implementation: ``net/loop_env.py`` implements them
 on an asyncio loop, a simulation implements them in virtual time.
 
-Invariants: no module of the broker but the ports' implementation reads a clock or sleeps past them
-(``tests/test_clocks.py``); callbacks (``done``, timer callbacks) always run on the broker's loop, never inside the call
-that registered them, and never concurrently with each other.
+Invariants:
+- No module of the broker but the ports' implementation reads a clock or sleeps past them (``tests/test_clocks.py``).
+- Callbacks (``done``, timer callbacks) always run on the broker's loop, never inside the call that registered them, and
+  never concurrently with each other.
 """
 
 from __future__ import annotations

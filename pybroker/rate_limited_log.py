@@ -1,12 +1,14 @@
 """Lines of log that peers can cause at will, folded: the first at once, then how many more there were.
 
-Owns: which lines were written lately, and the count of those that were not.  For what a peer did (refused frames and
-connections, replies that it does not take) and for what each of its requests can run into as long as it lasts (a full
-disk); a fault of the broker's own is logged each time.
+Owns: which lines were written lately, and the count of those that were not. The lines are for what a peer did (refused
+frames and connections, replies that it does not take), and for what each of its requests can run into as long as it
+lasts (a full disk). A fault of the broker's own is logged each time.
 
-Invariants: of one kind from one source there is a line at the most, and a count, in ``limits.FOLDED_LOG_MS``; of one
-source no more than ``limits.FOLDED_LOG_KINDS_OF_ONE``, so that none hides what others do, of all together no more than
-``limits.FOLDED_LOG_KINDS``, and one count each for what is beyond; nothing is lost without a count.
+Invariants:
+- One kind from one source makes one line at the most, and a count, in ``limits.FOLDED_LOG_MS``.
+- One source has no more than ``limits.FOLDED_LOG_KINDS_OF_ONE`` kinds, so that none hides what others do. All together
+  have no more than ``limits.FOLDED_LOG_KINDS``, and what is beyond is one count each.
+- Nothing is lost without a count.
 
 The owner of a ``RateLimitedLog`` closes it.
 

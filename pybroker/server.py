@@ -3,12 +3,16 @@
 Owns: the order of start and stop.  Owns no behaviour (whatever a broker does is in the parts), and not the process
 around a broker (``cli/serve/broker_process``, ``testing/in_process_broker``).
 
-Order of start: lock and list the log dirs, bind the listeners (a port 0 becomes known), load the metadata, have the log
-dirs say whose they are once the broker's id is known to be its own, register the broker with the addresses to advertise
-(from then on connections wait), wire the services, accept.  Stop is the reverse; the logs are closed last and leave the
-clean-shutdown mark, or, where the id was never the broker's, leave their directories as they were found.
-Services that not every broker needs are built, and their modules imported, when they are asked for first
-(``lazy_services``); what a broker among others needs besides is wired by ``cluster_wiring``.
+Order of start:
+- Lock and list the log dirs, and bind the listeners, by which a port 0 becomes known.
+- Load the metadata. Once the broker's id is known to be its own, the log dirs say whose they are.
+- Register the broker with the addresses to advertise; from then on connections wait.
+- Wire the services, and accept.
+
+Stop is the reverse; the logs are closed last and leave the clean-shutdown mark, or, where the id was never the
+broker's, leave their directories as they were found. Services that not every broker needs are built, and their modules
+imported, when they are asked for first (``lazy_services``); what a broker among others needs besides is wired by
+``cluster_wiring``.
 
 Kafka counterpart: KafkaRaftServer and BrokerServer.
 """

@@ -4,8 +4,9 @@ Owns: subscriptions (from the client-metrics resources of the cluster image), cl
 last error, and the latest payload of each instance, which is a seam for an exporter.  Payloads are kept as they came:
 OTLP, compressed by the client.
 
-Invariants: memory is bounded, by instances and by bytes of payloads, whatever clients invent as their instance ids;
-a client matches all subscriptions whose every pattern matches it, and pushes at the shortest of their intervals.
+Invariants:
+- Memory is bounded, by instances and by bytes of payloads, whatever clients invent as their instance ids.
+- A client matches all subscriptions whose every pattern matches it, and pushes at the shortest of their intervals.
 
 Counterpart in Kafka: ``org.apache.kafka.server.ClientMetricsManager``.
 """

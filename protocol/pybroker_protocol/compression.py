@@ -3,9 +3,10 @@
 Owns: the codecs' numbers, compressing and decompressing the records section of a batch in the framing that each of
 Kafka's clients uses, at once or piece by piece.
 
-Invariants: decompression never makes more than the bytes it was allowed, and piece by piece it holds no more than the
-compressed bytes and a piece, but for snappy, whose blocks are whole: at most 32 times the compressed bytes.  A codec's
-library is imported at its first use.
+Invariants:
+- Decompression never makes more than the bytes it was allowed. Piece by piece it holds no more than the compressed
+  bytes and a piece. Snappy, whose blocks are whole, may hold 32 times the compressed bytes.
+- A codec's library is imported at its first use.
 
 Kafka counterpart: org.apache.kafka.common.compress.
 """

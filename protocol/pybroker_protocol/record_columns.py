@@ -4,10 +4,12 @@ Owns: the walk over an uncompressed records section that tells each record's pla
 value, column by column and in parts of bounded length, and the shifting of records in time.  ``record_codec`` decodes
 records whole.
 
-Invariants: what records that are alike are found to be, many at a time, is what a walk from one to the next finds;
-where they may not be sound, the latter says so.  The walk never leaves the bytes it was given; damaged bytes, and
-offsets that do not ascend, are a ``ProtocolError``.  What a walk costs and holds at a time goes by the part, not by the
-count that a header claims.
+Invariants:
+- Records that are alike are read many at a time, with the same result as a walk from one to the next.
+- Where they may not be sound, the latter says so.
+- The walk never leaves the bytes it was given.
+- Damaged bytes, and offsets that do not ascend, are a ``ProtocolError``.
+- What a walk costs and holds at a time goes by the part, not by the count that a header claims.
 
 Kafka counterpart: the skipping iterator of org.apache.kafka.common.record.DefaultRecordBatch.
 """

@@ -3,8 +3,10 @@
 Owns: the walk over a records section that reads of each record its length and its time and nothing else.
 ``record_walk`` looks at everything in a record, ``record_search`` finds the first one that is late enough.
 
-Invariants: a section whose records' lengths do not fill it with as many as the header counts is a ``ProtocolError``;
-what is inside of a record behind its time is not looked at.  What is held of a section that comes in pieces is a piece.
+Invariants:
+- A section whose records' lengths do not fill it with as many as the header counts is a ``ProtocolError``.
+- What is inside of a record behind its time is not looked at.
+- What is held of a section that comes in pieces is a piece.
 
 A record's place is known only once the record before it was read, so that Python takes some 0.1 µs for each.  Of
 records that are equally long many are looked at together, in a tenth of that.

@@ -4,9 +4,10 @@ Owns: the walk over a records section that looks at every length and number in i
 records: the largest timestamp, and which records have no key or another time than they may.  ``record_columns`` tells
 where records lie, ``record_codec`` decodes them.
 
-Invariants: the walk never leaves the bytes it was given, and makes no object for a record that is in order; what it
-holds at a time is a piece of the section, however large the section or a record is.  Damaged records, and offsets that
-are not 0, 1, 2 and so on, are a ``ProtocolError``.
+Invariants:
+- The walk never leaves the bytes it was given, and makes no object for a record that is in order.
+- The walk holds one piece of the section at a time, however large the section or a record is.
+- Damaged records, and offsets that are not 0, 1, 2 and so on, are a ``ProtocolError``.
 
 Kafka counterpart: the iterators of org.apache.kafka.common.record.DefaultRecordBatch, as LogValidator uses them.
 """

@@ -6,9 +6,11 @@ and idle settings.  Owns no table (``broker_settings``) and no persistence: dyna
 Layers, the later wins: defaults (Kafka's, changed by ``--dev``) <- file <- command line <- dynamic default of all
 brokers <- dynamic settings of this broker.
 
-Invariants: every static value was parsed and checked at construction, by itself and with the others (``rules``);
-a dynamic value that cannot be accepted, or breaks a rule, is logged and ignored, so a bad record never stops a broker;
-``config[name]`` is one dict look-up.
+Invariants:
+- Every static value was parsed and checked at construction, by itself and with the others (``rules``).
+- A dynamic value that cannot be accepted, or breaks a rule, is logged and ignored, so a bad record never stops a
+  broker.
+- ``config[name]`` is one dict look-up.
 
 Counterpart in Kafka: ``AbstractKafkaConfig`` and ``DynamicBrokerConfig``.
 """

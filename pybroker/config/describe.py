@@ -2,9 +2,11 @@
 
 Owns: the entries of DescribeConfigs for brokers, topics, groups and client-metrics subscriptions.  Pure.
 
-Rules that clients rely on: ``synonyms`` lists every layer that has a value, the one that counts first; a setting
-whose own name no layer has is described with source DEFAULT_CONFIG and no synonyms, even if another unit of it is
-set; passwords, and settings that Kafka does not know, are sensitive and have no value.
+Rules that clients rely on:
+- ``synonyms`` lists every layer that has a value, the one that counts first.
+- A setting whose own name no layer has is described with source DEFAULT_CONFIG and no synonyms, even if another unit of
+  it is set.
+- Passwords, and settings that Kafka does not know, are sensitive and have no value.
 
 Counterpart in Kafka: ``kafka.server.ConfigHelper``.
 """

@@ -3,8 +3,9 @@
 Owns: ``LogConfig``, how overrides and broker settings combine into one, and the check of overrides before they are
 accepted.  Owns no table (``topic_settings``).
 
-Invariants: a ``LogConfig`` never changes (a change of settings makes a new one), and topics without overrides share
-one; attributes are named like Kafka's settings with underscores, times in ms, sizes in bytes, -1 no limit.
+Invariants:
+- A ``LogConfig`` never changes (a change of settings makes a new one), and topics without overrides share one.
+- Attributes are named like Kafka's settings with underscores, times in ms, sizes in bytes, -1 no limit.
 
 Counterpart in Kafka: ``org.apache.kafka.storage.internals.log.LogConfig``.
 """

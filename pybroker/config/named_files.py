@@ -3,10 +3,11 @@
 Owns: what such a file may be (a regular one, of bounded size) and the words of its refusal.  Owns no meaning of what is
 read.  Blocks, as a disk does: while a broker serves it is for a thread.
 
-Invariants: nothing but a regular file is ever opened, because to open a device may already do something; no read waits
-for a writer, so that a FIFO that takes the file's place in between blocks no start; no more than the size that the
-file says is read, so that what the kernel makes up (``/proc``) is empty.  A link to a regular file is one: Kubernetes
-mounts secrets so.
+Invariants:
+- Nothing but a regular file is ever opened, because to open a device may already do something.
+- No read waits for a writer, so that a FIFO that takes the file's place in between blocks no start.
+- No more than the size that the file says is read, so that what the kernel makes up (``/proc``) is empty.
+- A link to a regular file is one: Kubernetes mounts secrets so.
 
 Kafka reads whatever the JVM opens.
 """

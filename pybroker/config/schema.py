@@ -3,8 +3,10 @@
 Owns: ``Setting`` (one row of a table), the value types, the validators, ``parse_value`` and ``value_text``.
 Owns no setting: the tables (``broker_settings`` and its neighbours) hold those.
 
-Invariants: parsed values never change (lists are tuples); a refused value raises ``ConfigError`` whose text is
-what Kafka would say; rows are plain tuples and validators are shared, because 400 of them are made at start.
+Invariants:
+- Parsed values never change (lists are tuples).
+- A refused value raises ``ConfigError`` whose text is what Kafka would say.
+- Rows are plain tuples and validators are shared, because 400 of them are made at start.
 
 Counterpart in Kafka: ``org.apache.kafka.common.config.ConfigDef``.
 """

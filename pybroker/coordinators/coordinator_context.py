@@ -11,19 +11,18 @@ Invariants:
 - A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
   lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
-- What a long timer sets off is done in its turn (``round_robin_work``) or not at all: where an append is on its way
-then,
-  it waits for another turn, so that no end of an append is followed by the slices of many groups.  A chain of large
-  batches has a turn for each (``Result.in_later_turn``).
+- What a long timer sets off is done in its turn (``round_robin_work``) or not at all. Where an append is on its way
+  then, it waits for another turn, so that no end of an append is followed by the slices of many groups. A chain of
+  large batches has a turn for each (``Result.in_later_turn``).
 
 What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk reaches coordinators as NOT_COORDINATOR,
 so code that is about to give up asks first whether the partition is still led here.
 
 Each operation's records are a batch of their own, and ``group.coordinator.append.linger.ms`` is accepted and means
-nothing.  What one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for
-more.  To gather the commits of a turn of the loop into one batch per shard, across connections, was measured and lost
-where each connection has a group of its own: those lie in different partitions and share nothing, and an answer that
-comes later costs as much as the append that is saved.  To gather what follows the first commit of a turn won a quarter
+nothing. What one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for
+more. To gather the commits of a turn of the loop into one batch per shard, across connections, was measured and lost
+where each connection has a group of its own. Those lie in different partitions and share nothing, and an answer that
+comes later costs as much as the append that is saved. To gather what follows the first commit of a turn won a quarter
 where all commit to one partition, and lost a quarter elsewhere.
 
 Counterpart in Kafka: ``CoordinatorRuntime.CoordinatorContext``.

@@ -61,20 +61,17 @@ class ProducerOfRecords(NamedTuple):
 class Result:
     """The outcome of one operation.
 
-    ``records``: to be appended as one batch, then replayed.
-    ``producer``: whose transaction the records are part of; None for most.
-    ``marker``: in place of records, the end of a transaction to be appended, then replayed.
-    ``response``: the answer to the request that caused the operation; None while that request stays parked.
-    ``replies`` and ``timers``: answers to requests that were parked before, and changes of timers, in order; they
-    belong to what the operation has changed itself, so they are carried out whatever becomes of the records, but for
-    changes ``when_written``.
-    ``then``: runs after the records, if there are any, are replayed, before any other operation of the shard.
-    ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code of the log
-    mapped to what clients of the coordinator understand; where it has no response to the causing request (or is not
-    there), that request is answered with the error.
-    ``in_later_turn``: there are so many records that they are written in a turn of the loop of their own
-    (``round_robin_work``); the other operations of the shard wait.
-    Nothing of a result with records reaches a client before those records are committed.
+    ``records``: to be appended as one batch, then replayed. ``producer``: whose transaction the records are part of;
+    None for most. ``marker``: in place of records, the end of a transaction to be appended, then replayed.
+    ``response``: the answer to the request that caused the operation; None while that request stays parked. ``replies``
+    and ``timers``: answers to requests that were parked before, and changes of timers, in order; they belong to what
+    the operation has changed itself, so they are carried out whatever becomes of the records, but for changes
+    ``when_written``. ``then``: runs after the records, if there are any, are replayed, before any other operation of
+    the shard. ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code
+    of the log mapped to what clients of the coordinator understand. Where it has no response to the causing request, or
+    is not there, that request is answered with the error. ``in_later_turn``: there are so many records that they are
+    written in a turn of the loop of their own (``round_robin_work``); the other operations of the shard wait. Nothing
+    of a result with records reaches a client before those records are committed.
     """
 
     __slots__ = (

@@ -3,8 +3,8 @@
 Owns: who waits for a turn, and whose it is next.  Owns no work: a piece is a call of the code that added it, which
 holds the loop for a slice of its time and adds itself again unless it is done.
 
-Each kind of work that waits has its turn after every other kind, so that thousands of groups that resolve expressions
-do not hold up the assignment of one; among those of a kind, each has its turn after every other.
+Each kind of work that waits has its turn after every other kind. So thousands of groups that resolve expressions do not
+hold up the assignment of one. Among those of a kind, each has its turn after every other.
 
 Counterpart in Kafka: the coordinator's executor thread.
 """

@@ -3,9 +3,9 @@
 Owns: which timers of a shard are set and when they expire.  Owns no clock: ``env`` hands one in.
 
 A heartbeat pushes a session's end back thousands of times before it ever expires, so moving a deadline later only
-writes a number; the loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
+writes a number. The loop's timer runs at the old time, sees the new deadline and arms itself for the rest.
 
-What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group: when
+What a timer of a long kind sets off holds the loop for a slice of its time, and there may be one for each group. When
 such a timer is due it waits for its turn (``round_robin_work``), and is set until it has it.
 
 What a timer sets off may have to wait once more, behind an append that is on its way.  Until it begins the timer can

@@ -1,8 +1,10 @@
 """BrokerHeartbeat (key 63), versions 0 to 2.
 
-Behaviour: a broker keeps up its session with the active controller, tells of log dirs that have failed (1), of all that
-have no room (1) and of all that are cordoned (2, KIP-1066), of what it has found in partitions that it mirrors (1, then
-of nothing else), or wants to stop and be rid of its leaderships first.
+Behaviour: a broker keeps up its session with the active controller. Its heartbeat may also tell
+- of log dirs that have failed (1), of all that are full (1) and of all that are cordoned (2, KIP-1066),
+- of what it has found in partitions that it mirrors (1, then of nothing else),
+- that it wants to stop and be rid of its leaderships first.
+
 Not done: asking to be fenced, or unfenced: a broker that is fenced registers anew.
 """
 

@@ -6,10 +6,10 @@ comes later).  Owns no I/O: ``net`` makes contexts and sends what handlers retur
 A handler is a plain function in a file of its own, ``def handle(ctx, request)``, that returns a response
 message now, a ``Parked`` which is completed exactly once, or ``None`` for no reply at all (Produce with acks=0).
 
-Whatever walks through as much as a client likes to name shares its work: the handler is a generator (or returns one),
-which yields after each element, as a place where others may have their turn; ``answer = yield parked`` goes on when
-that is completed.  What it returns is the handler's answer.  Where there is little to do it is over in its connection's
-share of the turn, and costs next to nothing.  Between two yields a handler must not take long.
+A handler that walks through as much as a client likes to name shares its work. It is a generator (or returns one),
+which yields after each element, as a place where others may have their turn. ``answer = yield parked`` goes on when
+that is completed. What it returns is the handler's answer. Where there is little to do it is over in its connection's
+share of the turn, and costs next to nothing. Between two yields a handler must not take long.
 
 A view of a request's bytes dies when the handler returns, unless the handler has called ``hold_request()``.  A handler
 never reorders two requests of one connection, and a Produce handler appends, or takes its place among the appends,

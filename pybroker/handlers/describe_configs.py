@@ -1,9 +1,9 @@
 """DescribeConfigs (key 32), versions 1 to 4.
 
-Behaviour: one result per resource in the order asked, those that the client may not see last, each with its own error;
-every setting with source, type, synonyms (when asked), read-only and sensitive flags, in the order of Kafka's table;
-types and documentation from version 3 (KIP-524).
-A broker answers for its own settings only; the resource without a name is what all brokers share.
+Behaviour: one result per resource in the order asked, those that the client may not see last, each with its own error.
+Every setting comes with source, type, synonyms (when asked), read-only and sensitive flags, in the order of Kafka's
+table. Types and documentation come from version 3 on (KIP-524). A broker answers for its own settings only; the
+resource without a name is what all brokers share.
 """
 
 from __future__ import annotations

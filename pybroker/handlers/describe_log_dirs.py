@@ -1,9 +1,9 @@
 """DescribeLogDirs (key 35), versions 1 to 5.
 
-Behaviour: every log dir with the partitions asked for (null means all), their sizes, also of those that nothing was
-written to, and from 4 the volume's size and free space (KIP-827); a directory that is offline, or cannot be read, is
-answered with KAFKA_STORAGE_ERROR.
-A replica that is being moved stands twice, in its target as a future one.  5 says which are cordoned (KIP-1066).
+Behaviour: every log dir with the partitions asked for (null means all) and their sizes, also of those that nothing was
+written to. From 4 the volume's size and free space come with it (KIP-827). A directory that is offline, or cannot be
+read, is answered with KAFKA_STORAGE_ERROR. A replica that is being moved stands twice, in its target as a future one. 5
+says which are cordoned (KIP-1066).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """DescribeQuorum (key 55), versions 0 to 2.
 
-Behaviour: who decides, and how far the metadata of each broker is.  There is no quorum of KRaft: the metadata lies in a
-store, whose revisions stand for offsets.  The leader is the active controller, with the epoch of its activity; every
-registered broker may become it, so all are voters; what is known of them is what they last said of themselves
-(``cluster/failure_detection/liveness``), and of one that was not heard nothing is (-1).  There are no observers, and no
-ids of metadata directories.
-Version notes: times of the last word, and of the last one by which it had everything, from 1 (KIP-836); listeners and
-texts of errors from 2 (KIP-853).
+Behaviour: who decides, and how far the metadata of each broker is. There is no quorum of KRaft: the metadata lies in a
+store, whose revisions stand for offsets. The leader is the active controller, with the epoch of its activity. Every
+registered broker may become it, so all are voters. What is known of them is what they last said of themselves
+(``cluster/failure_detection/liveness``), and -1 where a broker has said nothing. There are no observers, and no ids of
+metadata directories. Version notes: times of the last word, and of the last one by which it had everything, from 1
+(KIP-836); listeners and texts of errors from 2 (KIP-853).
 """
 
 from __future__ import annotations

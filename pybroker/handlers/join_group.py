@@ -1,9 +1,9 @@
 """JoinGroup (key 11), versions 0 to 9.
 
-Behaviour: a member joins, or joins again in a rebalance; the reply is parked until the join phase ends.  From 1 the
-rebalance timeout is apart from the session's; from 4 a member without an id gets one and has to come back with it
-(KIP-394); from 5 static members (KIP-345); from 8 a reason (KIP-800); from 9 the leader may be told to skip the
-assignment (KIP-814).
+Behaviour: a member joins, or joins again in a rebalance; the reply is parked until the join phase ends. From 1 the
+rebalance timeout is apart from the session's. From 4 a member without an id gets one and has to come back with it
+(KIP-394). From 5 there are static members (KIP-345), and from 8 a reason (KIP-800). From 9 the response may have the
+leader skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

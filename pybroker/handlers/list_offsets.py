@@ -1,11 +1,10 @@
 """ListOffsets (key 2), versions 1 to 11.
 
-Behaviour: by timestamp, and the special ones: -1 latest (the last stable offset for read_committed), -2 earliest,
--3 the offset of the largest timestamp (KIP-734), -4 earliest local (KIP-405), -5 latest tiered (KIP-1005) and -6
-earliest pending upload (KIP-1023), which have no answer without tiered storage.
-A follower, which asks by the listener between brokers, and a debug consumer (replica id -2) are answered up to the
-log's end; the latter by any replica.
-Not done: tiered storage.
+Behaviour: by timestamp, and the special ones: -1 latest (the last stable offset for read_committed), -2 earliest, -3
+the offset of the largest timestamp (KIP-734), -4 earliest local (KIP-405). -5 latest tiered (KIP-1005) and -6 earliest
+pending upload (KIP-1023) have no answer without tiered storage. A follower, which asks by the listener between brokers,
+and a debug consumer (replica id -2) are answered up to the log's end; the latter by any replica. Not done: tiered
+storage.
 """
 
 from __future__ import annotations

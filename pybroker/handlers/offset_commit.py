@@ -1,8 +1,9 @@
 """OffsetCommit (key 8), versions 2 to 10.
 
-Behaviour: a group remembers how far it has read.  2 to 4 may ask for a retention of their own; from 6 the leader
-epoch is kept; from 7 static members (KIP-345); from 9 GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION for a group
-that does not exist; from 10 topics by id (KIP-848).  Topics and partitions that do not exist are refused one by one.
+Behaviour: a group remembers how far it has read. 2 to 4 may ask for a retention of their own. From 6 the leader epoch
+is kept, and from 7 there are static members (KIP-345). From 9 a group that does not exist is GROUP_ID_NOT_FOUND instead
+of ILLEGAL_GENERATION. From 10 topics come by id (KIP-848). Topics and partitions that do not exist are refused one by
+one.
 
 Who may commit is asked in two functions, each of them in one place: ``_refusal_of_group`` and ``_refusal_of_topic``;
 whether the group takes the offsets is ``offset_operations``' to say.  ``handle`` asks them for any request,

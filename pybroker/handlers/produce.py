@@ -1,10 +1,10 @@
 """Produce (key 0), versions 3 to 13 (advertised from 0, KAFKA-18659).
 
-Behaviour: one record batch per partition, validated from its header alone and never decoded unless a rule needs it;
-acks 0 (no reply, an error closes the connection), 1 and -1; topic ids from 13; errors per partition, and per record
-from 8 (KIP-467).  The first batch of a transaction waits for the transaction coordinator's word, and what comes behind
-it on the connection waits for it: below 12 the coordinator verifies that the client has added the partition, from 12 it
-adds it; TRANSACTION_ABORTABLE from 11 (KIP-890).
+Behaviour: one record batch per partition, validated from its header alone and never decoded unless a rule needs it.
+acks may be 0 (no reply, an error closes the connection), 1 and -1. Errors are per partition, and per record from 8
+(KIP-467). Topics come by id from 13. The first batch of a transaction waits for the transaction coordinator's answer,
+and what comes behind it on the connection waits for the batch. Below 12 the coordinator verifies that the client has
+added the partition, from 12 it adds it. TRANSACTION_ABORTABLE is told from 11 (KIP-890).
 
 Who may produce is asked in three functions, each of them in one place: ``_refusal_of_request``, ``_refusal_of_topic``
 and ``_refusal_of_partition``; when a batch may be appended and acknowledged is the partition's to say, what may stand

@@ -3,9 +3,11 @@
 Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) and ``BufferPool`` (the free
 ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
 
-Invariants: a buffer goes back to the pool only when it has no holder (``holds`` is 0), so a view of a request stays
-valid for as long as its holder keeps it; the pool keeps at most ``limits.BUFFER_POOL_BYTES`` free, and none that was
-not needed between two calls of ``forget_unused``.
+Invariants:
+- A buffer goes back to the pool only when it has no holder (``holds`` is 0). So a view of a request stays valid for as
+  long as its holder keeps it.
+- The pool keeps at most ``limits.BUFFER_POOL_BYTES`` free, and none that was not needed between two calls of
+  ``forget_unused``.
 """
 
 from __future__ import annotations

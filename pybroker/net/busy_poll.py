@@ -1,15 +1,17 @@
 """Looking for a lone client's next small request instead of sleeping, as long as one is likely to come in a moment.
 
-Owns: whether the loop goes round without sleeping, and for how long.  A client with one request in flight answers
-within microseconds; a thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to
-100 µs on a virtual machine, half of it the processor time of the process that wakes it.
+Owns: whether the loop goes round without sleeping, and for how long. A client with one request in flight answers within
+microseconds. A thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to 100 µs on
+a virtual machine. Half of that is the processor time of the process that wakes it.
 
 Only for small requests of one client in a row: several keep the loop awake as it is, or leave it pauses in which no
 client waits, and a client that sends or gets much waits for bytes.
 
-Invariants: nothing is asked of a broker without requests; when nothing comes in the time allowed the loop sleeps, and
-more and more requests have to come before it is tried again, until tries succeed more often than not; other processes
-that want the processor go first.
+Invariants:
+- Nothing is asked of a broker without requests.
+- When nothing comes in the time allowed the loop sleeps, and more and more requests have to come before it is tried
+  again, until tries succeed more often than not.
+- Other processes that want the processor go first.
 
 An in-process broker does not do it, because it would take the interpreter from its client, nor does a broker on one
 processor.  A simulation must not set it: its time stands while the loop goes round, which would never end.  Measured

@@ -10,8 +10,10 @@ Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/commit_path.py``
 measures it.
 
-Invariants: a fast path is made only from a request of which every partition was committed; it holds for one connection,
-API version and client id, and is dead once the metadata is another, since topics may have gone.
+Invariants:
+- A fast path is made only from a request of which every partition was committed.
+- A fast path holds for one connection, API version and client id, and ends when the metadata changes, since topics may
+  have gone.
 """
 
 from __future__ import annotations

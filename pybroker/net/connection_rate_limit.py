@@ -9,8 +9,10 @@ those behind it wait, too.  A connection that is too early for its own address i
 A client which tries again at once is slow, and holds up no other.  The kernel has accepted all of them: it tells of
 connections only so.
 
-Invariants: nothing of what a waiting connection sends is looked at, and no more than a little of it read; at most
-``limits.PENDING_CONNECTIONS_MAX`` wait: beyond, first those are closed that are to be closed anyway, then the newest.
+Invariants:
+- Nothing of what a waiting connection sends is looked at, and no more than a little of it read.
+- At most ``limits.PENDING_CONNECTIONS_MAX`` wait: beyond, first those are closed that are to be closed anyway, then the
+  newest.
 
 Kafka counterpart: Acceptor, with ``waitForConnectionSlot`` and ``throttledSockets``.
 """

@@ -1,8 +1,8 @@
 """Which connection is served next: those with short turns at once, the others by the time that they have used.
 
-Owns: the share of each turn of the loop that connections with long turns get, and the order in which they get it;
-``TimeSlice``, how long the turns of one connection take, from bytes to replies, and what it has had.
-Does not own what is done in a turn (``connection`` says when it begins and ends).
+Owns: the share of each turn of the loop that connections with long turns get, and the order in which they get it.
+``TimeSlice`` is how long the turns of one connection take, from bytes to replies, and what it has had. Does not own
+what is done in a turn (``connection`` says when it begins and ends).
 
 The rule.  A connection whose turns have been short lately (``limits.SHORT_SLICE_NS``) is served as soon as its bytes
 are there, and costs this module nothing.  The others have ``limits.TIME_SLICE_NS`` of each turn of the loop between

@@ -3,9 +3,12 @@
 Owns: the socket, one task that receives and one that sends, and the addresses that names stand for.  Does not own what
 is said.
 
-Invariants: no caller waits for a datagram: what cannot be sent at once is dropped, oldest first, once so many wait; a
-name whose lookup takes long, or fails, holds up its own datagrams alone, and those only while it never had an address;
-an error of one address costs no other address a datagram; a socket that was lost is bound anew.
+Invariants:
+- No caller waits for a datagram: what cannot be sent at once is dropped, oldest first, once so many wait.
+- A name whose lookup takes long, or fails, holds up its own datagrams alone, and those only while it never had an
+  address.
+- An error of one address costs no other address a datagram.
+- A socket that was lost is bound anew.
 
 asyncio-dgram keeps the error of a datagram, and raises it in place of the next sending, to whatever address that is.
 So what it keeps is taken from it before each sending and after it: the error after it is that of this address.

@@ -4,8 +4,10 @@ Owns: when a fast path is learned, and the one that a connection has.  Does not 
 (``produce_fast_path``, ``fetch_fast_path``, ``commit_fast_path``: fast paths of the one path that all requests go), nor
 any rule.
 
-Invariants: a fast path is learned only from a request that has just succeeded the ordinary way, or that waits (a Fetch
-for records, a Produce that is appended for other replicas), and not more often than pays; there is one at most.
+Invariants:
+- A fast path is learned only from a request that has just succeeded the ordinary way, or that waits: a Fetch for
+  records, a Produce for other replicas. It is not learned more often than pays.
+- There is one at most.
 """
 
 from __future__ import annotations

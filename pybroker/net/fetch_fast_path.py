@@ -12,8 +12,10 @@ Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/request_price.py``
 measures it.
 
-Invariants: a fast path is made only from a request of a consumer that is served; it holds for one connection, API
-version, client id and session; one of its requests waits at a time, because a connection starts nothing behind a fetch.
+Invariants:
+- A fast path is made only from a request of a consumer that is served.
+- A fast path holds for one connection, API version, client id and session.
+- One of its requests waits at a time, because a connection starts nothing behind a fetch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections that are not authenticated yet, or whose TLS handshake is not over: how many, and for how long.
 
-Owns: their order and their one timer.  The rule: over ``limits.HALF_OPEN_MAX`` the oldest is closed, not the newcomer,
-so that idle strangers do not keep honest clients out, whose login takes milliseconds; so it is where they hold more
-than ``limits.HALF_OPEN_BYTES_MAX`` of what is not done; and after ``limits.HALF_OPEN_MS`` each is closed.
+Owns: their order and their one timer. The rule: over ``limits.HALF_OPEN_MAX`` the oldest is closed, not the newcomer.
+So idle strangers do not keep honest clients out, whose login takes milliseconds. The same holds where they hold more
+than ``limits.HALF_OPEN_BYTES_MAX`` of what is not done. After ``limits.HALF_OPEN_MS`` each is closed.
 
 Kafka counterpart: none; there they stay for ``connections.max.idle.ms``, up to ``max.connections``.
 """

@@ -4,8 +4,10 @@ Owns: the thread, how long an alteration waits for it, and what it has read unti
 no door (``channel_builders``) and no format (``security/tls_stores``).  The start reads by itself, before anything is
 served.
 
-Invariants: the loop reads no file; an alteration is answered by its deadline, whatever the file system does; a thread
-that a file system holds is waited for by nothing, neither by other alterations nor by the stop.
+Invariants:
+- The loop reads no file.
+- An alteration is answered by its deadline, whatever the file system does.
+- A thread that a file system holds is waited for by nothing, neither by other alterations nor by the stop.
 
 Kafka counterpart: ``SslFactory.reconfigure`` and ``CertificateEntries``, which block a request's thread.
 """

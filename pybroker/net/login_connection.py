@@ -4,9 +4,12 @@ Owns: the received bytes of the login, bare tokens (SaslHandshake 0), the end of
 handing the socket over to a ``Connection`` once it is known who is there.  Owns neither the order of steps
 (``security/login``) nor what the requests mean (the handlers).
 
-Invariants: nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and of no more bytes than
-``sasl.server.max.receive.size``; behind a failure nothing is served; the socket is handed over when the last answer of
-the login has left, which may be made in steps; after the login nothing of this refers to the connection.
+Invariants:
+- Nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and of no more bytes than
+  ``sasl.server.max.receive.size``.
+- Behind a failure nothing is served.
+- The socket is handed over when the last answer of the login has left, which may be made in steps.
+- After the login nothing of this refers to the connection.
 
 Kafka counterpart: KafkaChannel before it is ready, with its SaslServerAuthenticator.
 """

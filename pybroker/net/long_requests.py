@@ -1,9 +1,9 @@
 """Requests that take longer than their connection's share of a turn, served in steps over many turns of the loop.
 
-Owns: driving what is done in steps (the decoding of a large frame, a handler that is a generator, the encoding of what
-either of them leads to), and the one share of a turn that all long requests have together, so that however many there
-are, everybody else waits for no more than that.  Does not own what a step is: ``codec`` stops after every few elements,
-a handler wherever it yields.
+Owns: driving what is done in steps, which are the decoding of a large frame, a handler that is a generator, and the
+encoding of what either of them leads to. All long requests have one share of a turn together, so that everybody else
+waits for no more than that, however many there are. Does not own what a step is: ``codec`` stops after every few
+elements, a handler wherever it yields.
 
 Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
 that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.

@@ -6,17 +6,23 @@ muted.  Does not own the rates (``quotas/client_quotas``), nor what a muted conn
 A connection has a meter while any quota of clients is set, and costs nothing more than the question otherwise.  The
 connections of other brokers have none: what brokers ask of each other counts for no quota, as in Kafka.
 
-What counts: of Produce its bytes as they were received, when it is started; of Fetch what it would bring, before it is
-sent (``handlers/fetch``); of all requests the time in which the loop is busy with one, from the first look at it to its
-reply, where 100 percent is the loop's whole time.  Kafka counts the time of network and I/O threads, 100 percent of
-each.  Work of other threads, which the loop does not wait for, counts for no client.
+What counts:
+- Of Produce its bytes as they were received, when it is started.
+- Of Fetch what it would bring, before it is sent (``handlers/fetch``).
+- Of all requests the time in which the loop is busy with one, from the first look at it to its reply. 100 percent is
+  the loop's whole time.
+
+Kafka counts the time of network and I/O threads, 100 percent of each. Work of other threads, which the loop does not
+wait for, counts for no client.
 
 A fast path serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
 request by request, where the reply tells the throttle time.
 
-Invariants: a reply leaves at once; while its connection is muted nothing is read and nothing started, whatever is there
-already; it is muted till the last of the throttle times that were told is over, or of those that could not be told:
-a Produce with acks=0 has no reply, and a reply to SaslHandshake, for example, has no field for it.
+Invariants:
+- A reply leaves at once.
+- While its connection is muted nothing is read and nothing started, whatever is there already.
+- A connection is muted until the last of its throttle times is over. That counts also where no reply has told the time:
+  a Produce with acks=0 has no reply, and one to SaslHandshake has no field for it.
 
 Kafka counterparts: RequestHandlerHelper.throttle and ThrottledChannel.
 """

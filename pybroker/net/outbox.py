@@ -5,9 +5,9 @@ pays.  Does not own the order of replies (``reply_order``) nor what the peer has
 
 Invariant: a buffer handed to the transport is never written to again.
 
-Replies leave as each connection is served.  To send those of a turn of the loop together was measured and lost: at its
-end, tiny requests over eight connections came to 0.9 of the rate, and their p99 at a fixed rate was half as long again
-(though a quarter lower in a closed loop); the first at once and the others at the end, 0.9 as well.
+Replies leave as each connection is served. To send those of a turn of the loop together was measured and lost. Sent at
+its end, tiny requests over eight connections came to 0.9 of the rate. Their p99 at a fixed rate was half as long again,
+though a quarter lower in a closed loop. The first at once and the others at the end came to 0.9 as well.
 
 Kafka counterpart: NetworkSend and the response part of RequestChannel.
 """

@@ -3,9 +3,10 @@
 Owns: the received bytes that make no whole frame yet, and the transport.  Does not own what a frame means, nor when a
 connection is made (``peer_link``).
 
-Invariants: a connection between two replies owns no buffer, and one for a long reply grows as bytes arrive; what a
-frame's receiver keeps of it beyond the call it has to copy.  ``on_lost`` is the last call, and it comes exactly once
-after ``on_connected``.
+Invariants:
+- A connection between two replies owns no buffer, and one for a long reply grows as bytes arrive.
+- What a frame's receiver keeps of it beyond the call it has to copy.
+- ``on_lost`` is the last call, and it comes exactly once after ``on_connected``.
 
 Kafka counterpart: KafkaChannel and NetworkReceive, as its clients use them.
 """

@@ -1,8 +1,8 @@
 """What the connections of the loop share, and the looking after them.
 
 Owns: the set of connections, the buffer that they read into while they keep nothing, and the sweep for idle and stalled
-peers; and it has, for all of them, the one account of received bytes (``receive_budget``), the order of turns
-(``connection_scheduler``), the ``request_gate`` before clients' requests, the requests that take long
+peers. It has for all of them the account of received bytes (``receive_budget``), the order of turns
+(``connection_scheduler``) and the ``request_gate`` before clients' requests. It also has the requests that take long
 (``long_requests``) and the table of what is served (``dispatch``). Does not own listening sockets (``socket_server``)
 nor what a connection does (``connection``).
 

@@ -1,12 +1,12 @@
 """The fast path for the request that a producer sends over and over: one batch for one partition.
 
-Owns: ``ProduceFastPath``, which recognizes Produce requests by their bytes in front of the batch (they were decoded
-once, and are the same every time), hands the batches of those that have arrived behind one another over together, and
-fills the replies into a template.
-Owns no rule: ``handlers.produce.append_run`` asks those of the handler, ``Partition.append_run`` those of the
-partition, and the log those of records, all of them where the ordinary way asks them.  What any of them does not take
-(a client without permission, a rejected batch, a full segment, a busy log), and what has another prefix or a large
-batch, goes the ordinary way through ``handlers.produce.handle``, which says what is the matter.
+Owns: ``ProduceFastPath``, which recognizes Produce requests by their bytes before the batch, which were decoded once,
+and are the same every time. It hands the batches of requests that have arrived behind one another over together, and
+fills the replies into a template. Owns no rule: ``handlers.produce.append_run`` asks those of the handler,
+``Partition.append_run`` those of the partition, and the log those of records, all of them where the ordinary way asks
+them. What any of them does not take (a client without permission, a rejected batch, a full segment, a busy log), and
+what has another prefix or a large batch, goes the ordinary way through ``handlers.produce.handle``, which says what is
+the matter.
 
 Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests/net/test_produce_fast_path.py`` holds
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/produce_path.py``
@@ -15,8 +15,10 @@ measures it.
 Where acknowledgements wait for other replicas, the requests of a run wait together: they have one place in the order of
 replies, and one fate.
 
-Invariants: a fast path is made only from a request that succeeded, or that waits for other replicas; it holds for one
-connection, API version, client id, acks, topic and partition object, and is dead once that object is gone.
+Invariants:
+- A fast path is made only from a request that succeeded, or that waits for other replicas.
+- A fast path holds for one connection, API version, client id, acks, topic and partition object, and ends with that
+  object.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ for what has not come), so that a connection that may read on can finish.  Where
 - A frame for which no room can come, or has not for long, is received beyond the account, as the only one of its kind.
 - All that may read on and bring less than ``limits.SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
 
-Invariants: bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection; no
-connection is closed while none waits, nor for a delay that is the account's or the broker's own.
+Invariants:
+- Bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection.
+- No connection is closed while none waits, nor for a delay that is the account's or the broker's own.
 
 A new way to keep bytes of a request has to count them here (``count_copy``).
 

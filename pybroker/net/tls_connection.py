@@ -3,10 +3,10 @@
 Owns: the handshake, and what is encrypted and not yet decrypted.  Owns neither keys (``security/tls_stores``) nor what
 the bytes mean.
 
-By OpenSSL's own objects (``ssl.SSLObject`` over memory), not by the loop's: the loop's reads each connection into a
-buffer of 256 KiB of its own, reports no handshake that fails or never ends, and counts what waits to be encrypted
-beside what waits to be sent.  Here what is received is decrypted straight into the connection's buffer, and what is
-sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
+TLS is done by OpenSSL's own objects (``ssl.SSLObject`` over memory), not by the loop's. The loop's TLS reads each
+connection into a buffer of 256 KiB of its own and reports no handshake that fails or never ends. It also counts what
+waits to be encrypted beside what waits to be sent. Here what is received is decrypted straight into the connection's
+buffer, and what is sent is encrypted at once, so that there is one account of unsent bytes, the socket's.
 
 Invariants: a connection behind this hears of a client only once its handshake is over; a TLS session is never
 renegotiated.

@@ -1,6 +1,6 @@
 """What ended a query, in the one line that matters of all that Spark says.
 
-Spark's text has the traceback of the task or the JVM, in it the reason as the last line that is not indented, then
+Spark's text has the traceback of the task or the JVM, with the reason as the last line that is not indented. Then come
 parts with a heading: the expression that failed, with carets below it, and the query's plan, which may be long.
 """
 

@@ -1,14 +1,20 @@
 """Who uses how much of which quota, and for how long a client is to be throttled.
 
-Owns: ``ClientQuotas``, the quotas as the newest image has them and the clients that were seen lately; ``ClientShare``,
-what holds for one user and client id; ``Allowance``, one quota with the bucket of those who share it;
-``MutationQuota``, one request's part of such a one (KIP-599).
+Owns:
+- ``ClientQuotas``, the quotas as the newest image has them and the clients that were seen lately.
+- ``ClientShare``, what holds for one user and client id.
+- ``Allowance``, one quota with the bucket of those who share it.
+- ``MutationQuota``, one request's part of such a one (KIP-599).
+
 Does not own what may be set (``cluster/decisions/quota_changes``), the order of precedence (``precedence``), how a
 client is held up (``net/metering``), nor connections that come too fast (``connection_rates``).
 
-Invariants: for a client whom no quota holds nothing is kept but that; a changed quota keeps what those have used for
-whom it holds; who was not seen for an hour is forgotten.  There are ``limits.QUOTA_CLIENTS`` at most, so that ever new
-ids cost no more.  A user's new ones cost that user's own, so that no user makes another's used-up quota be forgotten.
+Invariants:
+- For a client whom no quota holds nothing is kept but that.
+- A changed quota keeps what those have used for whom it holds.
+- Who was not seen for an hour is forgotten.
+- There are ``limits.QUOTA_CLIENTS`` at most, so that ever new ids cost no more.
+- A user's new ones cost that user's own, so that no user makes another's used-up quota be forgotten.
 
 Each broker measures for itself, as in Kafka.  Kafka counterparts: ClientQuotaManager, ClientRequestQuotaManager,
 ControllerMutationQuotaManager, ClientQuotaMetadataManager.

@@ -3,9 +3,12 @@
 Owns: the buckets of the broker, of each listener and of each address, and the bounds on them.  Does not own
 connections, nor the waiting (``net/connection_rate_limit``).
 
-Invariants: who is to wait for a listener, or for the broker, has been counted, and waits for a second of the quota's
-window at most; who is to go for its address counts nowhere.  Of an address nothing is kept unless a quota holds for
-it, and then for as long as a window, of at most ``limits.QUOTA_CLIENTS`` addresses.
+Invariants:
+- Who is to wait for a listener, or for the broker, has been counted, and waits for a second of the quota's window at
+  most.
+- Who is to go for its address counts nowhere.
+- Addresses are kept only where a quota holds for them, for as long as a window, and at most ``limits.QUOTA_CLIENTS`` of
+  them.
 
 Where brokers come by a listener of their own the broker's bound does not hold for it.
 

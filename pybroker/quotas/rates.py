@@ -3,13 +3,15 @@
 Owns: ``TokenBucket``, of which what goes by takes, and which fills at the quota's rate; ``Window``, from which a bucket
 has its size.  Owns no clock and no bound.
 
-Invariants: time only goes on; a bucket holds no more than its window lets through at once; no rest is longer than a
-reply can tell, which is an int32 of ms, or 24 days.
+Invariants:
+- Time only goes on.
+- A bucket holds no more than its window lets through at once.
+- No rest is longer than a reply can tell, which is an int32 of ms, or 24 days.
 
 Kafka has buckets for ``controller_mutation_rate`` alone (KIP-599), and for all else the sum of what went by in a window
-that slides by samples.  Whom such a window holds gets nothing while a burst is in it, and the same burst at once when
-it has left; a bucket lets the same burst through, tells the same rest for what is more, and from then on lets through
-what the quota says, as it comes.
+that slides by samples. A client that such a window holds gets nothing while a burst is in it, and the same burst at
+once when it has left. A bucket lets the same burst through, and tells the same rest for what is more. From then on it
+lets through what the quota says, as it comes.
 
 Kafka counterparts: TokenBucket, QuotaUtils.throttleTime; Rate with WindowedSum.
 """

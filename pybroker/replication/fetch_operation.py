@@ -5,9 +5,12 @@ Does not own which partitions are looked at, what may be read of one and what a 
 for a consumer (``consumer_fetch``) than for a follower (``follower_fetch``).  Nor sessions (``fetch_session``), the
 wire or the log.
 
-Invariants: an operation completes exactly once; one of many partitions is read in slices, so that it delays no other
-request, and what is appended meanwhile to what was read already is not missed; records of one partition are one view;
-the first partition with data gets at least one batch, whatever the limits are (KIP-74).
+Invariants:
+- An operation completes exactly once.
+- An operation of many partitions is read in slices, so that it delays no other request. What is appended meanwhile to a
+  partition that was read already is not missed.
+- Records of one partition are one view.
+- The first partition with data gets at least one batch, whatever the limits are (KIP-74).
 
 A waiting fetch completes when any of these holds
   A  there is enough: ``min_bytes`` are there to be read, or a partition is behind by a segment,

@@ -3,11 +3,14 @@
 Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client was told last),
 ``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch_operation``).
 
-Invariants: a session belongs to the principal's connection only by its id; its epoch grows by one with each request;
-the cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions, and a session is evicted for a new one
-only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.  All together they name at
-most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes room for them.  A
-follower's session is privileged: any client's gives way to it, and it gives way to none that is in use.
+Invariants:
+- A session belongs to the principal's connection only by its id.
+- A session's epoch grows by one with each request.
+- The cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions. A session is evicted for a new one
+  only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.
+- All together they name at most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes
+  room for them.
+- A follower's session is privileged: any client's gives way to it, and it gives way to none that is in use.
 
 Kafka counterpart: kafka.server.FetchSession, FetchManager.
 """

@@ -4,9 +4,12 @@ Owns: where the next fetch begins and which epoch wrote what stands before it, w
 and log start do to the log, and where the log is cut when it diverges.  Does not own when that is asked, nor of whom
 (``replica_fetcher``), the log's bytes, or the wire.
 
-Invariants: the log is touched only while nothing is in flight in it, so after whatever this broker had begun when it
-was the leader; the high watermark is what a leader has said, never past the log's end, and goes back only where the log
-is cut below it.  Records are appended with the leader's offsets and epochs.
+Invariants:
+- The log is touched only while nothing is in flight in it, so after whatever this broker had begun when it was the
+  leader.
+- The high watermark is what a leader has said, never past the log's end, and goes back only where the log is cut below
+  it.
+- Records are appended with the leader's offsets and epochs.
 
 Where acknowledgements wait for syncs (``acks_wait_for_syncs``) the next fetch, which tells the leader that everything
 before it is here, waits for the sync.  After a cut it does so everywhere.

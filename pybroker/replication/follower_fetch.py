@@ -5,11 +5,13 @@ look counts for the high watermark and the ISR.  Does not own what is made of th
 limit (``fetch_operation``), which partitions are due (``follower_watch``), nor whether the request is a follower's
 (``handlers.fetch``).
 
-Invariants: an offset counts once, when the fetch comes, and only after the leader epoch was found to be the leader's
-own, the sender to be a replica, and what it has to be a prefix of the log; the high watermark in its reply is the one
-behind that.  A fetch that waits is looked at when the log's end moves, not when the high watermark does.  The answer is
-made of both looks, at what was due when it came and when it ends; a partition stays due while the follower lacks
-something of it.
+Invariants:
+- An offset counts once, when the fetch comes. Before that the leader epoch was found to be the leader's own, the sender
+  to be a replica, and what it has to be a prefix of the log.
+- The high watermark in its reply is the one behind that.
+- A fetch that waits is looked at when the log's end moves, not when the high watermark does.
+- The answer is made of both looks, at what was due when it came and when it ends.
+- A partition stays due while the follower lacks something of it.
 
 A throttled partition (KIP-73) of which the sender is not in sync is answered without records while the leader's quota
 is exceeded.  A fetch that has nothing else waits until the quota allows more, at most as long as it wants to.

@@ -3,9 +3,12 @@
 Owns: which of the fetcher's partitions are throttled and lag, which of those are held back, and the timer that lets
 them go.  Does not own the quota (``replication_quota``), nor the fetches (``replica_fetcher``).
 
-Invariants: only a partition is held back that lacks something its leader had committed at its last answer, or was not
-answered yet; of many that lag, those that were fetched longest ago come first; nothing is held back without a timer,
-which looks again at least every ``replica.fetch.backoff.ms``, so that changed settings count.
+Invariants:
+- Only a partition is held back that lacks something its leader had committed at its last answer, or was not answered
+  yet.
+- Where many partitions lag, those that were fetched longest ago come first.
+- Nothing is held back without a timer, which looks again at least every ``replica.fetch.backoff.ms``, so that changed
+  settings count.
 
 Kafka counterpart: RemoteLeaderEndPoint.shouldFollowerThrottle.
 """

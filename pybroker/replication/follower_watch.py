@@ -3,12 +3,15 @@
 Owns: which partitions of a follower are due, in which order they are looked at, and the fetch that waits for more.
 Does not own what is read, and told, of them (``follower_fetch``), nor when something happens to one (``followers``).
 
-Invariants: a partition is due from whatever may change its answer (the follower asks anew, the log's end or the high
-watermark moves, the ISR or the role is another) until a look has found that the follower has everything, and is in
-sync: a fetch is what has it join.  One that was served goes behind those that were not, so that a small ``max_bytes``
-starves no partition.  Of a follower one watch counts, that of its last session; a fetch of a former one binds nothing.
-All partitions are due every ``FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also says when
-the follower was last caught up, and where the log begins.
+Invariants:
+- A partition is due from whatever may change its answer: the follower asks anew, the log's end or the high watermark
+  moves, the ISR or the role is another. It stays due until a look has found that the follower has everything, and is in
+  sync: a fetch is what has it join.
+- A partition that was served goes behind those that were not, so that a small ``max_bytes`` starves none.
+- A follower's last session has its only watch that counts.
+- A fetch of a former one binds nothing.
+- All partitions are due every ``FOLLOWER_LOOK_MS``, or a quarter of ``replica.lag.time.max.ms``: a look also says when
+  the follower was last caught up, and where the log begins.
 
 Kafka counterpart: none; it looks at all partitions of a session at each fetch.
 """

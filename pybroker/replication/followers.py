@@ -1,12 +1,14 @@
 """What a leader knows of its followers: how far each of them is, and which of them are in sync.
 
-Owns: ``Follower`` (one follower as its fetches tell of it), ``Followers`` (all of a partition): the rule by which the
-high watermark of a replicated partition moves, who waits for the log's end, and when the ISR is to shrink or to expand.
-Does not own the change itself (``in_sync_replicas``), the log, nor the partition's role (``partition``).
+Owns: ``Follower`` (one follower as its fetches tell of it) and ``Followers`` (all of a partition). These are the rule
+by which the high watermark of a replicated partition moves, who waits for the log's end, and when the ISR is to shrink
+or to expand. Does not own the change itself (``in_sync_replicas``), the log, nor the partition's role (``partition``).
 
-Invariants: a follower's log end offset is what it has asked for by a fetch under this leader epoch, so that everything
-below it is written there; the high watermark never passes the log end offset of a replica that is, or may be, in the
-ISR; it stands still while fewer are in sync than ``min.insync.replicas`` (KIP-966), and never goes back.
+Invariants:
+- A follower's log end offset is what it has asked for by a fetch under this leader epoch, so that everything below it
+  is written there.
+- The high watermark never passes the log end offset of a replica that is, or may be, in the ISR.
+- The high watermark stands still while fewer are in sync than ``min.insync.replicas`` (KIP-966), and never goes back.
 
 Kafka counterpart: kafka.cluster.Replica, and Partition's maybeIncrementLeaderHW, maybeExpandIsr and maybeShrinkIsr.
 """

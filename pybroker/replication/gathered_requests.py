@@ -3,8 +3,10 @@
 Owns: what waits for the next request to a broker, and what goes into it.  Owns neither the requests nor what is done
 with a response (the caller does), nor trying again.
 
-Invariants: each item is answered exactly once, after ``ask`` has returned; items of one key never share a request, and
-keep their order; what waits for a broker waits for one answer of it at the most, or for its time-out.
+Invariants:
+- Each item is answered exactly once, after ``ask`` has returned.
+- Items of one key never share a request, and keep their order.
+- What waits for a broker waits for one answer of it at the most, or for its time-out.
 
 The other broker answers the requests of a connection one after another, and what it is asked here waits there for its
 followers: item by item each would wait for the followers of all before it.

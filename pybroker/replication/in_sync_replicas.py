@@ -4,11 +4,14 @@ Owns: the committed ISR, the maximal one (with replicas that may have been added
 becomes of a change: asked for, tried again, taken back, given up.  Does not own who is in sync (``followers``), nor how
 the controller is reached (``replication_ports.IsrChanger``).
 
-Invariants: one change at most is on its way; while its outcome is not known, the maximal ISR holds everybody who may be
-in the ISR, so that nothing counts as committed that one of them lacks; what the controller says, and what the image
-says, counts only with a newer partition epoch than is known.  A replica that leaves counts until the image says that it
-has left: the controller may keep it eligible to lead by a ``min.insync.replicas`` that its answer does not tell, and
-the image of the change has every setting that it was decided by.
+Invariants:
+- One change at most is on its way.
+- While its outcome is not known, the maximal ISR holds everybody who may be in the ISR, so that nothing counts as
+  committed that one of them lacks.
+- What the controller says, and what the image says, counts only with a newer partition epoch than is known.
+- A replica that leaves counts until the image says that it has left. The controller may keep it eligible to lead by a
+  ``min.insync.replicas`` that its answer does not tell. The image of the change has every setting that it was decided
+  by.
 
 Kafka counterpart: PartitionState with its pending states, Partition.submitAlterPartition and handleAlterPartitionError.
 """

@@ -5,12 +5,11 @@ when a batch is acknowledged, what is parked on the partition, and what clients 
 Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
-consumer sees.  With one replica it is the end of the log as soon as the bytes are written, or synced where
-acknowledgements wait for that (``advance_high_watermark``); with several its followers have a word (``followers``), and
-a new leader begins with the one that it had as a follower.  Whatever ends after the partition has another role, an
-append that a thread was at, moves nothing here.
-Clients' batches come in by ``append`` or, many with one write, by ``append_run``; a rule for who may append is asked by
-``_refusal``, once, for both.
+consumer sees. With one replica it is the end of the log as soon as the bytes are written, or synced where
+acknowledgements wait for that (``advance_high_watermark``). With several it follows from what its followers have
+(``followers``), and a new leader begins with the one that it had as a follower. Whatever ends after the partition has
+another role, an append that a thread was at, moves nothing here. Clients' batches come in by ``append`` or, many with
+one write, by ``append_run``; a rule for who may append is asked by ``_refusal``, once, for both.
 
 Kafka counterpart: kafka.cluster.Partition.
 """

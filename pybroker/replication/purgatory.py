@@ -3,9 +3,11 @@
 Owns: when parked operations expire.  Does not own what they wait for: the code that parks an operation completes it,
 and takes it out of the purgatory.
 
-Invariants: one loop timer at most, whatever the number of waiting operations; an operation expires at most once and
-never before its deadline, and keeps no other waiting if it fails then; operations that are removed leave nothing behind
-but some ticks, however far away their deadlines were, which clients choose.
+Invariants:
+- One loop timer at most, whatever the number of waiting operations.
+- An operation expires at most once and never before its deadline, and keeps no other waiting if it fails then.
+- Operations that are removed leave nothing behind but some ticks, however far away their deadlines were, which clients
+  choose.
 
 Kafka counterpart: DelayedOperationPurgatory and its TimingWheel.
 """

@@ -5,9 +5,11 @@ tried again.  Does not own which partitions are followed, and whom (``replica_ro
 (``followed_partition``), which are held back because they are throttled (``follower_throttle``), nor the connection
 (``cluster.membership.peers``).
 
-Invariants: an answer counts for a partition only if that is still followed as it was when it was asked; what is fetched
-is appended before the next fetch; a turn of the loop appends for ``REPLICA_APPEND_SLICE_MS`` and a
-partition's share more; a partition that fails keeps no other waiting.
+Invariants:
+- An answer counts for a partition only if that is still followed as it was when it was asked.
+- What is fetched is appended before the next fetch.
+- A turn of the loop appends for ``REPLICA_APPEND_SLICE_MS`` and a partition's share more.
+- A partition that fails keeps no other waiting.
 
 A fetch that the leader parks would keep partitions waiting that come meanwhile.  An empty fetch beside it ends it: the
 leader answers what it has parked for a follower when that says so.

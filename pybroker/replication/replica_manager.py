@@ -6,10 +6,12 @@ are made when the image names them, and those that others lead are followed: ``r
 such partitions does not import.
 Does not own the logs (``storage.manager.log_manager``), the image (``cluster``) or any request's shape.
 
-Invariants: a partition object is made only for a partition that the image says this broker leads, and that has an open
-log, which stays open as long as the object is in use; when the image says otherwise the object is marked gone, its
-waiting fetches are answered, and the next request looks it up anew.  Opening a log moves its high watermark only where
-it is the only replica, and leads.
+Invariants:
+- A partition object is made only for a partition that this broker leads by the image. Its log is open, and stays so as
+  long as the object is in use.
+- When the image says otherwise the object is marked gone, its waiting fetches are answered, and the next request looks
+  it up anew.
+- Opening a log moves its high watermark only where it is the only replica, and leads.
 
 Kafka counterpart: kafka.server.ReplicaManager.
 """
@@ -225,8 +227,8 @@ class ReplicaManager:
         """A log that lacks something in its middle must not pass for a whole one: the leader has what is cut.
 
         Where no other replica may have it the cut takes only what was never acknowledged, because the run that wrote it
-        synced first: a producer that repeats what was lost would be refused, and write what it had in flight behind
-        that twice.  A leader that is alone has to be certain of that.
+        synced first. Else a producer that repeats what was lost would be refused, and write what it had in flight
+        behind that twice. A leader that is alone has to be certain of that.
         """
         hole = self._logs.take_hole(log.topic, log.partition)
         if hole is None:

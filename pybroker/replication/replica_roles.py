@@ -1,12 +1,16 @@
 """What this broker's replicas of replicated partitions are: which it leads, which it follows, and whom.
 
-Owns: taking the roles that the image gives, a share of them in each turn of the loop; the partitions that are followed,
-with one fetcher for each leader; the quotas of what is copied; the look at the ISRs from time to time.  Does not own
-led partitions (``replica_manager``), nor what a leader knows of its followers (``followers``).
+Owns:
+- Taking the roles that the image gives, a share of them in each turn of the loop.
+- The partitions that are followed, with one fetcher for each leader.
+- The quotas of what is copied, and the look at the ISRs from time to time.
 
-Invariants: what is not to be followed any more, or not so, is let go at once, before anybody else hears of the image;
-what takes longer (opening logs) is decided by the image of that time, so that only the last one counts.  A partition
-that has no leader is not followed, and its log is open all the same.
+Does not own led partitions (``replica_manager``), nor what a leader knows of its followers (``followers``).
+
+Invariants:
+- What is not to be followed any more, or not so, is let go at once, before anybody else hears of the image.
+- What takes longer (opening logs) is decided by the image of that time, so that only the last one counts.
+- A partition that has no leader is not followed, and its log is open all the same.
 
 Kafka counterpart: ReplicaManager.applyDelta, ReplicaFetcherManager, the isr-expiration task.
 """

@@ -5,9 +5,11 @@ held to it, and what went by of theirs; ``ReplicationQuotas``, a leader's and a 
 Does not own what is left out while a quota is exceeded: of a leader's answer (``follower_fetch``), and of what a
 follower asks for (``follower_throttle``).
 
-Invariants: all bytes of a throttled partition count, but only replicas that are not in sync are kept waiting; a fetch
-is let through or not as a whole, so that the bound may be passed by what one fetch brings, and the next ones wait for
-that; where nothing is throttled nothing is kept, and a question is a look at an empty dict.
+Invariants:
+- All bytes of a throttled partition count, but only replicas that are not in sync are kept waiting.
+- A fetch is let through or not as a whole, so that the bound may be passed by what one fetch brings, and the next ones
+  wait for that.
+- Where nothing is throttled nothing is kept, and a question is a look at an empty dict.
 
 As in Kafka, what was fetched longer ago than the window is forgotten: a bound below what one fetch may bring
 (``replica.fetch.response.max.bytes``) over the window is not held.

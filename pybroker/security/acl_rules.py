@@ -3,11 +3,11 @@
 Owns: ``AclIndex``, which has the ACLs so that only those are looked at that concern a resource, and decides by them.
 Owns no super user, no default and no cache (``standard_authorizer``), nor which ACLs there are.
 
-The rules: an ACL concerns a resource by its name, by a prefix of it, or by the wildcard; of those the ones count that
-are the principal's, or everybody's, from its host or from everywhere, and for the operation or for all.  One that
-denies wins over all that allow.  READ, WRITE, DELETE and ALTER allow DESCRIBE, and ALTER_CONFIGS DESCRIBE_CONFIGS;
-prohibitions imply nothing.  Where no ACL at all concerns the resource, the authorizer's default decides.  Hosts are
-compared as text, or are ranges of addresses (``host_ranges``).
+The rules: an ACL concerns a resource by its name, by a prefix of it, or by the wildcard. Of those the ones count that
+are the principal's, or everybody's, from its host or from everywhere, and for the operation or for all. One that denies
+wins over all that allow. READ, WRITE, DELETE and ALTER allow DESCRIBE, and ALTER_CONFIGS DESCRIBE_CONFIGS; prohibitions
+imply nothing. Where no ACL at all concerns the resource, the authorizer's default decides. Hosts are compared as text,
+or are ranges of addresses (``host_ranges``).
 
 Counterpart in Kafka: ``org.apache.kafka.metadata.authorizer.StandardAuthorizerData`` and ``AclCache``; for
 ``decide_by_resource_type`` the default method of ``Authorizer``.

@@ -3,9 +3,11 @@
 Owns: which algorithms and claims are accepted.  Owns no signature (PyJWT's, the extra ``oauth``) and no key
 (``key_sets``).
 
-Invariants: the algorithm is one of the key's, never the token's choice, and never a symmetric one or none; what the
-token says of keys (``jku``, ``jwk``, ``x5u``, ``x5c``) means nothing; a token without an end, or without the time of
-its issue, is not accepted; headers that are said to be critical are not known, and not accepted.
+Invariants:
+- The algorithm is one of the key's, never the token's choice, and never a symmetric one or none.
+- What the token says of keys (``jku``, ``jwk``, ``x5u``, ``x5c``) means nothing.
+- A token without an end, or without the time of its issue, is not accepted.
+- Headers that are said to be critical are not known, and not accepted.
 
 Counterpart in Kafka: ``BrokerJwtValidator`` and ``ClaimValidationUtils``.
 """

@@ -4,8 +4,9 @@ Owns: keys, certificates and the files of a directory: ``ca.pem`` and ``ca.key``
 ``<name>.pem`` (key and certificate, as Kafka's PEM stores have them) and, for Java, ``<name>.p12``, ``truststore.p12``
 and ``store.password``.  Owns no listener (``tls_stores``).  It needs the extra ``tls``.
 
-Invariants: a secret is read by its owner alone: files with one are made with mode 0600 before anything is in them;
-nothing that is there is replaced unless that is asked for, and nothing is written where anything would be refused.
+Invariants:
+- A secret is read by its owner alone: files with one are made with mode 0600 before anything is in them.
+- Nothing that is there is replaced unless that is asked for, and nothing is written where anything would be refused.
 
 Counterpart in Kafka: none; its documentation tells the commands of ``openssl`` and ``keytool``.
 """

@@ -1,12 +1,14 @@
 """Delegation tokens (KIP-48): what one is, whom it lets do what, and the secrets that follow from its id.
 
-Owns: the token as a value, without its secret; ``TokenSecret``, by which a broker knows each token's HMAC, and
+Owns: the token as a value, without its secret. Owns ``TokenSecret``, by which a broker knows each token's HMAC, and
 ``TokenLogins``, by which a token's holder logs in through SCRAM: its id for a name, its HMAC in base64 for a password.
 Owns neither where tokens lie (the cluster's image) nor who changes them (``cluster/controller/token_operations``).
 
-Invariants: a token's HMAC and the keys that follow from it are written nowhere; the iterated hashes run in a thread,
-once for each token and mechanism that logs in here; an id that is no token's is asked for a proof like any other, with
-the salt that it would have; a token that has expired is none.
+Invariants:
+- A token's HMAC and the keys that follow from it are written nowhere.
+- The iterated hashes run in a thread, once for each token and mechanism that logs in here.
+- An id that is no token's is asked for a proof like any other, with the salt that it would have.
+- A token that has expired is none.
 
 Counterpart in Kafka: ``TokenInformation``, ``DelegationTokenCache`` and ``DelegationTokenManager``.
 """

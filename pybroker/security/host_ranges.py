@@ -3,8 +3,11 @@
 Owns: what a range must be, and whether an address lies in one.  A host without a slash is no range, and compared as
 text (``acl_rules``).
 
-Invariants: what cannot be parsed contains nothing, so that an ACL which an older version took as text allows no host
-more than before; an address of one family lies in no range of the other.  Nothing of an address is looked up.
+Invariants:
+- What cannot be parsed contains nothing, so that an ACL which an older version took as text allows no host more than
+  before.
+- An address of one family lies in no range of the other.
+- Nothing of an address is looked up.
 
 Counterpart in Kafka: ``org.apache.kafka.server.authorizer.internals.CidrUtils``, whose IPv4 numbers are decimal with
 leading zeros, too, and in whose IPv4 ranges the address 0.0.0.0 does not lie.

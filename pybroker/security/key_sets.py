@@ -3,9 +3,11 @@
 Owns: which keys of a set are used, when a set is fetched, and who waits for that.  Owns no I/O: ``fetch`` runs in a
 thread, and is handed in.
 
-Invariants: only public keys of asymmetric algorithms are used, each by the algorithms of its own kind alone, so that no
-token can have a public key taken for a shared secret; a fetch never runs on the loop, and one of a set is under way at
-a time; keys that are there stay until a fetch brings others.
+Invariants:
+- Only public keys of asymmetric algorithms are used, each by the algorithms of its own kind alone. So no token can have
+  a public key taken for a shared secret.
+- A fetch never runs on the loop, and one of a set is under way at a time.
+- Keys that are there stay until a fetch brings others.
 
 States of a set::
 

@@ -3,10 +3,12 @@
 Owns: both sides of one exchange as messages, and what a broker keeps of a password.  Owns no connection, not where
 credentials lie (the cluster's image), nor what passes for one where there is none (``unknown_users``).
 
-Invariants: a password is never sent; who is unknown is asked for a proof like everybody else, with a salt that stays
-the same, and fails with it; a side that sees anything out of order, or a proof that does not fit, fails, and there is
-no going on from there.  The broker's side of an exchange costs a few hashes, whatever the number of iterations:
-those are the client's.  Only ``credential_of`` and a client's proof iterate.
+Invariants:
+- A password is never sent.
+- Who is unknown is asked for a proof like everybody else, with a salt that stays the same, and fails with it.
+- A side that sees anything out of order, or a proof that does not fit, fails, and there is no going on from there.
+- The broker's side of an exchange costs a few hashes, whatever the number of iterations: those are the client's.
+- Only ``credential_of`` and a client's proof iterate.
 
 Counterpart in Kafka: ``ScramSaslServer``, ``ScramSaslClient``, ``ScramFormatter`` and ``ScramMechanism``.
 """

@@ -3,10 +3,10 @@
 Owns: fake credentials: their salts and iterations look like those of the users that there are, and stay the same for
 each name.  Owns no exchange (``scram``), and not who exists (the cluster's image).
 
-A client chooses the salt and the iterations of the user that it makes, and clients choose differently: so which form a
-fake has is drawn by its name from the forms of those that exist, each with the weight of its users (rendezvous hashes).
-Then the answers for many names are distributed as those of real users are, and where a user comes or goes hardly any
-name changes its form: a client that asks twice sees what it would see of a user whose password was changed.
+A client chooses the salt and the iterations of the user that it makes, and clients choose differently. So the form of a
+fake is drawn by its name from the forms of those that exist, each with the weight of its users (rendezvous hashes).
+Then the answers for many names are distributed as those of real users are. Where a user comes or goes hardly any name
+changes its form: a client that asks twice sees what it would see of a user whose password was changed.
 
 Counterpart in Kafka: none; there who does not exist is refused at once.
 """

@@ -2,9 +2,11 @@
 
 Owns: what the cluster asks of each.  Does not own its address, which is the cluster's.
 
-Invariants: a killed broker says nothing to anybody: not to the metadata store, whose session expires, nor to its log
-dirs, which have no mark of a clean stop, nor to its peers, whose connections break.  While it is paused neither its
-loop nor its threads begin anything; its sockets are open, as a stopped process's are.
+Invariants:
+- A killed broker says nothing more. The session of its metadata store expires, its log dirs have no mark of a clean
+  stop, and the connections of its peers break.
+- While it is paused neither its loop nor its threads begin anything.
+- Its sockets are open, as a stopped process's are.
 """
 
 from __future__ import annotations

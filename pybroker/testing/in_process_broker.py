@@ -4,14 +4,14 @@ Owns: the thread, and starting and stopping it.  The thread owns what a broker l
 directory, the broker's parts): it makes and removes all of it, because Ctrl-C strikes the main thread alone, and there
 between any two steps.  Does not own the broker (``pybroker.server``).
 
-Invariants: nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector
-setting; after ``stop`` no thread, file or port is left; a blocking client on the caller's own loop cannot deadlock the
-broker, because the broker does not run there.  A broker whose last log dir fails says so in the log and stops serving.
-A broker belongs to the process that started it: a fork of it can only forget it.  One that was never stopped is stopped
-at the interpreter's exit.
+Invariants:
+- Nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector setting.
+- After ``stop`` no thread, file or port is left.
+- A blocking client on the caller's own loop cannot deadlock the broker, because the broker does not run there.
+- A broker whose last log dir fails says so in the log and stops serving.
+- A broker that was never stopped is stopped at the interpreter's exit; a fork of its process can only forget it.
 
-The thread is itself started from another thread, because of Ctrl-C.  Cancelling the ``started`` future gives the start
-up.
+The thread is started from another thread, because of Ctrl-C. Cancelling the ``started`` future gives the start up.
 
 ``kill``, ``pause`` and ``resume`` are what ``kill -9``, SIGSTOP and SIGCONT are to a process, whose part the broker
 plays: a killed broker finishes and marks nothing, and what was written is there, synced or not.  It keeps its

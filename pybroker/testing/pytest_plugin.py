@@ -5,8 +5,10 @@ Owns: the fixtures, and when their former names hold (``former_broker_names`` an
 as pytest-kafka-broker.  Imports nothing but the standard library and pytest until a fixture is used, because pytest
 loads it in every project that has pybroker installed.
 
-Invariants: a former name is never taken from another plugin, whichever of the two pytest loads first, and the header of
-the run then says so in a line; a conftest's own definition goes before the plugin's, as pytest has it.
+Invariants:
+- A former name is never taken from another plugin, whichever of the two pytest loads first, and the header of the run
+  then says so in a line.
+- A conftest's own definition goes before the plugin's, as pytest has it.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ Owns: what a tenant is, in Kafka's terms, and the passwords that are made.  A te
 Nothing is kept of it but users, ACLs and quotas, so that any Kafka with an authorizer has tenants.  What else there may
 be of it, and how all of it goes, is ``tenant_resources``.
 
-Invariants: no tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka
-takes ``.`` and ``_`` for one; a user is in one tenant, and may do nothing but what the tenant may; what one tenant
-leaves behind no other of its name meets, but for connections: as in Kafka a user that is deleted keeps those that are
-open, which ``delete`` tells.  What lets a user in comes last, and goes first.
+Invariants:
+- No tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka takes
+  ``.`` and ``_`` for one.
+- A user is in one tenant, and may do nothing but what the tenant may.
+- A tenant finds nothing that a former one of its name has left, but for connections: as in Kafka a deleted user keeps
+  those that are open, and ``delete`` says so.
+- What lets a user in comes last, and goes first.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ Owns: the brokers' processes, the signals of its own process, and the killing of
 writes to the metadata store, because it keeps all others from writing as long as it lives.  Owns no broker, and not
 where a broker's data lies: ``workers`` and ``cluster`` say that by the command.
 
-Invariants: when it ends, however it does, so do the brokers; a broker that never served is not started again, its
-failure ends all; the others are started again only where that is wanted.
+Invariants:
+- When it ends, however it does, so do the brokers.
+- A broker that never served is not started again, its failure ends all.
+- The others are started again only where that is wanted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """What the commands' help calls the values of arguments and options, and how it speaks of a value that is wrong.
 
-Owns: one look for all commands, whatever the version of typer would show: a flag has no value, an option without a
-name of its own for its value has the option's name, no type of Python's stands anywhere, limits stand where they say
-something, an option that may be given again says so, and a paragraph is as wide as the terminal and not as its
-docstring.  Owns no help text.
+Owns: one look for all commands, whatever the version of typer would show:
+- A flag has no value, and a value without a name of its own has the option's name.
+- No type of Python's stands anywhere, and limits stand where they say something.
+- An option that may be given again says so.
+- A paragraph is as wide as the terminal and not as its docstring.
+
+Owns no help text.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
 how Kafka's own are created, and the controller creates them.
 
-Invariants: a name is created once at a time, however many need it; names without a waiting request can be asked for
-without end, and have a bound; they count for the quota of the client that asks first, and are not created while that is
-used up; every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the
-topic.
+Invariants:
+- A name is created once at a time, however many need it.
+- Names without a waiting request can be asked for without end, and have a bound.
+- Names count for the quota of the client that asks first, and are not created while that is used up.
+- Every ``done`` runs on the loop, later than the call that brought it, exactly once, and when the image has the topic.
 
 Counterpart in Kafka: ``DefaultAutoTopicCreationManager``.
 """

@@ -4,8 +4,9 @@ Owns: the operations, and whether this broker's controller is the active one.  O
 pure), no order (``write_queue``), no storage (``MetadataStore``), no wait of a request (``auto_topic_creation``), nor
 how it becomes active (``standalone``, ``controller_election``).
 
-Invariants: every ``done`` runs on the loop, later than the call that brought it, exactly once, and after the image
-with the change was applied; the loop never waits for the store once the broker serves.
+Invariants:
+- Every ``done`` runs on the loop, later than its call, exactly once, and after the image with the change was applied.
+- The loop never waits for the store once the broker serves.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.QuorumController``.
 """

@@ -4,11 +4,13 @@ Owns: taking the controller key from a holder that is dead, giving it up, and wh
 the brokers that died meanwhile.  Does not own who is alive (``live_brokers``), who reaches the controller
 (``broker_contacts``), nor any decision (``controller``).
 
-Invariants: the key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a
-holder which was deposed can change nothing, whatever it believes; no broker takes the key from a holder that has its
-session and is heard (``liveness``); a fenced broker does not take it while another one can; a controller that most
-brokers do not reach for a session withdraws, so that others decide in its place; a controller decides only once its
-image has everything that was committed before it took the key.
+Invariants:
+- The key changes hands by compare-and-set alone, and every transaction of a controller checks it, so that a holder
+  which was deposed can change nothing, whatever it believes.
+- No broker takes the key from a holder that has its session and is heard (``liveness``).
+- A fenced broker does not take it while another one can.
+- A controller that most brokers do not reach for a session withdraws, so that others decide in its place.
+- A controller decides only once its image has everything that was committed before it took the key.
 
 A test walks the states (``tests/cluster/test_controller_election.py``).
 

@@ -2,8 +2,10 @@
 
 Owns: when the active controller looks for leaders that are not the preferred ones.  Owns no election (``decisions``).
 
-Invariants: it has a timer only while this broker's controller is active; one look is under way at a time; where many
-partitions are to change they do so by portions, one right after the other.
+Invariants:
+- There is a timer only while this broker's controller is active.
+- One look is under way at a time.
+- Where many partitions are to change they do so by portions, one right after the other.
 
 Counterpart in Kafka: ``QuorumController.maybeBalancePartitionLeaders`` and its periodic task.
 """

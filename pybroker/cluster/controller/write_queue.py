@@ -4,9 +4,12 @@ Owns: the operations that wait, their deadlines, the one transaction in flight, 
 the store is busy is decided one after another on the image to be, and commits together in the next transaction.
 Owns no rule: an operation brings its own.
 
-Invariants: one transaction is in flight at a time; each checks the version of the controller key; ``done`` runs exactly
-once per operation, on the loop, never inside ``submit``, and after the image with the change was applied; an operation
-that was refused, or whose transaction failed, changed nothing.
+Invariants:
+- One transaction is in flight at a time.
+- Each checks the version of the controller key.
+- ``done`` runs exactly once per operation, on the loop, never inside ``submit``, and after the image with the change
+  was applied.
+- An operation that was refused, or whose transaction failed, changed nothing.
 
 An operation may be decided in steps (its ``decide`` is then a generator), and its keys are encoded in steps; it is one
 transaction all the same.
@@ -54,8 +57,8 @@ class WriteOperation(NamedTuple):
     """One waiting change.
 
     ``decide`` changes the builder and returns the answer, or a generator that comes to it and yields where others may
-    have a turn; ``refuse(error_code, message)`` makes the answer when it
-    comes to nothing; ``deadline_ms`` is on the monotonic clock, None waits for ever.
+    have a turn. ``refuse(error_code, message)`` makes the answer when it comes to nothing. ``deadline_ms`` is on the
+    monotonic clock, and None waits for ever.
     """
 
     decide: Decide

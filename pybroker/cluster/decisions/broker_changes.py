@@ -1,7 +1,9 @@
 """Registering a broker, giving it its partitions back, and taking from it what it cannot serve, or has no room for.
 
-Invariants: a broker leads no partition whose replica lies in a log dir that it did not register (KIP-858); once it has
-registered, every replica of it has a log dir; a fenced broker, and one in controlled shutdown, leads nothing.
+Invariants:
+- A broker leads no partition whose replica lies in a log dir that it did not register (KIP-858).
+- Once it has registered, every replica of it has a log dir.
+- A fenced broker, and one in controlled shutdown, leads nothing.
 
 Counterpart in Kafka: ``ClusterControlManager.registerBroker``, ``BrokerHeartbeatManager``, and
 ``ReplicationControlManager.handleBrokerFenced``, ``handleBrokerInControlledShutdown``, ``handleUncleanBrokerShutdown``,
@@ -44,10 +46,10 @@ def register_broker(
 ) -> Counter[bytes]:
     """Register under the next broker epoch, and elect this broker where it may lead and no other does.
 
-    ``found`` says where the broker found replicas for which the image names another log dir, or none.  After an unclean
-    shutdown the end of its log may be lost: it is in sync no more where others are, and where it is the last the leader
-    epoch grows, so that what is written in that place next does not pass for what was there before.  Returns how many
-    replicas of the broker each log dir has that it did not register.
+    ``found`` says where the broker found replicas for which the image names another log dir, or none. After an unclean
+    shutdown the end of its log may be lost. Where others are in sync, it is so no more. Where it is the last, the
+    leader epoch grows, so that what is written in that place next does not pass for what was there before. Returns how
+    many replicas of the broker each log dir has that it did not register.
     """
     before = builder.view().brokers.get(registration.broker_id)
     # The store's revisions grow at least as fast as epochs: whoever was unregistered gets none that it had before.

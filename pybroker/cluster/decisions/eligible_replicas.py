@@ -3,8 +3,10 @@
 Owns: when the feature is on, what has to hold of ``min.insync.replicas`` then, and what becomes of a partition's
 eligible replicas when a replica goes or that setting changes.
 
-Invariants: while the feature is on, ``min.insync.replicas`` is set for all brokers together and for none alone, since
-eligibility must mean the same everywhere; no change of a setting takes the last replica that may lead a partition.
+Invariants:
+- While the feature is on, ``min.insync.replicas`` is set for all brokers together and for none alone, since eligibility
+  must mean the same everywhere.
+- No change of a setting takes the last replica that may lead a partition.
 
 Counterpart in Kafka: ``PartitionChangeBuilder.maybePopulateTargetElr``,
 ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` and ``createClearElrRecordsAsNeeded``.

@@ -8,9 +8,10 @@ says so (``replication``).
 A replica whose log dir has no room can be read and takes nothing.  It is in sync, and leads, only where no other that
 is in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
 
-Invariants: a leader is in sync, or was the last that was; the last replica that holds everything stays in sync, or
-eligible (``eligible_replicas``), whatever happens; the leader epoch grows whenever the leader changes, the partition
-epoch with each change.
+Invariants:
+- A leader is in sync, or was the last that was.
+- The last replica that holds everything stays in sync, or eligible (``eligible_replicas``), whatever happens.
+- The leader epoch grows whenever the leader changes, the partition epoch with each change.
 
 Counterpart in Kafka: ``PartitionChangeBuilder`` and ``ReplicationControlManager.alterPartition``.
 """

@@ -4,8 +4,11 @@ Owns: spreading leaders and replicas evenly over brokers, racks and log dirs, an
 bring.  The log dir is chosen, and committed, with the partition.  So there is no moment at which a partition holds data
 in an unknown place (Kafka's brokers choose, and report it afterwards).
 
-Invariants: the replicas of a partition are distinct; the first one is on a live broker; in a rack live brokers come
-before fenced ones; racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
+Invariants:
+- The replicas of a partition are distinct.
+- The first one is on a live broker.
+- In a rack live brokers come before fenced ones.
+- Racks take turns, so that two replicas share a rack only when there are fewer racks than replicas.
 
 Counterpart in Kafka: ``StripedReplicaPlacer`` and ``ReplicationControlManager.validateManualPartitionAssignment``.
 """

@@ -3,9 +3,11 @@
 Owns: which replicas a partition has while it is reassigned, when that has come to its end, and what it is without it.
 Owns no rule of who may lead (``partition_changes``), and no request (``reassignments``).
 
-Invariants: until the end everybody who was a replica stays one, so that nothing is lost while others catch up; the end
-comes when all who are to stay are in sync, never before; ``adding_replicas`` are exactly those that the partition did
-not have before its reassignment, however often that was changed on the way, so that taking it back finds the others.
+Invariants:
+- Until the end everybody who was a replica stays one, so that nothing is lost while others catch up.
+- The end comes when all who are to stay are in sync, never before.
+- ``adding_replicas`` are exactly those that the partition did not have before its reassignment, however often that was
+  changed on the way, so that taking it back finds the others.
 
 Counterpart in Kafka: ``PartitionReassignmentReplicas`` and ``PartitionReassignmentRevert``.
 """

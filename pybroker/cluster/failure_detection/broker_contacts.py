@@ -6,9 +6,11 @@ not own what follows from it (``controller_election``), nor the heartbeats thems
 A broker sends a heartbeat only after its last one was answered, so that one that comes says that the answer to the one
 before arrived: both directions count.
 
-Invariants: a broker has a whole session from when this controller became the active one, and from its registration; a
-stall of this broker's own is no other broker's silence; only a broker that has said in its live key that it sends
-heartbeats is judged, since one of an older version sends none.
+Invariants:
+- A broker has a whole session from when this controller became the active one, and from its registration.
+- A stall of this broker's own is no other broker's silence.
+- Only a broker that has said in its live key that it sends heartbeats is judged, since one of an older version sends
+  none.
 
 Counterpart in Kafka: ``BrokerHeartbeatTracker`` of ``BrokerHeartbeatManager``, and ``broker.session.timeout.ms``.
 """

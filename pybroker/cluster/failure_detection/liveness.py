@@ -11,12 +11,15 @@ busy it is.  Its machine does not answer, and it was not heard for the time-out.
 it, and it was not heard for ``LIVENESS_OVERLOAD_FACTOR`` times as long: it is stopped, or so busy that it is of no use.
 Which of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
 
-Invariants: a datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's
-present registration, and a number that is greater than the last; a broker is judged only once it was heard under its
-present epoch, so that where datagrams do not get through the session alone decides; a refusal counts only of who took a
-connection under that epoch, since a broker registers before it listens; a stall of this broker's own counts as no
-broker's silence.  Where there are three brokers or more a lone witness is not believed, and a witness is who tells of
-silence, not who never heard.
+Invariants:
+- A datagram is believed that carries the cluster's secret in its tag, the broker epoch of the sender's present
+  registration, and a number that is greater than the last.
+- A broker is judged only once it was heard under its present epoch, so that where datagrams do not get through the
+  session alone decides.
+- A refusal counts only of who took a connection under that epoch, since a broker registers before it listens.
+- A stall of this broker's own counts as no broker's silence.
+- Where there are three brokers or more a lone witness is not believed, and a witness is who tells of silence, not who
+  never heard.
 
 A datagram::
 
@@ -272,8 +275,8 @@ class Liveness:
     def is_cut_off(self, broker_id: int) -> bool:
         """Whether the two brokers do not hear each other: this one the other, or the other, as it says, this one.
 
-        Where three or more are there, and this broker is cut off so from most of them, it is itself the one: no other
-        is, since a leader that took all others out of the ISR then would be the only one that may lead.
+        Where three or more are there, and this broker is cut off so from most of them, it is itself the one, and no
+        other is. Else a leader would take all others out of the ISR, and be the only one that may lead.
         """
         if not self._lacks_reports(broker_id):
             return False

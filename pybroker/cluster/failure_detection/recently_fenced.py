@@ -1,8 +1,8 @@
 """Brokers that were fenced a moment ago, and are still named to clients.
 
-Owns: which brokers those are.  librdkafka, when a Metadata response no longer names a broker, takes back the partitions
-that it is about to give to their new leader, and asks again up to a second later: so the response that names the new
-leaders names the old one's address, too, and a later one does not.  A broker that stops cleanly hands its leaderships
+Owns: which brokers those are. When a Metadata response no longer names a broker, librdkafka takes back the partitions
+that it is about to give to their new leader, and asks again up to a second later. So the response that names the new
+leaders names the old one's address, too, and a later one does not. A broker that stops cleanly hands its leaderships
 over before it goes, so its clients have heard of the new leaders by then: it leaves the list at once.
 
 Invariant: no broker is named for longer than ``FENCED_NAMED_MS``, nor once it has registered anew.

@@ -5,9 +5,11 @@ to change.  A client whose leader has just died asks at once for another one, an
 waits for the election.  Most clients then ask no second time for up to a second.  Does not own who is in doubt
 (``liveness``) nor what comes of it.
 
-Invariants: no callback waits for longer than ``SUSPICION_HOLD_MS``; a doubt ends with the word that the broker lives,
-with its fencing or new registration in the image, or with that time; callbacks run later than what ended the last
-doubt.
+Invariants:
+- No callback waits for longer than ``SUSPICION_HOLD_MS``.
+- A doubt ends with the word that the broker lives, with its fencing or new registration in the image, or with that
+  time.
+- Callbacks run later than what ended the last doubt.
 
 Counterpart in Kafka: none; a client there asks again.
 """

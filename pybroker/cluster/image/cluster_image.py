@@ -3,9 +3,11 @@
 Owns: ``ClusterImage`` and the values inside it, ``ImageBuilder`` (makes the next image out of the last and
 notes what changed) and ``ImageDelta``.  Owns no decision (``decisions/``) and no I/O (``controller``).
 
-Invariants: an image and everything reachable from it never changes after ``ImageBuilder.build``; what a change
-does not touch is shared with the image before (creating a topic copies two dicts of references, nothing else);
-``epoch`` grows with every change.  ``topics_by_name`` and ``topics_by_id`` hold the same objects.
+Invariants:
+- An image and everything reachable from it never changes after ``ImageBuilder.build``.
+- What a change does not touch is shared with the image before: a new topic copies two dicts of references.
+- ``epoch`` grows with every change.
+- ``topics_by_name`` and ``topics_by_id`` hold the same objects.
 
 Counterpart in Kafka: ``org.apache.kafka.image.MetadataImage`` and ``MetadataDelta``.
 """

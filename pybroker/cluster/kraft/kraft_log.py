@@ -3,8 +3,11 @@
 Owns: finding the newest snapshot and the log behind it in ``__cluster_metadata-0``, and yielding the data records of
 both in order.  Nothing is written: the directory stays as Kafka left it.
 
-Invariants: control batches are skipped; the log ends, as in Kafka's own recovery, before the first batch of the last
-segment that is cut off or damaged (a write that was torn when the broker was killed); damage anywhere else is an error.
+Invariants:
+- Control batches are skipped.
+- The log ends before the first batch of the last segment that is cut off or damaged, as in Kafka's own recovery: a
+  write was torn when the broker was killed.
+- Damage anywhere else is an error.
 
 Counterpart in Kafka: ``KafkaMetadataLog`` and ``RecordsSnapshotReader``.
 """

@@ -6,11 +6,12 @@ controller fenced this broker, and leaving with leaderships handed over.  Does n
 
 ``TRANSITIONS`` has the states, and what leads from one to another.
 
-Invariants: a registration follows the live key of the same process, and the log dirs saying on the disk that they are
-this broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs;
-the first image is published only once it has this broker's own registration, because a broker that acted on an earlier
-one would lead what it led before it died, and has each replica in the log dir in which it was found (KIP-858), because
-another one would be made elsewhere.
+Invariants:
+- A registration follows the live key of the same process. Before it the log dirs say on the disk that they are this
+  broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs.
+- The first image is published only once it has this broker's own registration: by an earlier one the broker would lead
+  what it led before it died. It also has each replica in the log dir in which that was found (KIP-858): else another
+  one would be made elsewhere.
 
 Counterpart in Kafka: ``BrokerLifecycleManager``.
 """

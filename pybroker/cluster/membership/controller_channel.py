@@ -4,9 +4,9 @@ Owns: where the active controller is (``holder``), also for what clients ask of 
 of the broker's own requests, which its own handlers serve while its controller is active, and those of the active one's
 broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
 
-Invariants: ``done`` runs on the loop, later than the call, exactly once.  A request without an answer comes back as
-NOT_CONTROLLER where it surely was not done, and as REQUEST_TIMED_OUT where it may have been.  UNKNOWN_SERVER_ERROR
-says that it could not be made: its message's module cannot be read while no descriptor is free.
+Invariants: ``done`` runs on the loop, later than the call, exactly once. A request without an answer comes back as
+NOT_CONTROLLER where it surely was not done, and as REQUEST_TIMED_OUT where it may have been. It comes back as
+UNKNOWN_SERVER_ERROR where it could not be made: its message's module cannot be read while no descriptor is free.
 
 Counterpart in Kafka: ``NodeToControllerRequestThread`` and its users.
 """

@@ -3,9 +3,10 @@
 Owns: when the next heartbeat goes.  Does not own the way (``controller_channel``), nor what a controller makes of the
 heartbeats (``broker_contacts``).
 
-Invariants: one heartbeat at a time, so that the next one says that the last was answered; one that is not answered for
-half a session breaks its connection, before the controller gives this broker up: what comes from this broker after that
-comes over a new connection, which is made only where both directions are whole.
+Invariants:
+- One heartbeat at a time, so that the next one says that the last was answered.
+- A heartbeat that is not answered for half a session breaks its connection, before the controller gives this broker up.
+  After that requests come over a new connection, which is made only where both directions are whole.
 
 Counterpart in Kafka: ``BrokerLifecycleManager``, which sends them every ``broker.heartbeat.interval.ms``.
 """

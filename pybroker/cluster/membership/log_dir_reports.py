@@ -4,10 +4,13 @@ Owns what is to be known of them, and telling the controller until the image has
 registered anew.  Does not own when a log dir has room (``storage/dirs/log_dir``) or is cordoned (the settings), nor
 what follows from it (``decisions/brokers``).
 
-Invariants: each message has all of them, so that only the last word counts; one message is under way at a time, and
-none before the image has this process's own registration.  An answer proves nothing, because a controller of an older
-version passes over what it does not know: the image is compared.  The same message to the same controller goes out ever
-more rarely; a controller that has just become the active one hears it at once.
+Invariants:
+- Each message has all of them, so that only the last word counts.
+- One message is under way at a time, and none before the image has this process's own registration.
+- An answer proves nothing, because a controller of an older version passes over what it does not know: the image is
+  compared.
+- The same message to the same controller goes out ever more rarely.
+- A controller that has just become the active one hears it at once.
 
 Counterpart in Kafka: the offline and cordoned log dirs of ``BrokerLifecycleManager``.
 """
@@ -31,9 +34,11 @@ LOG_DIR_REPORT_PAUSE_MAX_MS = 10_000
 class LogDirReports:
     """Those of one process.
 
-    ``registered()`` is this process's registration as the image has it, None while nothing can be told; ``known(of)``
-    are the log dirs of which the image says it; ``controller()`` differs for each that may hear it;
-    ``tell(directories, done)`` tells the controller, and ``done`` runs when that has answered, or cannot be reached.
+    The ports:
+    - ``registered()`` is this process's registration as the image has it, None while nothing can be told.
+    - ``known(of)`` are the log dirs of which the image says it.
+    - ``controller()`` differs for each that may hear it.
+    - ``tell(directories, done)`` tells the controller, and ``done`` runs when that has answered, or cannot be reached.
     """
 
     def __init__(

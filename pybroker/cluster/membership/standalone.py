@@ -29,8 +29,8 @@ from pybroker.env import Env
 class Standalone(ClusterMember):
     """Start is ``load``, then ``register`` in place of ``join``; both block.
 
-    It is a class of its own because of the start: one transaction, which a full disk leaves room for, where a member
-    waits for four (to found, to enter, to take the key, to register), and without the modules that those need.
+    It is a class of its own because of the start, which is one transaction, for which a full disk has space. A member
+    waits for four (to found, to enter, to take the key, to register), and needs more modules.
     """
 
     is_alone: ClassVar[bool] = True

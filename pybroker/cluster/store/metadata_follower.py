@@ -3,10 +3,12 @@
 Owns: the newest image that the store's changes make, and reading everything anew where the store does not know all the
 changes since.  Does not own the store, what keys mean (``store_codec``) or who listens (``metadata_cache``).
 
-Invariants: images are published with growing epochs, which are revisions of the store, so that two brokers with the
-same epoch have the same image; what a controller of this broker committed itself is published by it and not again;
-nothing is published before ``publish``, since a broker acts on no image that does not know its registration; a listener
-that fails keeps neither the cache nor another listener from a step.
+Invariants:
+- Images are published with growing epochs, which are revisions of the store, so that two brokers with the same epoch
+  have the same image.
+- What a controller of this broker committed itself is published by it and not again.
+- Nothing is published before ``publish``, since a broker acts on no image that does not know its registration.
+- A listener that fails keeps neither the cache nor another listener from a step.
 
 Counterpart in Kafka: ``MetadataLoader``.
 """

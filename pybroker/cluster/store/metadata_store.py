@@ -3,18 +3,21 @@
 Owns: the ``MetadataStore`` protocol and the values that cross it.  Owns no engine (``sqlite_store`` is one) and no
 meaning of keys (``store_codec`` has it).
 
-The model is ZooKeeper's, so that it and SQLite both fit: keys are slash-separated paths, values bytes of up to
-1 MB, a key's version is 0 when it is created and grows by one with each put, a transaction commits all of its writes
-or none, the store's revision (ZooKeeper's zxid) grows with each transaction, and ephemeral keys live as long as the
-session that put them.
+The model is ZooKeeper's, so that it and SQLite both fit:
+- Keys are slash-separated paths, and values are bytes of up to 1 MB.
+- A key's version is 0 when it is created and grows by one with each put.
+- A transaction commits all of its writes or none. The store's revision (ZooKeeper's zxid) grows with each.
+- Ephemeral keys live as long as the session that put them.
 
 One store serves one broker, or several.  What another broker commits is heard by ``follow`` as one's own is, and an
 ephemeral key is seen by all until its session ends.  A store that one broker has for itself is not followed.  A key is
 ephemeral or it is not, for as long as it exists: no broker puts the same key as both.
 
-Invariants: whatever is called back runs on the loop, never inside the call that asked for it, and never after ``close``
-has returned; transactions commit in the order in which they were handed in, and ``done`` runs in that order.  ``open``,
-``load``, ``revision`` and ``commit_at_start`` block and belong to the start, before the broker serves.
+Invariants:
+- Whatever is called back runs on the loop, never inside the call that asked for it, and never after ``close`` has
+  returned.
+- Transactions commit in the order in which they were handed in, and ``done`` runs in that order.
+- ``open``, ``load``, ``revision`` and ``commit_at_start`` block and belong to the start, before the broker serves.
 """
 
 from __future__ import annotations
@@ -99,9 +102,9 @@ def ignore_session_loss() -> None:
 class MetadataStore(Protocol):
     """The model and the threads stand in the module's docstring.
 
-    ``on_session_lost()`` is called on the loop when the session has expired, because this process was silent for longer
-    than it may be, or because the store forgot it: its ephemeral keys are gone for everybody, and a new session has
-    begun, in which their owner puts them again.
+    ``on_session_lost()`` is called on the loop when the session has expired: this process was silent for longer than it
+    may be, or the store forgot it. Its ephemeral keys are gone for everybody, and a new session has begun, in which
+    their owner puts them again.
     """
 
     on_session_lost: Callable[[], None]

@@ -1,8 +1,8 @@
 """The order in which the rows of one key in one micro-batch count; pure.
 
-Spark gives a key's rows in any order.  Here they come as a task of Kafka Streams takes them (its class PartitionGroup):
-each partition in the order of its offsets, and of several first the one whose next record is older; a table's first
-where both are as old.  Offsets of two partitions are never compared.  Rows without offsets go by their times.
+Spark gives a key's rows in any order. Here they come as a task of Kafka Streams takes them (its class PartitionGroup):
+each partition in the order of its offsets. Of several the one whose next record is older comes first, and a table's
+where both are as old. Offsets of two partitions are never compared. Rows without offsets go by their times.
 """
 
 from collections.abc import Iterable, Iterator

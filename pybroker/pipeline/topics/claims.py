@@ -15,8 +15,8 @@ rows from being written by both:
 Owns the claim and its protocol.  The number of transactional ids that may ever have been registered (``slots``) is part
 of it: it is raised before a task beyond it registers.
 
-Marks of an earlier version (``former_marks``) are taken over by the first claim: its group of the claim goes before
-anybody is fenced, so that a task of that version stops, too; its marks are copied by the transaction that says that the
+Marks of an earlier version (``former_marks``) are taken over by the first claim. That version's group of the claim goes
+before any query is fenced, so that a task of it stops, too. Its marks are copied by the transaction that says that the
 claim is ready.
 """
 

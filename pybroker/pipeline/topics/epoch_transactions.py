@@ -16,9 +16,9 @@ fenced.
 
 Where the query was started again in the middle of an epoch, some tasks of it are committed (``claims`` tells which),
 and it is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor
-what the others have.  So the rows of the other tasks are sent, and held back: their transactions stay open in the
-tasks' processes until the driver, which hears of all tasks, has seen that each of the committed ones is there and has
-what it had (`decide`).  Then they are committed; or the query stops, and nothing was written twice.
+what the others have. So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
+processes. They are over once the driver, which hears of all tasks, has seen that each of the committed ones is there
+and has what it had (`decide`). Then they are committed; or the query stops, and nothing was written twice.
 
 What it asks of a query: a task that runs again has the same rows, or, with ``deterministic`` false, rows that may stand
 for the same.  A mark tells how many they were and a checksum of their keys.  Values are not compared, since a sum of

@@ -3,9 +3,10 @@
 Owns the buffer that batches are read through, and the four ``.cleaned`` files of the segment being written.  Knows no
 rule of compaction.
 
-Invariants: every batch handed out is whole and has the checksum it says, or only its header is handed out; what is
-written is synced in small portions, so that the kernel never holds up other writers of the disk for it, and wholly
-before it is called ready.
+Invariants:
+- Every batch handed out is whole and has the checksum it says, or only its header is handed out.
+- What is written is synced in small portions, so that the kernel never holds up other writers of the disk for it. It is
+  synced as a whole before it is called ready.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 Owns the state of the transactions while a pass goes through a log from its first batch on.
 
-Invariants: a data batch of an aborted transaction may go; a marker may go once no data batch of its transaction was
-seen in the pass (where the batch was dropped in this very pass, the marker stays for the next one).
+Invariants:
+- A data batch of an aborted transaction may go.
+- A marker may go once no data batch of its transaction was seen in the pass. Where the batch was dropped in this very
+  pass, the marker stays for the next one.
 """
 
 from __future__ import annotations

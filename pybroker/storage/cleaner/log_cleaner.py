@@ -4,10 +4,13 @@ Owns the timer, the workers (``log.cleaner.threads`` of them, each with a runner
 partitions turned out not to be cleanable, and the checkpoints.  Everything here runs on the broker's loop but the
 runners' steps.
 
-Invariants: nothing past the recovery point that the disk knows is ever swapped, so that a recovery can tell what was
-cleaned away from what was lost; one round per log at a time; retention leaves a log alone while it is cleaned; a
-truncation, a deletion or a failure of the log's directory aborts its round, and nothing of an aborted round is swapped
-in.
+Invariants:
+- Nothing past the recovery point that the disk knows is ever swapped, so that a recovery can tell what was cleaned away
+  from what was lost.
+- One round per log at a time.
+- Retention leaves a log alone while it is cleaned.
+- A truncation, a deletion or a failure of the log's directory aborts its round, and nothing of an aborted round is
+  swapped in.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ that is written in Python, at the price of six times the memory.  Once it has no
 table of 24 bytes a slot: 128 bits of hash and the offset.  The hash is the interpreter's own SipHash, keyed anew in
 every process, taken twice: 128 bits, at a fifth of a digest's cost.  As in Kafka, keys of equal hashes count as equal.
 
-Invariants: both together never take more than the bytes that were allowed (a table that grows has its former beside it
-for a moment), and the table holds at most ``load_factor`` of its slots.  An offset in the dict is newer than one in the
-table.
+Invariants:
+- Both together never take more than the bytes that were allowed; a table that grows has its former beside it for a
+  moment. The table holds at most ``load_factor`` of its slots.
+- An offset in the dict is newer than one in the table.
 
 Half of the cleaner's time over keys of one length is the update of the dict; huge pages for it gave nothing.
 """

@@ -7,10 +7,10 @@ Invariant: what was begun is removed when the generator is closed or fails; a gr
 driver's.
 
 The first pass makes the map of keys, and judges the batches: the offsets in one have to ascend up to its header's last
-one, so that a batch that lies cannot supersede what was written later.  Such a batch makes its log uncleanable, named
-by segment and offset.  The second pass goes by offsets alone while the map is a dict: a batch of which no offset is the
-last of its key is dropped by its header, unread if it is larger than the buffer, and only keys of the clean part are
-looked up.  Once the keys have moved to the table (``offset_map``) they are looked up.
+one, so that a batch that lies cannot supersede what was written later. Such a batch makes its log uncleanable, named by
+segment and offset. The second pass goes by offsets alone while the map is a dict. A batch of which no offset is the
+last of its key is dropped by its header, unread if it is larger than the buffer. Only keys of the clean part are looked
+up. Once the keys have moved to the table (``offset_map``) they are looked up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which log is cleaned next, and what of it may be.  Kafka: LogCleanerManager and LogToClean.
 
-Owns the judgement of one log: from where it is dirty, up to where it may be cleaned (never the active segment, nothing
-at or past the last stable offset, nothing younger than ``min.compaction.lag.ms``), and whether it is due, by its ratio
-or by ``max.compaction.lag.ms``.  Runs on the broker's loop and looks at nothing but segments' sizes and ends.
+Owns the judgement of one log: from where it is dirty, up to where it may be cleaned, and whether it is due, by its
+ratio or by ``max.compaction.lag.ms``. Never cleaned are the active segment, what lies at or past the last stable
+offset, and what is younger than ``min.compaction.lag.ms``. Runs on the broker's loop and looks at nothing but segments'
+sizes and ends.
 """
 
 from __future__ import annotations

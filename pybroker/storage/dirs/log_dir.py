@@ -1,8 +1,8 @@
 """One log directory: its lock, its identity, its threads, whether it still works, and whether it has free space.
 
-Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown``, the directory's worker
-threads (writers, reader, flusher, remover), each started by its first job, and the step from online to offline, which
-is for good: after a failed write or sync it is not known what the disk holds.
+Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_cleanshutdown`` and the directory's worker
+threads (writers, reader, flusher, remover), each started by its first job. Owns the step from online to offline, too,
+which is for good: after a failed write or sync it is not known what the disk holds.
 
 ENOSPC of a write fails that append, and heals by itself.  The directory has no free space (``has_free_space``) until as
 much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and

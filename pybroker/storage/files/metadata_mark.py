@@ -4,9 +4,9 @@ Owns ``pybroker-metadata-seen`` in each log dir: two lines with the store's revi
 change and never synced.  So it is behind a store that syncs, never ahead, whatever dies; a store that is behind it has
 lost what was acknowledged.  Owns no judgement (``cluster/bootstrap``).
 
-The smaller line counts.  A write that was cut short leaves the digits of the new revision before those of the old one
-in one of the lines, which is then at least the old revision, and may be ahead of the new one (29 between 19 and 21);
-the other line is the old one whole, or the new one.
+The smaller line counts. A write that was cut short leaves, in one of the lines, the digits of the new revision before
+those of the old one. That line is then at least the old revision, and may be ahead of the new one (29 between 19 and
+21). The other line is the old one whole, or the new one.
 
 Directories of unknown topics prove no loss: a crash between a deletion's commit and the renames leaves them, too.
 

@@ -3,10 +3,13 @@
 Owns, for one log: the appends whose offsets are reserved and whose bytes are not written yet, and what waits until
 there are none (appends that roll the segment, truncations, the close).
 
-Invariants: everything in flight belongs to the active segment, in order, without a gap; when one fails, those behind
-it fail too, their offsets and producer state are given back, and the file is cut to the readable end before the next
-append is taken; ``on_complete`` runs in order, and only after the thread has let go of the buffer; one that fails keeps
-no other from its turn.  All that is in flight is one lane of the directory's ``writers``: it is written in order.
+Invariants:
+- Everything in flight belongs to the active segment, in order, without a gap.
+- When an append fails, those behind it fail too, and their offsets and producer state are given back. The file is cut
+  to the readable end before the next append is taken.
+- ``on_complete`` runs in order, and only after the thread has let go of the buffer.
+- A callback that fails keeps no other from its turn.
+- All that is in flight is one lane of the directory's ``writers``: it is written in order.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Invariant: a sync that fails is never tried again, whatever the error, because t
 directory goes offline.  What may be tried again is what comes before: to write indexes and to open files.
 
 Where acknowledgements wait for syncs (``pybroker.fsync.before.ack``, or ``flush.messages=1``) the high watermark is the
-synced end, a clean stop also syncs what a recovery found unsynced and nothing has touched since, and recovery syncs
-what it keeps: else a power failure would take back what was shown.  The segments of a sync are pinned when it is
+synced end. A clean stop also syncs what a recovery found unsynced and nothing has touched since, and recovery syncs
+what it keeps. Else a power failure would take back what was shown. The segments of a sync are pinned when it is
 planned, not when it is submitted: opening the next one may close the one before.
 """
 

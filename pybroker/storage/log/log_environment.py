@@ -1,8 +1,11 @@
 """What a log is given: what all logs of a broker share, and where one log begins.
 
-Owns the shapes: ``StorageSettings`` (the broker-wide settings of storage, under Kafka's names with underscores),
-``LogEnvironment`` (these, clock, timers, the cache of open segments), ``Cleaner`` (what a log needs of the cleaner),
-``LogSetup`` (what one log is set up with) and ``RestartPoint`` (what is known of a log that is not open).
+Owns the shapes:
+- ``StorageSettings``: the broker-wide settings of storage, under Kafka's names with underscores.
+- ``LogEnvironment``: these, clock, timers, the cache of open segments.
+- ``Cleaner``: what a log needs of the cleaner.
+- ``LogSetup``: what one log is set up with.
+- ``RestartPoint``: what is known of a log that is not open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Making room for the next append: a log's first files, and the roll to a new segment.
 
-Invariants: before a new segment takes an append, the former one is sealed, its indexes are written, and a snapshot of
-the producers stands at the new base offset; when the disk has no room for that, nothing has changed.
+Invariants:
+- Before a new segment takes an append, the former one is sealed, its indexes are written, and a snapshot of the
+  producers stands at the new base offset.
+- When the disk has no space for that, nothing has changed.
 
 Kafka: UnifiedLog.roll.
 """

@@ -1,8 +1,12 @@
 """One partition's log as its broker knows it, whether it is open or not.
 
-Owns the life of a log: shut, until the first touch opens it, and again when it was not touched for a while; open;
-refusing, because the broker stops, the partition is deleted, or there was no descriptor or memory to open it; offline,
-with its log directory.  Owns what is known of a log that is not open.  Does not own an open log's state.
+Owns the life of a log, which is
+- shut, until the first touch opens it, and again when it was not touched for a while,
+- open,
+- refusing, because the broker stops, the partition is deleted, or there was no descriptor or memory to open it,
+- or offline, with its log directory.
+
+Owns what is known of a log that is not open. Does not own an open log's state.
 
 Invariants: ten thousand idle partitions cost ten thousand small objects.  A caller that needs the log asks ``open()``,
 which always answers: with an empty log that refuses everything, where there is none to be had.  A log is shut only

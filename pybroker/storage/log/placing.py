@@ -1,9 +1,9 @@
 """Where a leader's batches go: each gets its place, then those that have theirs are written.
 
-Owns what every batch of a leader's goes through, be it one of a client's, one of several, one that a writer thread
-writes or one of the broker's own: its place in the active segment, its offset and leader epoch in its bytes, its
-producer's state, the write, and how all of it is undone where the disk does not take it.  Does not own which batch may
-be appended (``leader_append`` and ``append_run`` ask the rules before) nor what makes room for one.
+Owns what every batch of a leader's goes through, whether a client's or the broker's own, on the loop or on a writer
+thread. That is its place in the active segment, its offset and leader epoch in its bytes, its producer's state and the
+write. It is also how all of that is undone where the disk does not take it. Does not own which batch may be appended
+(``leader_append`` and ``append_run`` ask the rules before) nor what makes room for one.
 
 Invariant: a batch that has its place changes what is readable only once it is written; ``write_failed`` gives the
 log's producers the state that they had before.

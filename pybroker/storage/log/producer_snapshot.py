@@ -1,8 +1,9 @@
 """The ``.snapshot`` files of producer state, in Kafka's format (ProducerSnapshot.json, version 1).
 
-Owns the format and the files' names: int16 version, uint32 CRC-32C of what follows, int32 count, then per producer:
-int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator
-epoch, int64 first offset of the open transaction.
+Owns the format and the files' names:
+- int16 version, uint32 CRC-32C of what follows, int32 count.
+- Per producer: int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp,
+  int32 coordinator epoch, int64 first offset of the open transaction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Making a partition's directory whole again after a crash.  Kafka: LogLoader.recoverLog and LogSegment.recover.
 
-Owns the scan of everything from the segment that holds the recovery point on: batches are read in large pieces and
-checked by their CRC; what follows the first bad byte is a torn tail and is cut; indexes, producer state and leader
-epochs are made anew from what is good.  Also owns finishing, or undoing, an interrupted swap of compacted segments.
+Owns the scan of everything from the segment that holds the recovery point on. Batches are read in large pieces and
+checked by their CRC. What follows the first bad byte is a torn tail and is cut. Indexes, producer state and leader
+epochs are made anew from what is good. Also owns finishing, or undoing, an interrupted swap of compacted segments.
 
 Invariants: nothing below the recovery point is changed; afterwards the directory may be opened as after a clean stop.
 

@@ -1,9 +1,9 @@
 """ListOffsets by timestamp: from the time index to the batch to the record.
 
 Owns the search in one segment; the records of one batch are looked at, because only they know which of them is the
-first.  What that is in the way of work goes by the records, not by the bytes, and so does the walk to the batch: the
-search is done in portions, the first of them on the loop, which ordinary batches need no more than, and the others in
-a thread (``TimestampLookup``).  What the disk does not say is KAFKA_STORAGE_ERROR.
+first. That work goes by the records, not by the bytes, and so does the walk to the batch. The search is done in
+portions: the first of them on the loop, which is all that ordinary batches need, and the others in a thread
+(``TimestampLookup``). What the disk does not say is KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 Owns what is written and synced, in which order, and how little of it is done one by one.  Does not own when that is
 (``log_manager``), nor the logs.
 
-Invariants: the mark is written last, because after it no start looks at the directory's logs again; none is written
-where a recovery found a hole that is neither cut nor kept yet, so that the next start finds it, too.
+Invariants:
+- The mark is written last, because after it no start looks at the directory's logs again.
+- No mark is written where a recovery found a hole that is neither cut nor kept yet, so that the next start finds it,
+  too.
 
 Kafka: LogManager.shutdown.
 """

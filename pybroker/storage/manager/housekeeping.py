@@ -3,8 +3,9 @@
 Owns when each of these comes, and that ten thousand partitions are looked at a few per turn of the loop.  Owns no log
 and no rule: what expires, and what is flushed, a log says itself.
 
-Invariants: a task that fails for one partition goes on with the others, and comes again; what is acknowledged does not
-go on to files that were moved away for longer than one interval.
+Invariants:
+- A task that fails for one partition goes on with the others, and comes again.
+- What is acknowledged does not go on to files that were moved away for longer than one interval.
 
 Kafka: the tasks that LogManager schedules.
 """

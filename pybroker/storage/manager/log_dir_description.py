@@ -3,10 +3,12 @@
 Owns: the sizes of volumes and partitions, also of partitions whose log is not open.  Counterpart in Kafka:
 ``ReplicaManager.describeLogDirs``.
 
-Invariants: the file system is asked by the directories' reader threads only, a partition at a time, so that neither the
-loop nor cold reads wait for a broker of ten thousand partitions to be described; the loop says of some partitions at a
-time whose logs are in use; only what was asked for is looked at, for as long as somebody waits; a directory that cannot
-be read is answered with an error, and the others as they are.
+Invariants:
+- The file system is asked by the directories' reader threads only, a partition at a time. So neither the loop nor cold
+  reads wait for a broker of ten thousand partitions to be described.
+- The loop says of some partitions at a time whose logs are in use.
+- Only what was asked for is looked at, for as long as somebody waits.
+- A directory that cannot be read is answered with an error, and the others as they are.
 """
 
 from __future__ import annotations

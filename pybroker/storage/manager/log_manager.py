@@ -1,12 +1,13 @@
-"""All logs of a broker.  Kafka's LogManager.
+"""All logs of a broker (Kafka: LogManager).
 
 Owns the start (locks, identity, checkpoints, recovery after a crash), which logs are in use, deletion, the cleaner's
 beginning, and the clean stop.  Owns no batch, not which partition lies where (``partition_places``), and not what is
 done from time to time (``housekeeping``).
 
-Invariants: after a clean stop a start reads only names and checkpoints; a partition's files come into being at its
-first append, in the directory that the cluster's metadata names, or not at all; a failed directory stays offline until
-restart, and with the last one, or that of the metadata, ``on_all_dirs_failed`` is called.
+Invariants:
+- After a clean stop a start reads only names and checkpoints.
+- A partition's files come into being at its first append, in the directory that the metadata names, or not at all.
+- A failed directory stays offline until restart; the last one, or that of the metadata, calls ``on_all_dirs_failed``.
 """
 
 from __future__ import annotations
@@ -252,8 +253,7 @@ class LogManager:
         return cordon(self._states, paths)
 
     def begin_anew(self, topic: str, topic_id: bytes, partition: int) -> bool:
-        """Give a replica whose log dir is none of this broker's a place in another, where it begins with nothing; False
-        while any log dir does not work, since it may lie in there (Kafka's ``LogManager.getOrCreateLog``)."""
+        """Give a replica whose log dir is not here an empty place in another; False while any log dir is offline."""
         is_whole = not any(state.directory.offline for state in self._states)
         return is_whole and self._places.of((topic, partition), topic_id, None) is not None
 

@@ -4,8 +4,9 @@ Owns when pages are let go of: once ``MAPPED_BYTES_MAX`` are mapped beside what 
 libraries.  What is appended and read on the way goes soon, and what is read of old segments when no reader goes on
 with it.  Owns no map (``segment_file``).
 
-Invariants: the page cache keeps what is let go of, so a reader pays for a fault and never for the disk; of many
-segments a few are looked at in one turn of the loop.
+Invariants:
+- The page cache keeps what is let go of, so a reader pays for a fault and never for the disk.
+- One turn of the loop looks at a few segments.
 
 Kafka: none; it has the kernel send from the page cache, and maps its indexes alone.
 """

@@ -1,8 +1,8 @@
 """The partitions of a log directory that a crash left and that were not looked at since.
 
-Owns which these are, and when each is recovered: one with much data before the start is over, because a recovery holds
-the loop; the others, of which a broker may have tens of thousands, at their first touch, and meanwhile in the
-background, some at a time.  Owns no recovery itself (``recovery.py``).
+Owns which these are, and when each is recovered. One with much data is recovered before the start is over, because a
+recovery holds the loop. The others, of which a broker may have tens of thousands, are recovered at their first touch,
+and meanwhile in the background, some at a time. Owns no recovery itself (``recovery.py``).
 
 Invariants: no log of such a partition is opened, and none is marked as stopped cleanly, before it is recovered.  Where
 acknowledgements wait for syncs all are recovered, and synced, before the start is over.

@@ -10,9 +10,11 @@ name the partition.  Then the source is renamed to ``-moved``, and that is synce
 gets the partition's name, the log goes on in it, and appends go on.  Once that name is synced the source is renamed to
 ``-delete``, and removed later.
 
-Invariants: only the loop looks at the log, the thread knows descriptors and paths; a cut of the log's end has the
-active segment compared from its beginning; nothing is removed of the source before the target's name is synced; a log
-is not cleaned while it is copied, as in Kafka.
+Invariants:
+- Only the loop looks at the log, the thread knows descriptors and paths.
+- A cut of the log's end has the active segment compared from its beginning.
+- Nothing is removed of the source before the target's name is synced.
+- A log is not cleaned while it is copied, as in Kafka.
 
 The log stays the same object: readers, the partition and waiting callers notice nothing.  Views of the former files
 stay good until they are let go.

@@ -4,9 +4,11 @@ Owns: beginning, replacing and cancelling moves, those that a start found unfini
 throttle, and the log directories that are wanted for partitions which are not here yet.  Does not own how a replica is
 moved (``replica_move``).
 
-Invariants: a partition has one move at most, and while it has one a directory with the suffix ``-future``, so that a
-start goes on with it; what is cancelled has none.  As in Kafka none begins while a log directory is offline: its own
-future directory might lie there.
+Invariants:
+- A partition has one move at most, and while it has one a directory with the suffix ``-future``, so that a start goes
+  on with it.
+- A move that is cancelled has none.
+- As in Kafka none begins while a log directory is offline: its own future directory might lie there.
 
 Settings, as in Kafka: ``num.replica.alter.log.dirs.threads`` (moves at a time; else as many as there are log
 directories) and ``replica.alter.log.dirs.io.max.bytes.per.second``, which all moves share and which may change at any

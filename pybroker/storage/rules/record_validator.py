@@ -1,13 +1,15 @@
 """The rules of an append that only a batch's records can answer, and the rewriting of a batch.  Kafka's LogValidator.
 
-Owns: that the records are what the header says, keys on compacted topics, the records' own timestamps, the change of
-codec that ``compression.type`` asks for, and which batches are too much for the loop: a few bytes may be a hundred
-megabytes once they are decompressed.  Loaded at first need: of an ordinary topic's batches only those are looked at
-here that are large, or whose records are damaged or out of range (``maximum_timestamp`` sees that).
+Owns: that the records are what the header says, keys on compacted topics, the records' own timestamps, and the change
+of codec that ``compression.type`` asks for. Owns which batches are too much for the loop, too: a few bytes may be a
+hundred megabytes once they are decompressed. Loaded at first need: of an ordinary topic's batches only those are looked
+at here that are large, or whose records are damaged or out of range (``maximum_timestamp`` sees that).
 
-Invariants: the records are looked at, and rewritten, piece by piece (``record_walk``), with a pause every few hundred
-microseconds: what that takes beside the batch is some pieces and what the topic lets a batch be, however much it is
-decompressed.  Records are copied as they are: their offsets are in order, or the batch is refused.
+Invariants:
+- The records are looked at, and rewritten, piece by piece (``record_walk``), with a pause every few hundred
+  microseconds. Beside the batch that takes some pieces, and what the topic lets a batch be, however much it is
+  decompressed.
+- Records are copied as they are: their offsets are in order, or the batch is refused.
 
 ``pybroker.validate.records`` is off unless it is set, because of what a look at all of each record costs in Python: for
 small records several times as much as all else that is done for their batch.  What is looked at without it are the

@@ -3,16 +3,19 @@
 Owns, for one partition: the first such batch of each producer, and what the batches are answered that were sent behind
 it.  Owns no producer's state, and no reason: who refuses a batch names the error.
 
-A client with several batches in flight has sent the second before it hears of the first.  Each of them is out of order
-until the first is there, and OUT_OF_ORDER_SEQUENCE_NUMBER is what librdkafka answers with a new epoch, in which it
-numbers anew all that is in flight, also what another partition's leader had stored before it died: a duplicate.  So
-what comes behind a refused batch is refused with the same error, and the client sends all of them again in order.
+A client with several batches in flight has sent the second before it hears of the first. Each of them is out of order
+until the first is there. librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with a new epoch, in which it numbers anew all
+that is in flight. That includes what another partition's leader had stored before it died: a duplicate. So what comes
+behind a refused batch is refused with the same error, and the client sends all of them again in order.
 
-Invariants: a note ends with the next batch that the producer writes, or after ``producer.id.expiration.ms``, and counts
-for one epoch only; there are at most ``UNWRITTEN_PRODUCERS_MAX``; it lends its error for
-``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that was refused for its sake, so that a client which has given the
-first one up hears then that its sequence has a gap.  A producer without state hears of its gap for as long as one with
-state does; both begin anew with another epoch.
+Invariants:
+- A note ends with the next batch that the producer writes, or after ``producer.id.expiration.ms``, and counts for one
+  epoch only.
+- There are at most ``UNWRITTEN_PRODUCERS_MAX``.
+- A note lends its error for ``REFUSED_BATCH_REMEMBERED_MS`` from the first batch that was refused for its sake. So a
+  client that has given the first one up hears then that its sequence has a gap.
+- A producer without state hears of its gap for as long as one with state does.
+- Both begin anew with another epoch.
 
 Kafka: none.  There whatever comes behind a refused batch is out of order.
 """

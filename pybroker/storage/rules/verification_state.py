@@ -4,9 +4,10 @@ Owns, for one partition: which producers ask their coordinator whether this part
 who has been told that it does.  Does not ask (``replication.transaction_verification`` does), and does not judge
 sequence numbers or epochs of batches that need no verification (``producer_state`` does).
 
-Invariants: the first batch of a transaction is appended only after its verification has succeeded, and only if the
-partition has seen neither data nor a marker of that transaction since it began: both forget the entry, so that an
-answer which arrives after the transaction's marker allows nothing.
+Invariants:
+- The first batch of a transaction is appended only after its verification has succeeded. It is refused if the partition
+  has seen data or a marker of that transaction since the verification began. Both forget the entry, so that an answer
+  which arrives after the transaction's marker allows nothing.
 
 A log is not shut while a verification is open.
 

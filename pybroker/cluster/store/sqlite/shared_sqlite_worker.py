@@ -3,11 +3,11 @@
 Owns: waiting for the other processes' writes, this process's session, looking for news.  What it finds out goes to the
 followers on the loop, in order (``shared_sqlite_thread``, whose thread does all of this).
 
-A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives.  So each
-writer leaves its pid and broker epoch in a small file beside the database, and who has waited in vain for as long as a
-session may last names it in the log; reading and following go on meanwhile.  Behind its commit a writer leaves a stamp
-there, too: to compare it costs no system call, where SQLite needs several to say that nothing is new.  SQLite is asked
-all the same, now and then, for who was killed before its stamp.
+A process that is stopped in the middle of a transaction keeps all others from writing, as long as it lives. So each
+writer leaves its pid and broker epoch in a small file beside the database. A broker that has waited in vain for as long
+as a session may last names it in the log. Reading and following go on meanwhile. Behind its commit a writer leaves a
+stamp there, too: to compare it costs no system call, where SQLite needs several to say that nothing is new. SQLite is
+asked all the same, now and then, for who was killed before its stamp.
 
 Invariants: a transaction waits for others before it begins and never within; its session is renewed by it, and found to
 be lost by it.

@@ -1,9 +1,9 @@
 """The ``MetadataStore`` in a SQLite file: a broker's own, or one that the brokers of a machine share.
 
-Owns: the port, on the loop, and the thread that writes.  The file of a broker that is alone, ``pybroker-metadata.db``,
-lies in ``metadata.log.dir``, or else in the first of the log dirs, where Apache Kafka keeps ``__cluster_metadata-0``:
-a data directory that is moved or copied takes the topics' ids and configs along with their records, and the
-directory's ``.lock`` guards both.  A file that brokers share lies where ``pybroker.metadata`` says.
+Owns: the port, on the loop, and the thread that writes. The file of a broker that is alone, ``pybroker-metadata.db``,
+lies in ``metadata.log.dir``, or else in the first of the log dirs, where Apache Kafka keeps ``__cluster_metadata-0``.
+So a data directory that is moved or copied takes the topics' ids and configs along with their records, and the
+directory's ``.lock`` guards both. A file that brokers share lies where ``pybroker.metadata`` says.
 
 A broker has its own file for itself, the store's exclusive mode: no other process commits, so that there is nothing to
 follow, and the thread begins with the first commit in service.  With ``sharing`` the thread is there from the start

@@ -4,8 +4,10 @@ Owns: the connection, transactions on it, and what a start needs on a full disk 
 thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``): without
 them there is no session to lose, no history to keep and no news to look for.
 
-Invariants: a committed transaction survives the death of the process, and with ``fsync`` also the loss of power (WAL
-with ``synchronous=FULL``); a file that ``open`` made, and in which nothing was committed, is gone after ``close``.
+Invariants:
+- A committed transaction survives the death of the process, and with ``fsync`` also the loss of power (WAL with
+  ``synchronous=FULL``).
+- A file that ``open`` made, and in which nothing was committed, is gone after ``close``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A client of ZooKeeper as this broker wants it, and what kazoo's errors mean.
 
 Owns: how a url of ``pybroker.metadata`` is read, when a connection is tried again, and that the client goes on where
-kazoo gives up: its thread ends for good when the servers refuse its credentials, or by an error that it does not
-expect, such as no descriptor left for a socket.  Owns no request, but for those that make the folders.
+kazoo gives up. Kazoo's thread ends for good when the servers refuse its credentials, or by an error that it does not
+expect, such as no descriptor left for a socket. Owns no request, but for those that make the folders.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The ``MetadataStore`` of brokers on many machines: Apache ZooKeeper, through kazoo.
 
-Owns: how transactions, followers and sessions are made of znodes.  Every transaction is a znode of its own below
-``/changes``, and sets ``/head``, whose version is the revision: who sets it at the version that it knows has seen all
-transactions before, so that the order of all is one, and every check was made against what is.  One watch on ``/head``
-tells of every change, one on ``/ephemerals`` of every session that ends.  What all came to is kept in memory; a commit
-now and then writes it down as a snapshot, and removes the changes that are long past.
+Owns: how transactions, followers and sessions are made of znodes. Every transaction is a znode of its own below
+``/changes``, and sets ``/head``, whose version is the revision. A broker that sets it at the version that it knows has
+seen all transactions before. So the order of all is one, and every check was made against what is. One watch on
+``/head`` tells of every change, one on ``/ephemerals`` of every session that ends. What all came to is kept in memory;
+a commit now and then writes it down as a snapshot, and removes the changes that are long past.
 
 So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
 got lost is found by its id.  What ZooKeeper holds is not for reading by hand.

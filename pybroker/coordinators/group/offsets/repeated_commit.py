@@ -3,9 +3,9 @@
 Owns: ``RepeatedCommit``, what of such a request can be made once: the checks of its topics and metadata have passed,
 its keys are encoded.  Owns no rule of who may commit (``offset_operations`` does).
 
-Several of them that arrive together are one operation: their records are one batch, in order of arrival.  That is
-right because they come from one member in one generation, and an offset that is about to be committed changes nothing
-of what decides over the next one: what is decided for the first holds for all, as does a failure of the append.
+Several of them that arrive together are one operation: their records are one batch, in order of arrival. They come from
+one member in one generation, and an offset that is about to be committed changes nothing of what decides over the next
+one. So what is decided for the first holds for all, as does a failure of the append.
 
 Counterpart in Kafka: the batch that ``CoordinatorRuntime`` fills while it lingers.
 """
