@@ -108,13 +108,8 @@ class World:
             self.client.ask("DELETE", "connectors", name)
 
     def send(self, topic: str, *values: str | bytes | None, **more: Any) -> None:
-        """Records of one key, partition or time, where ``more`` says so; they are acknowledged."""
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for value in values:
-            producer.produce(topic, value, **more)
-        assert producer.flush(PATIENCE_S) == 0
+        """See `send`."""
+        send(self.broker, topic, *values, **more)
 
     def status(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.client.ask("GET", "connectors", name, "status")
@@ -137,6 +132,16 @@ class World:
             check=False,
         )
         return done.stdout.split("\n")[:-1]
+
+
+def send(broker: Broker, topic: str, *values: str | bytes | None, **more: Any) -> None:
+    """Records of one key, partition or time, where ``more`` says so; they are acknowledged."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, **more)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def values(world: World, topic: str) -> list[Any]:

@@ -13,7 +13,7 @@ import pytest
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.testing import Broker
-from tests.connectors.supervisor_world import World, topic_values, values
+from tests.connectors.supervisor_world import World, send, topic_values, values
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 
@@ -49,7 +49,7 @@ def test_records_of_another_cluster_are_there_once_though_the_supervisor_is_kill
 
     producer = Producer({"bootstrap.servers": other.bootstrap})
 
-    def send(first: int, end: int) -> None:
+    def send_rows(first: int, end: int) -> None:
         for each in range(first, end):
             value = None if each % 10 == 0 else b"\xff%d" % each
             producer.produce("far", value, b"\xfe%d" % each, each % 2, headers=[("n", b"%d" % each)])
@@ -57,13 +57,13 @@ def test_records_of_another_cluster_are_there_once_though_the_supervisor_is_kill
 
     other.create_topic("far", partitions=2)
     world.broker.create_topic("far", partitions=2)
-    send(0, 600)
+    send_rows(0, 600)
     config = {**OFTEN, "connector.class": "TopicSource", "source.topics": "far", "keep.partitions": "true"}
     config |= {"cluster.bootstrap.servers": other.bootstrap, "max.records.per.batch": "100"}
     world.put("far", **config)
     wait_until(lambda: values(world, "far"), "the first records")
     world.kill()
-    send(600, 1_000)
+    send_rows(600, 1_000)
     world.start()
     wait_until(lambda: len(values(world, "far")) >= 1_000, "all records")
     assert [record(each) for each in values(world, "far")] == [record(each) for each in topic_values(other, "far")]
@@ -83,6 +83,22 @@ def test_another_cluster_that_is_away_gets_each_record_once(world: World) -> Non
         away.restart()
         expected = [b"1", b"2", b"3", None]
         wait_until(lambda: [each.value() for each in topic_values(away, "there")] == expected, "the others")
+        world.delete_all()
+
+
+def test_another_cluster_that_was_away_is_read_on(world: World) -> None:
+    world.broker.create_topic("back")
+    with Broker() as away:
+        away.create_topic("back")
+        config = {**OFTEN, "connector.class": "TopicSource", "source.topics": "back"}
+        config |= {"cluster.bootstrap.servers": away.bootstrap, "errors.restarts.backoff.ms": "100"}
+        world.put("back", **config, **{"errors.restarts.max": "-1"})
+        send(away, "back", "1")
+        wait_until(lambda: [each.value() for each in values(world, "back")] == [b"1"], "the first record")
+        away.kill()
+        away.restart()
+        send(away, "back", "2")
+        wait_until(lambda: [each.value() for each in values(world, "back")] == [b"1", b"2"], "both records")
         world.delete_all()
 
 

@@ -40,8 +40,9 @@ def start(work: Work) -> Run:
     directory = local_path(work.value("path"))
     bounds = Bounds(work.value("file.size.bytes"), work.value("rotate.interval.ms"))
     lake = FileLake(directory, work.name, _form(work), bounds)
-    commits = local_path(work.directory) / "commits"
-    lake.open(has_written=commits.is_dir() and any(commits.iterdir()))
+    # Spark notes a micro-batch before it is written, and the directory has its log before that.
+    noted = local_path(work.directory) / "offsets"
+    lake.open(has_written=noted.is_dir() and any(noted.iterdir()))
     query = start_sink(work, _FileSink(work, lake).write, takes_tombstones=False)
     return _FileRun(work, lake, query, bounds)
 
