@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Between two tries: a group's partition is being loaded, or a leader does not say where a log ends.
 PAST_THE_END_RETRY_MS: Final = 500
-# Offsets that one batch lowers, far below max.message.bytes, and those of a group that a line of the log names.
+# Offsets that one batch lowers, far below max.message.bytes, and groups that a line of the log names.
 _LOWERED_AT_ONCE: Final = 1_000
 _NAMED_MAX: Final = 10
 
@@ -129,9 +129,13 @@ class OffsetsPastTheEnd:
                     unknown.add(each.topic)
             elif each.offset > end and (cut is None or each.committed_ms <= cut.noticed_ms):
                 past.setdefault(each.group_id, []).append((each, end))
+        if past:
+            first = ", ".join(
+                f"{each.group_id} in {each.topic}-{each.partition} from {each.offset} to {end}"
+                for (each, end), *_ in list(past.values())[:_NAMED_MAX]
+            )
+            logger.warning("offsets of %d groups are past the end, and are lowered, as of %s", len(past), first)
         for group_id, lowered in past.items():
-            named = (f"{each.topic}-{each.partition} from {each.offset} to {end}" for each, end in lowered[:_NAMED_MAX])
-            logger.warning("group %s has offsets past the end, which are lowered: %s", group_id, ", ".join(named))
             for start in range(0, len(lowered), _LOWERED_AT_ONCE):
                 some = lowered[start : start + _LOWERED_AT_ONCE]
                 self._groups().lower_offsets(group_id, some, partial(self._lowered, {each.topic for each, _ in some}))
