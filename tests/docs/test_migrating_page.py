@@ -42,7 +42,8 @@ def test_commands_of_the_migration_print_what_it_says(
     old: Broker | ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = [each for each in examples("console", PAGE) if isinstance(old, Broker) or not OF_PYBROKER.search(each.code)]
+    typed = examples("console", PAGE)
+    blocks = [each for each in typed if isinstance(old, Broker) or not OF_PYBROKER.search(each.code)]
     with Broker() as new:
         assert sum(check_block(block, new.bootstrap, {"OLD": old.bootstrap}) for block in blocks) > 20
 

@@ -1,4 +1,4 @@
-"""Back again by a link the other way: the reason says what the source lacks before it is cut, and groups go back with it."""
+"""Back again by a link the other way: what the source lacks is said before it is cut, and groups go back with it."""
 
 from __future__ import annotations
 
