@@ -347,7 +347,10 @@ class _CarriedLink:
         if self._closed:
             return
         taken: dict[_Key, _Offset] = {}
+        topics = self._owner.metadata.image.topics_by_name
         for key, found in news.items():
+            if key[0] not in topics:
+                continue  # it was deleted meanwhile
             seen, end = self._seen.get((group_id, key)), ends.get(key, -1)
             if found.offset <= end:
                 taken[key] = found

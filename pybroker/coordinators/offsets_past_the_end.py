@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pybroker.cluster.image.coordinator_table import GROUPS
-from pybroker.cluster.image.link_states import MIRRORING
+from pybroker.cluster.image.link_states import ADOPTED, MIRRORING
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, TopicImage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Between two tries: a group's partition is being loaded, or a leader does not say where a log ends.
 PAST_THE_END_RETRY_MS: Final = 500
-# Offsets that one batch lowers, far below max.message.bytes, and those of a group that a line of the log names.
+# Offsets that one batch lowers, far below max.message.bytes, and groups that a line of the log names.
 _LOWERED_AT_ONCE: Final = 1_000
 _NAMED_MAX: Final = 10
 
@@ -75,14 +75,15 @@ class OffsetsPastTheEnd:
             self._timer.cancel()
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
-        begun = set()
+        begun: set[str] = set()
         for name in delta.mirrors_changed:
             mirror = image.mirrors.get(name)
-            self._cuts.pop(name, None)
-            if mirror is not None and mirror.state == MIRRORING and mirror.partings:
+            if mirror is None or mirror.state == ADOPTED:
+                self._cuts.pop(name, None)  # it has another history now
+            elif mirror.state == MIRRORING and mirror.partings and name not in self._cuts:
                 offsets = {(name, index): offset for index, offset, _ in mirror.partings}
                 self._cuts[name] = _Cut(self._env.clock.now_ms(), offsets)
-            if mirror is not None and (mirror.is_writable or name in self._cuts):
+            if self._is_concerned(image, name):
                 begun.add(name)
         self._begun |= begun
         if any(before.name == GROUPS.topic and _has_moved(before, after) for before, after in delta.topics_changed):
@@ -93,6 +94,10 @@ class OffsetsPastTheEnd:
 
     def _is_concerned(self, image: ClusterImage, name: str) -> bool:
         return name in image.mirrors and (image.mirrors[name].is_writable or name in self._cuts)
+
+    def _takes_writes(self, name: str) -> bool:
+        mirror = self._metadata.image.mirrors.get(name)
+        return mirror is not None and mirror.is_writable
 
     def _check_in(self, pause_ms: int) -> None:
         if self._timer is None and not self._is_checking and not self._closed:
@@ -113,25 +118,30 @@ class OffsetsPastTheEnd:
             if isinstance(held, int):
                 self._end(topics)
             else:
-                asked = {(each.topic, each.partition) for each in held if each.topic not in self._cuts}
+                asked = {(each.topic, each.partition) for each in held if self._takes_writes(each.topic)}
                 self._written_ends(asked, partial(self._compare, held))
 
         self._groups().list_offsets_in(topics, known)
 
     def _compare(self, held: list[HeldOffset], ends: Mapping[tuple[str, int], int]) -> None:
         past: dict[str, list[tuple[HeldOffset, int]]] = {}
-        unknown = set()
+        unknown: set[str] = set()
         for each in held:
-            cut = self._cuts.get(each.topic)
-            end = (ends if cut is None else cut.offsets).get((each.topic, each.partition))
-            if end is None:
-                if cut is None:
+            key, cut = (each.topic, each.partition), self._cuts.get(each.topic)
+            end = cut.offsets.get(key) if cut is not None and each.committed_ms <= cut.noticed_ms else None
+            if end is None and self._takes_writes(each.topic):
+                end = ends.get(key)
+                if end is None:
                     unknown.add(each.topic)
-            elif each.offset > end and (cut is None or each.committed_ms <= cut.noticed_ms):
+            if end is not None and each.offset > end:
                 past.setdefault(each.group_id, []).append((each, end))
+        if past:
+            first = ", ".join(
+                f"{each.group_id} in {each.topic}-{each.partition} from {each.offset} to {end}"
+                for (each, end), *_ in list(past.values())[:_NAMED_MAX]
+            )
+            logger.warning("offsets of %d groups are past the end, and are lowered, as of %s", len(past), first)
         for group_id, lowered in past.items():
-            named = (f"{each.topic}-{each.partition} from {each.offset} to {end}" for each, end in lowered[:_NAMED_MAX])
-            logger.warning("group %s has offsets past the end, which are lowered: %s", group_id, ", ".join(named))
             for start in range(0, len(lowered), _LOWERED_AT_ONCE):
                 some = lowered[start : start + _LOWERED_AT_ONCE]
                 self._groups().lower_offsets(group_id, some, partial(self._lowered, {each.topic for each, _ in some}))

@@ -78,6 +78,18 @@ def test_what_would_be_lost_is_shown_and_deleted_by_yes_alone(old: Broker, new: 
     assert rows(back.ok("links", "discard", "back", "--all", "--yes"))[1] == ["orders", "mirroring", reason]
     back.ok("links", "promote", "back", "orders")
     assert read_all(old, "orders") == read_all(new, "orders")
+    produce(old, "orders", 5)
+    _, (topic, state, reason) = rows(back.ok("links", "adopt", "back", "orders"))
+    assert (topic, state) == ("orders", "adopted")  # what was agreed to once is asked for again
+    assert reason.startswith("the source lacks 5 records: partition ")
+
+
+def test_a_wish_of_a_pattern_is_to_be_taken_back_before_a_topic_is_adopted(back: CommandLine) -> None:
+    back.ok("links", "alter", "back", "--set", "promote=ord*")
+    done = back.run("links", "adopt", "back", "orders")
+    assert (done.returncode, done.stdout) == (1, b"")
+    undo = "pybroker links alter back --subtract 'promote=ord*'"
+    assert done.stderr.decode() == f"pybroker: orders is named by promote=ord*, which {undo} takes back\n"
 
 
 def test_an_adopted_topic_is_given_back_as_it_is(old: Broker, new: Broker, back: CommandLine) -> None:

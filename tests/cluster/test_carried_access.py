@@ -146,6 +146,13 @@ def test_why_a_kind_is_not_told_stands_beside_the_link() -> None:
     assert notes(carried(link(), builder)) == ()
 
 
+def test_acls_without_an_authorizer_are_kept_and_have_no_effect() -> None:
+    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    end_of(carry_access(builder, link(acls="*"), SourceAccess([acl()]), has_authorizer=False))
+    assert acls_of(builder) == [acl()]
+    assert notes(builder) == ("acls: this cluster has no authorizer, so that they have no effect here",)
+
+
 def test_nothing_comes_from_a_source_that_is_another_cluster() -> None:
     builder = ImageBuilder(ClusterImage(cluster_id="here"))
     builder.put_link("west", LinkState("that-cluster", "its source is the cluster other, and was that-cluster"))

@@ -93,7 +93,7 @@ def test_folders_are_of_a_date_and_spark_reads_no_staged_file(spark: Any, tmp_pa
     ],
 )
 def test_rows_that_fit_no_file_are_refused(
-    spark: Any, tmp_path: Path, ddl: str, config: dict[str, str], told: str
+    spark: Any, tmp_path: Path, ddl: str, config: dict[str, Any], told: str
 ) -> None:
     from pybroker.connectors.kinds.record_forms import FormRefused
 

@@ -345,11 +345,12 @@ def adopt_topics(
     with session.client() as client:
         link = link_requests.link_named(client, name)
         here = link_requests.topics_here(client, link, wanted)
-        link_requests.change(client, name, {"adopt": ("APPEND", ",".join(wanted))})
-        found = link_requests.await_adoption(client, name, here, timeout)
+        link_requests.change(client, name, _adoption(link, list(here.values())))
+        found = link_requests.await_adoption(client, name, list(here), timeout)
         refused = link_requests.link_named(client, name).refused
     known = {each.topic for each in found}
     failures = [_not_adopted(link, topic, refused) for topic in here if topic not in known]
+    failures += [CommandFailed(f"{each.topic} takes writes still") for each in found if each.state in WRITABLE]
     document = [_stands(each) for each in found]
     rows = [(each["topic"], each["state"], each["reason"]) for each in document]
     show(session.output, document, ("TOPIC", "STATE", "REASON"), rows, failures)
@@ -357,6 +358,23 @@ def adopt_topics(
         remark(
             f"pybroker: pybroker links discard {name} TOPIC has these deleted, links failover keeps the topic as it is"
         )
+
+
+def _adoption(link: Link, names: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Have these mirrored, by their names at the source, and take back what was wanted of them before.
+
+    What was once agreed to be discarded is asked for again.  CommandFailed where a pattern wants it.
+    """
+    changes: dict[str, tuple[str, str | None]] = {"adopt": ("APPEND", ",".join(names))}
+    for setting in ("discard", "promote", "failover"):
+        listed = link.listed(setting)
+        for pattern in listed:
+            if "*" in pattern and (held := next((name for name in names if fnmatchcase(name, pattern)), None)):
+                undo = f"pybroker links alter {link.name} --subtract '{setting}={pattern}'"
+                raise CommandFailed(f"{held} is named by {setting}={pattern}, which {undo} takes back")
+        if taken_back := [name for name in names if name in listed]:
+            changes[setting] = ("SUBTRACT", ",".join(taken_back))
+    return changes
 
 
 def _not_adopted(link: Link, topic: str, refused: Mapping[str, str]) -> CommandFailed:

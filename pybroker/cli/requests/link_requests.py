@@ -198,8 +198,8 @@ def await_states(
         time.sleep(RETRY_BACKOFF_S)
 
 
-def topics_here(client: AdminClient, link: Link, wanted: Sequence[str]) -> list[str]:
-    """The topics of this cluster that are meant by names at the source; CommandFailed for a name of none."""
+def topics_here(client: AdminClient, link: Link, wanted: Sequence[str]) -> dict[str, str]:
+    """The topics of this cluster that are meant, with their names at the source; CommandFailed for a name of none."""
     prefix = link.settings.get("prefix") or ""
     found = retried(lambda: client.metadata(None)).topics
     names = {each.name.removeprefix(prefix): each.name for each in found if each.name and each.name.startswith(prefix)}
@@ -207,7 +207,10 @@ def topics_here(client: AdminClient, link: Link, wanted: Sequence[str]) -> list[
         if "*" not in name and name not in names:
             raise CommandFailed(f"there is no topic {prefix}{name} here: what is not here is mirrored without adoption")
     linked = [name for name in names if any(fnmatchcase(name, each) for each in link.listed("topics"))]
-    return [names[name] for name in sorted(linked) if any(fnmatchcase(name, each) for each in wanted)]
+    found_here = {names[name]: name for name in sorted(linked) if any(fnmatchcase(name, each) for each in wanted)}
+    if not found_here:
+        raise CommandFailed(f"no topic that link {link.name} names is here: what is not here is mirrored at once")
+    return found_here
 
 
 def await_adoption(client: AdminClient, link: str, topics: Sequence[str], timeout_s: float) -> list[Mirror]:
@@ -215,7 +218,10 @@ def await_adoption(client: AdminClient, link: str, topics: Sequence[str], timeou
     deadline_s = time.monotonic() + timeout_s
     while True:
         found = [each for each in mirrors(client, topics) if each.link == link]
-        is_known = all(each.state != ADOPTED or (each.reason or "").startswith(LACKS) for each in found)
+        is_known = all(
+            each.state not in WRITABLE and (each.state != ADOPTED or (each.reason or "").startswith(LACKS))
+            for each in found
+        )
         if (is_known and len(found) == len(topics)) or time.monotonic() >= deadline_s:
             return found
         time.sleep(RETRY_BACKOFF_S)

@@ -47,14 +47,21 @@ class SourceAccess(NamedTuple):
     refused: Mapping[str, str] = MappingProxyType({})
 
 
-def carry_access(builder: ImageBuilder, config: LinkConfig, access: SourceAccess) -> Generator[None, None, None]:
-    """Take over what the link carries, and keep beside the link what it does not."""
+def carry_access(
+    builder: ImageBuilder, config: LinkConfig, access: SourceAccess, has_authorizer: bool = True
+) -> Generator[None, None, None]:
+    """Take over what the link carries, and keep beside the link what it does not.
+
+    ``has_authorizer`` is whether this cluster asks its ACLs.
+    """
     known_state = builder.view().links.get(config.link, LinkState())
     if known_state.problem:
         return  # it may be another cluster's
     notes = [f"{kind}: {why}" for kind, why in access.refused.items()]
     if access.acls is not None:
         notes += yield from _carry_acls(builder, config, access.acls)
+        if not has_authorizer:
+            notes.append("acls: this cluster has no authorizer, so that they have no effect here")
     if access.quotas is not None:
         notes += _carry_quotas(builder, config, access.quotas)
     if access.users is not None:

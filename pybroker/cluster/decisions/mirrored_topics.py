@@ -21,6 +21,7 @@ Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -396,8 +397,9 @@ def _take_parting(builder: ImageBuilder, topic: TopicImage, mirror: MirroredTopi
     """A leader has found what the source lacks of its partition: an offset and a number of records, "" for nothing."""
     partings = [each for each in mirror.partings if each[0] != index]
     ended = {*mirror.ended} - {index}
-    if lost:
-        offset, count = map(int, lost.split())
+    numbers = [int(digits) for digits in re.findall(r"\d+", lost)]
+    if numbers:
+        offset, count = numbers
         partings.append((index, offset, count))
     else:
         ended.add(index)

@@ -123,7 +123,8 @@ class LinkKeeper:
         known = self._metadata.image.links.get(config.link)
         if access == SourceAccess() and (known is None or not known.not_carried):
             return  # nothing is wanted
-        self._submit(lambda builder: carry_access(builder, config, access))
+        has_authorizer = bool(self._config["authorizer.class.name"])
+        self._submit(lambda builder: carry_access(builder, config, access, has_authorizer))
 
     def _note(self, link: str, problem: str) -> None:
         """A link has a problem: it is reported where it is new."""
