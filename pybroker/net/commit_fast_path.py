@@ -212,7 +212,7 @@ def fast_path_of_commit(
 
 
 def _without_positions(request: OffsetCommitRequest, api_version: int) -> list[bytes]:
-    """The encoded request, cut at its offsets and leader epochs; a single piece when they cannot be told."""
+    """The encoded request, cut at its offsets and leader epochs; a single piece when they cannot be found."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     kept = [(partition.committed_offset, partition.committed_leader_epoch) for partition in partitions]
     for partition in partitions:

@@ -242,7 +242,7 @@ def add_sizes(client: AdminClient, topics: list[dict[str, Any]], metadata: Mappi
         topic["size"] = sum_of_known(size for of_one in sizes.values() for size in of_one.values())
     if missing:
         brokers_of = ", ".join(map(str, sorted(missing)))
-        remark(f"sizes are without replicas on broker {brokers_of}, of which nothing is told")
+        remark(f"sizes are without replicas on broker {brokers_of}, which did not report them")
 
 
 def replica_sizes(client: AdminClient) -> dict[tuple[str, int], dict[int, int]]:

@@ -131,7 +131,7 @@ def _disk(path: Path) -> Finding:
     usage, files = shutil.disk_usage(path), os.statvfs(path)
     share = usage.free / usage.total if usage.total else 0.0
     message = f"{show_size(usage.free)} of {show_size(usage.total)} are free ({share:.0%})"
-    advice = "make room, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
+    advice = "free space, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
     if usage.free < _FREE_BYTES_MIN:
         return Finding("disk", Status.FAILED, message, advice)
     if files.f_files and files.f_favail < _FREE_INODES_MIN:

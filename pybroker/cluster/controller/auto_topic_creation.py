@@ -117,7 +117,7 @@ class AutoTopicCreation:
                 reason = f"{reason} ({coordinator.factor_setting})"
             self._tell(name, reason)
         for failure in run_each(self._in_flight.pop(name), error_code):
-            log.error("who waited for topic %s could not be told", name, exc_info=failure)
+            log.error("a callback that waited for topic %s failed", name, exc_info=failure)
 
     def _tell(self, name: str, reason: str) -> None:
         """Clients are told no reason, and ask again and again: the log has it, once for a name."""

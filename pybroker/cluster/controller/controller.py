@@ -132,7 +132,7 @@ class Controller:
 
     def _tell_activity(self, is_active: bool) -> None:
         for failure in run_each(self.activity_listeners, is_active):
-            log.error("who follows whether the controller is active could not be told", exc_info=failure)
+            log.error("a listener of whether the controller is active failed", exc_info=failure)
 
     def close(self) -> None:
         """What still waits is dropped; a transaction in flight still ends, and answers."""

@@ -56,7 +56,7 @@ class LiveBrokers:
         self.brokers = store_codec.decode_live(entries)
         self.known = True
         for failure in run_each(self.listeners):
-            log.error("who follows which brokers are alive could not be told", exc_info=failure)
+            log.error("a listener of which brokers are alive failed", exc_info=failure)
 
     def enter(self, done: Callable[[str | None], None]) -> None:
         """Put this broker's key; ``done(why)`` says why that was not possible, ``done(None)`` that it is there."""

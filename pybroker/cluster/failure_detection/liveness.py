@@ -326,7 +326,7 @@ class Liveness:
             self._silent = silent
             self._speak()
         for failure in run_each(self.listeners):
-            log.error("who follows which brokers are silent could not be told", exc_info=failure)
+            log.error("a listener of which brokers are silent failed", exc_info=failure)
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 

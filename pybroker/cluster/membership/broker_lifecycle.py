@@ -64,7 +64,7 @@ class State(StrEnum):
 
 
 # What moves it.  Its live key is there; the controller has granted the registration; the image has that fenced, or no
-# more; another broker decides in its place, or the patience with that is over; no leadership is left.  The others come
+# more; another broker decides in its place, or the time for that is over; no leadership is left.  The others come
 # at any time, but the stop comes once.  A succession: the image has another process's registration, a later one.
 Event = StrEnum("Event", "ENTERED GRANTED FORGOTTEN REPLACED HANDED_OVER SESSION_LOST WITHDRAWAL STOP SUCCESSION CLOSE")
 ENTERING, REGISTERING, REGISTERED, WITHDRAWN, LEAVING, LEFT, SUPERSEDED, CLOSED = State
@@ -268,7 +268,7 @@ class BrokerLifecycle:
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
-            self._pending_reason = "it is registered, but the metadata store has not told of that yet"
+            self._pending_reason = "it is registered, but the metadata store has not reported that yet"
             self._tell_registered()
             self._look()
 
@@ -344,7 +344,7 @@ class BrokerLifecycle:
     def _on_assigned(self, error_code: int) -> None:
         if error_code:
             name = ErrorCode(error_code).name
-            self._note_pending(f"where its replicas lie cannot be told, the controller's answer is {name}")
+            self._note_pending(f"the controller does not take where its replicas lie, and answers {name}")
         # What is done the image shows, soon; what is not, by then, is told again.
         self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 

@@ -1,4 +1,4 @@
-"""Who follows a metadata store, and what each of them was told.
+"""Who follows a metadata store, and what each of them has seen.
 
 Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
 watched prefix.  Owns no history: the store has one, and brings new followers up to where it tells the others from.

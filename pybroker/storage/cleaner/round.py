@@ -117,7 +117,7 @@ class Round:
                 if not self._map.put_all(*self._dirty_keys(header, columns)):
                     if self._map.latest_offset < 0:
                         raise CleaningFailed(
-                            f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
+                            f"log.cleaner.dedupe.buffer.size is too small for one batch in {self._directory}"
                         )
                     return False
                 looked_at += len(columns.keys)

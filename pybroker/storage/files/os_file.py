@@ -125,12 +125,12 @@ def identity(path: StrPath) -> tuple[int, int]:
 
 
 def exists(path: StrPath) -> bool:
-    """Whether something lies at a path, or behind the link there.  OSError where that cannot be told."""
+    """Whether something lies at a path, or behind the link there.  OSError where that cannot be known."""
     return _mode(path) != 0
 
 
 def is_dir(path: StrPath) -> bool:
-    """Whether a directory, or a link to one, lies at a path.  OSError where that cannot be told."""
+    """Whether a directory, or a link to one, lies at a path.  OSError where that cannot be known."""
     return stat_modes.S_ISDIR(_mode(path))
 
 
@@ -225,7 +225,7 @@ def _mincore() -> Callable[[int, int, Any], int]:
 
 
 def map_address(mapped: mmap.mmap) -> int:
-    """Where a map lies in memory; 0 if that cannot be told."""
+    """Where a map lies in memory; 0 if that cannot be known."""
     import ctypes
 
     # CPython's Py_buffer, of which the first field is the address.

@@ -148,7 +148,7 @@ def append_end_transaction(
     """Append the control batch that ends a producer's transaction; otherwise as ``append_as_leader``.
 
     INVALID_PRODUCER_EPOCH for a marker that comes late, TRANSACTION_COORDINATOR_FENCED for one of a former
-    coordinator.  It is decided, and written, when nothing is in flight: failed writes could not be told apart from
+    coordinator.  It is decided, and written, when nothing is in flight: failed writes could not be distinguished from
     the open transaction that they belong to.
     """
     view = memoryview(bytearray(marker))

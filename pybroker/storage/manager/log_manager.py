@@ -123,7 +123,7 @@ class LogManager:
                 raise StorageError("; ".join(reasons))
         ids = self.directory_ids()
         if len(set(ids)) < len(ids):
-            # Which of them the metadata means cannot be told.
+            # Which of them the metadata means cannot be known.
             raise StorageError("Two log directories have the same directory.id: one is a copy of the other")
         self._housekeeping.start()
         if self._config.get_bool("log.cleaner.enable"):
@@ -279,7 +279,7 @@ class LogManager:
     ) -> PartitionLog | None:
         """The partition's log; a new one gets a place (``PartitionPlaces.of``) but no files yet.
 
-        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``None`` if its directory is not online, or if it is not known now whose the partition is that lies there.
         """
         key = (topic, partition)
         if (key, topic_id) in self._to_delete:
