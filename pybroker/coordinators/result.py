@@ -64,7 +64,7 @@ class Result:
     ``records``: to be appended as one batch, then replayed. ``producer``: whose transaction the records are part of;
     None for most. ``marker``: in place of records, the end of a transaction to be appended, then replayed.
     ``response``: the answer to the request that caused the operation; None while that request stays parked. ``replies``
-    and ``timers``: answers to requests that were parked before, and changes of timers, in order; they belong to what
+    and ``timers``: answers to requests that were parked before, and changes of timers, in order. They belong to what
     the operation has changed itself, so they are carried out whatever becomes of the records, but for changes
     ``when_written``. ``then``: runs after the records, if there are any, are replayed, before any other operation of
     the shard. ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code

@@ -1,17 +1,17 @@
 """The one account of received bytes, and who may receive more of them when it is full.
 
-Owns: how many bytes are received and not done with, wherever they are (receive buffers of connections, requests that
-handlers hold, copies of batches that wait for the disk), and which connection reads on into an unfinished frame.
+Owns: how many bytes are received and not done with, wherever they are: in receive buffers of connections, requests that
+handlers hold, copies of batches that wait for the disk. Owns which connection reads on into an unfinished frame, too.
 Does not own the buffers (``buffers``) nor a connection's frames (``connection``).
 
 The rule.  A frame that outgrows a connection's first small buffer is counted with its whole length (no memory is taken
 for what has not come), so that a connection that may read on can finish.  Where that does not fit:
 - It waits, unread, in its peer's socket.  Small requests that come whole need no place, and are served as ever.
 - Large frames (``limits.LARGE_FRAME_BYTES``) have three quarters of the account at most; the last is kept for others.
-- Room goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest; to have
-  waited counts as well, so that the largest has its turn.  So honest progress goes first, and a host that reconnects,
-  or comes with many connections, gains nothing.
-- A frame for which no room can come, or has not for long, is received beyond the account, as the only one of its kind.
+- Space goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest. To have
+  waited counts as well, so that the largest has its turn. So honest progress goes first, and a host that reconnects, or
+  comes with many connections, gains nothing.
+- A frame for which no space can come, or has not for long, is received beyond the account, as the only one of its kind.
 - All that may read on and bring less than ``limits.SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
 
 Invariants:

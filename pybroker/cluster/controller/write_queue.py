@@ -1,8 +1,8 @@
 """The order of metadata changes: decide, commit, apply, answer.
 
-Owns: the operations that wait, their deadlines, the one transaction in flight, and the group commit: what arrives while
-the store is busy is decided one after another on the image to be, and commits together in the next transaction.
-Owns no rule: an operation brings its own.
+Owns: the operations that wait, their deadlines, the one transaction in flight, and the group commit. What arrives while
+the store is busy is decided one after another on the image to be, and commits together in the next transaction. Owns no
+rule: an operation brings its own.
 
 Invariants:
 - One transaction is in flight at a time.

@@ -1,9 +1,9 @@
 """Who is in sync, and who leads, when replicas come and go.
 
-Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, whether a leader may have those in
-sync that it asks for (KIP-497, KIP-903), and who leads where replicas were chosen anew.  Does not own elections on
-request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up: its leader
-says so (``replication``).
+Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, and who leads where replicas were
+chosen anew. Owns whether a leader may have those in sync that it asks for (KIP-497, KIP-903), too. Does not own
+elections on request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up:
+its leader says so (``replication``).
 
 A replica whose log dir has no room can be read and takes nothing.  It is in sync, and leads, only where no other that
 is in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.

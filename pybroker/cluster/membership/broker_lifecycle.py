@@ -8,7 +8,7 @@ controller fenced this broker, and leaving with leaderships handed over.  Does n
 
 Invariants:
 - A registration follows the live key of the same process. Before it the log dirs say on the disk that they are this
-  broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs.
+  broker's. What is registered may be a replica at once, and after a crash has to come back with the same log dirs.
 - The first image is published only once it has this broker's own registration: by an earlier one the broker would lead
   what it led before it died. It also has each replica in the log dir in which that was found (KIP-858): else another
   one would be made elsewhere.
@@ -92,9 +92,9 @@ TRANSITIONS: Final = {
 
 class BrokerLifecycle:
     """``claim()`` has the log dirs say whose they are, once the id is this process's, or tells why it cannot.
+
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
-    registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
-    broker, after the start.
+    registered this broker.  ``on_superseded()`` is called once, when another process is this broker, after the start.
     """
 
     def __init__(

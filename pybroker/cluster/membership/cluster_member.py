@@ -62,8 +62,8 @@ class LivenessTransport(NamedTuple):
 class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
-    ``found()`` gives the first contents of a new store; ``connect(follower, secret)`` makes the way to the other
-    brokers, whose addresses are in the follower's image; ``known_cluster_id`` is that of the data directory or of the
+    ``found()`` gives the first contents of a new store. ``connect(follower, secret)`` makes the way to the other
+    brokers, whose addresses are in the follower's image. ``known_cluster_id`` is that of the data directory or of the
     settings, if any.
     """
 

@@ -14,9 +14,9 @@ look at the mark: a producer that committed that epoch would have fenced it.  It
 because a query that is started again registers anew, perhaps in another process, and would find this one's producer
 fenced.
 
-Where the query was started again in the middle of an epoch, some tasks of it are committed (``claims`` tells which),
-and it is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor
-what the others have. So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
+Where the query was started again in the middle of an epoch, some tasks of it are committed; ``claims`` says which. It
+is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor what the
+others have. So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
 processes. They are over once the driver, which hears of all tasks, has seen that each of the committed ones is there
 and has what it had (`decide`). Then they are committed; or the query stops, and nothing was written twice.
 

@@ -6,7 +6,7 @@ nothing, and knows neither clock nor thread: the driver of the generator sees to
 Invariant: what was begun is removed when the generator is closed or fails; a group that was handed out is the
 driver's.
 
-The first pass makes the map of keys, and judges the batches: the offsets in one have to ascend up to its header's last
+The first pass makes the map of keys, and judges the batches. The offsets in one have to ascend up to its header's last
 one, so that a batch that lies cannot supersede what was written later. Such a batch makes its log uncleanable, named by
 segment and offset. The second pass goes by offsets alone while the map is a dict. A batch of which no offset is the
 last of its key is dropped by its header, unread if it is larger than the buffer. Only keys of the clean part are looked

@@ -4,17 +4,17 @@ Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_clea
 threads (writers, reader, flusher, remover), each started by its first job. Owns the step from online to offline, too,
 which is for good: after a failed write or sync it is not known what the disk holds.
 
-ENOSPC of a write fails that append, and heals by itself.  The directory has no free space (``has_free_space``) until as
-much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and
-any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages.  With no
-directory left the process ends with exit code 1.  A directory, or a partition's files, that were moved away count as
-failed, too (``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something
-was appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
+ENOSPC of a write fails that append, and heals by itself. The directory has no free space (``has_free_space``) until as
+much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time. EIO, and
+any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages. With no
+directory left the process ends with exit code 1. A directory, or a partition's files, that were moved away count as
+failed, too (``Log.check_place``). The active segment's file is compared with its path by ``housekeeping`` if something
+was appended, before a roll, and after each sync before that is reported. Kafka notices at its next roll or deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
-clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on
-the disk nothing was acknowledged before it was synced, and this version's cleaner alone was at work: Kafka's, and those
-of versions before, clean past the recovery points that the disk knows.
+clean-shutdown mark, or in a directory without partitions, and gone after a clean stop. It says that since all was on
+the disk nothing was acknowledged before it was synced, and this version's cleaner alone was at work. Kafka's cleaner,
+and those of versions before, clean past the recovery points that the disk knows.
 
 Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 """

@@ -1,9 +1,9 @@
 """The threads that make the large appends of one log directory, and whose turn it is.
 
-Owns: which thread makes an append, and when.  Writing is copying into the page cache, and where the kernel has to be
-given the memory for that first it takes longer than all else that a request needs: one thread would leave the other
-processors idle.  While there are small requests beside the large ones it is one, because they wait for the loop, and
-every further thread takes the processors and the interpreter from it.
+Owns: which thread makes an append, and when. Writing is copying into the page cache. Where the kernel has to find the
+memory for that first, it takes longer than all else that a request needs. One thread would leave the other processors
+idle. While there are small requests beside the large ones it is one, because they wait for the loop, and every further
+thread takes the processors and the interpreter from it.
 
 Invariants: a lane's jobs run one after another, in order; a lane that has nothing with a thread may go to any.  No
 thread is handed more than ``WRITER_JOBS_AHEAD``; what is more waits here for the first to be free.  Lanes take turns.

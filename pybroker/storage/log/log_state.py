@@ -1,9 +1,9 @@
 """The state of one partition's log that is open, and the only methods that change it.
 
 Owns the offsets (start, end, reserved end, high watermark, recovery point), which segment is the active one, the leader
-epochs and the producers, what an append is compared with, and what follows a failure of the disk.  Does not own what is
-done with a log: appends, reads, truncations and retention are modules beside this one, which know a ``LogState``, and
-``log.Log`` offers them.
+epochs and the producers. Owns what an append is compared with, and what follows a failure of the disk. Does not own
+what is done with a log: appends, reads, truncations and retention are modules beside this one, which know a
+``LogState``, and ``log.Log`` offers them.
 
 Invariants:
 - ``log_end_offset`` is the readable end: the bytes below it are written.  ``next_offset`` is the reserved end; the two

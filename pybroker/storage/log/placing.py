@@ -54,7 +54,7 @@ def place(
     segment.  Its bytes are patched.  A data batch's producer is taken to have written it:  ``formers`` says what was
     before.  A marker's is not, as what it ends cannot be taken back:  ``LogState.note_producer`` follows its write.
 
-    The segment's bounds are looked at before ``must_roll`` is called: a call less is 4 % of what a small batch that
+    The segment's bounds are looked at before ``must_roll`` is called. A call less is 4 % of what a small batch that
     comes alone costs a fast path, as much as this function is.
     """
     _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header

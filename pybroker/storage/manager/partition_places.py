@@ -134,8 +134,9 @@ class PartitionPlaces:
     def _choose_between(
         self, key: TopicPartition, first: LogDirState, second: LogDirState, expected: tuple[bytes, bytes | None] | None
     ) -> None:
-        """A partition lies in two directories: one is what a deleted topic of that name left, or what a directory has
-        that was away while the replica went and came back elsewhere; or it is not known which."""
+        """A partition lies in two directories. One is what a deleted topic of that name left, or what a directory has
+        that was away while the replica went and came back elsewhere. Or it is not known which.
+        """
         ours = [state for state in (first, second) if expected and _topic_id_of(state, key) == expected[0]]
         named = [state for state in ours if expected and state.directory.directory_id == expected[1]]
         ours = named or ours

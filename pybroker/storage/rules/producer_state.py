@@ -287,7 +287,7 @@ class ProducerStateManager:
     ) -> SequenceError | None:
         """Why an end marker is refused, if it is.
 
-        In transaction version 2 the marker's epoch must be larger than that of the records; one with the same epoch
+        In transaction version 2 the marker's epoch must be larger than that of the records. One with the same epoch
         repeats a marker that is there already, or is the last that the producer id has (KAFKA-19999).
         """
         entry = self.producers.get(producer_id)

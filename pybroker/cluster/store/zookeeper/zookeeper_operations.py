@@ -1,7 +1,7 @@
 """Operations on ZooKeeper, one after another: each is a generator that yields what it waits for.
 
 Owns: whose turn it is, the way from kazoo's threads back to the loop, and what becomes of an operation when the
-connection breaks: it waits for the next one and begins anew, until it has waited for too long.  Owns no operation.
+connection breaks. It waits for the next one and begins anew, until it has waited for too long. Owns no operation.
 
 An operation yields results of kazoo's ``…_async`` calls and gets their values, or their exceptions raised; ``None``
 lets others have a turn.  Being begun again must do no harm.  At the start and at the close the loop itself waits

@@ -2,9 +2,9 @@
 
 Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``member_removal``.
 
-A heartbeat does three things, each of which may write records: the member says something new of itself, the group gets
-a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with nothing
-new writes nothing and looks at no other member.
+A heartbeat does three things, each of which may write records. The member says something new of itself, the group gets
+a new target assignment if it is behind, the member takes its next step towards the target. A heartbeat with nothing new
+writes nothing and looks at no other member.
 
 Counterpart in Kafka: ``consumerGroupHeartbeat`` of ``GroupMetadataManager``.
 """
