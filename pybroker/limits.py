@@ -193,12 +193,12 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 # whoever asks for names without end does not fill the memory.  As many as one request may create.
 AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
 
-# What a start frees of the room that is kept for it, each time that the metadata store finds none, and what is kept
+# What a start frees of the space that is kept for it, each time that the metadata store finds none, and what is kept
 # beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
 RESERVED_SPACE_STEP_BYTES = 256 << 10
 RESERVED_SPACE_BYTES_MIN = 1 << 20
 
-# Transactions of the metadata after which that room is made to fit the store again.
+# Transactions of the metadata after which that space is made to fit the store again.
 RESERVED_SPACE_COMMITS = 64
 
 # --- quotas ------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Waiter(NamedTuple):
 class TimerChange(NamedTuple):
     """Set the timer ``key`` to expire in ``delay_ms``, or cancel it when ``delay_ms`` is None.
 
-    ``when_written``: not if the records of the same result found no room.
+    ``when_written``: not if the records of the same result found no space.
     """
 
     key: TimerKey

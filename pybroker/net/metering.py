@@ -169,7 +169,7 @@ class Meter:
     def throttled(self, api: ServedApi, response: Any) -> Any:
         """The response as it is to be sent, with the time for which its client is to rest; it rests from now on.
 
-        It rests also where the response has no room for that time, as in Kafka (sendMaybeThrottle).
+        It rests also where the response has no space for that time, as in Kafka (sendMaybeThrottle).
         A handler may have set such a time: of a fetch, of changes of the metadata.
         """
         response_ms = getattr(response, "throttle_time_ms", None)

@@ -179,7 +179,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                     count = cast(int, session.read(capacity - received, at))
                     received += count
                     has_ended = not count
-                    # A record that is half read fills the room: nothing of one is left where there is more of it.
+                    # A record that is half read fills the space: nothing of one is left where there is more of it.
                     if has_ended or received == capacity or not to_decrypt.pending:
                         break
             except ssl.SSLWantReadError:

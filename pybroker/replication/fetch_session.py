@@ -9,7 +9,7 @@ Invariants:
 - The cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions. A session is evicted for a new one
   only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.
 - All together they name at most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes
-  room for them.
+  space for them.
 - A follower's session is privileged: any client's gives way to it, and it gives way to none that is in use.
 
 Kafka counterpart: kafka.server.FetchSession, FetchManager.
@@ -252,7 +252,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, size: int, by_id: bool, follower: int = NO_FOLLOWER) -> FetchSession | None:
-        """A new session with room for ``size`` partitions, or None when the cache is full of sessions in use.
+        """A new session with space for ``size`` partitions, or None when the cache is full of sessions in use.
 
         ``change`` adds them, many of them portion by portion.  ``follower`` is the broker that fetches to follow: its
         former session ends.
@@ -319,7 +319,7 @@ class FetchSessionCache:
             self.remove(session_id)
 
     def _try_evict(self, size: int, is_privileged: bool) -> bool:
-        """Evict what is needed for a session of ``size`` partitions; whether there is room for it."""
+        """Evict what is needed for a session of ``size`` partitions; whether there is space for it."""
         if self._slots_max <= 0 or size > limits.SESSION_PARTITIONS_MAX:
             return False
         while len(self._sessions) >= self._slots_max or self._partition_count + size > limits.SESSION_PARTITIONS_MAX:

@@ -133,7 +133,7 @@ class FollowerFetch(FetchOperation):
         return size
 
     def _is_settled(self, fetched: FetchPartition) -> bool:
-        """Whether the follower has everything (if not, there was no room, or it is throttled), and is in sync."""
+        """Whether the follower has everything (if not, there was no space, or it is throttled), and is in sync."""
         partition = fetched.partition
         if partition is None or partition.followers is None or fetched.fetch_offset < partition.log.log_end_offset:
             return False

@@ -354,7 +354,7 @@ class Followers:
         return follower is None or not self._keeps_up(follower, end_offset, now_ms)
 
     def _is_eligible(self, follower: Follower) -> bool:
-        """Whether it may be in the ISR: it and its log dir live, that has room, it means to stay, and has fetched since
+        """Whether it may be in the ISR: it and its log dir live, there is space, it means to stay, and has fetched since
         registered."""
         broker: BrokerRegistration | None = self._broker.image.brokers.get(follower.broker_id)
         return (

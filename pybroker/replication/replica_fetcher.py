@@ -290,7 +290,7 @@ class ReplicaFetcher:
         if partition.retired:
             return
         if partition.has_to_sync:
-            self._put_off(partition)  # it failed, or there is no room
+            self._put_off(partition)  # it failed, or there is no space
         else:
             self._ready(partition)
 

@@ -33,7 +33,7 @@ def describe(
     ],
     replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica, the largest first.")] = False,
 ) -> None:
-    """Show the log dirs of all brokers that run: state, size, free room, and the bytes of the replicas in them."""
+    """Show the log dirs of all brokers that run: state, size, free space, and the bytes of the replicas in them."""
     if strange := [text for text in broker_ids if not text.isdecimal() or int(text) > INT32_MAX]:
         raise typer.BadParameter(f"--broker takes the id of a broker, not {strange[0]!r}")
     wanted = sorted(set(map(int, broker_ids)))

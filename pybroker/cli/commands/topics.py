@@ -214,7 +214,7 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
                 )
             ],
         )
-        # A terminal of 80 columns has room for one of the two.
+        # A terminal of 80 columns has space for one of the two.
         third = ("SIZE", "size") if has_sizes else ("EPOCH", "leader_epoch")
         columns = ("PARTITION", "LEADER", third[0], "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
         keys = ("partition", "leader", third[1], "replicas", "isr", "start_offset", "end_offset")

@@ -68,7 +68,7 @@ class AutoTopicCreation:
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; no request waits.
 
-        Those that are being created already, for which there is no room now, or which ``allows`` refuses, are left out:
+        Those that are being created already, that are too many now, or that ``allows`` refuses, are left out:
         who still needs them asks again.  Thousands take so long that others would notice, so they are begun over
         several turns of the loop.
         """

@@ -208,7 +208,7 @@ class Controller:
         cordoned_directories: Collection[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker lives, tells of its log dirs (failed; all without room; all cordoned; None says nothing), or wants
+        """A broker lives, tells of its log dirs (failed; all without space; all cordoned; None says nothing), or wants
         to stop and be rid of its leaderships first.  A heartbeat that tells nothing does not wait for the store."""
         known = self._images.image.brokers.get(broker_id)
         if self.is_active and known is not None and known.epoch == broker_epoch:

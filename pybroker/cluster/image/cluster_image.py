@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
 
-    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` of those without room, and
+    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` of those without space, and
     ``cordoned_log_dirs`` of those that take no new replicas.
     """
 

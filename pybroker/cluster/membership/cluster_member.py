@@ -235,7 +235,7 @@ class ClusterMember:
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
 
     def _tell_of_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
-        """The controller hears which log dirs of this broker have no room, and which are cordoned."""
+        """The controller hears which log dirs of this broker have no space, and which are cordoned."""
         from pybroker.cluster.membership.log_dir_reports import LogDirReports
 
         timers, channel = self._env.timers, self.channel
@@ -346,7 +346,7 @@ class ClusterMember:
         self.channel.take_directory_offline(directory)
 
     def note_full_directories(self, directories: frozenset[bytes]) -> None:
-        """These log dirs of this broker have no room, and its others have: replicas elsewhere take over."""
+        """These log dirs of this broker have no space, and its others have: replicas elsewhere take over."""
         assert self._full_log_dirs is not None
         self._full_log_dirs.become(directories)
 

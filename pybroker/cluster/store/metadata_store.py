@@ -41,7 +41,7 @@ class SessionExpiredError(StoreError):
 
 
 class RefusedWriteError(StoreError):
-    """The store has no room for something in the transaction, a key that is too long: nothing was written."""
+    """The store has no space for something in the transaction, a key that is too long: nothing was written."""
 
 
 class Entry(NamedTuple):

@@ -244,7 +244,7 @@ def _check(query_run: QueryRun, marks: Mapping[int, Mark], epoch: int) -> None:
 
 
 def slots_for(task: int) -> int:
-    """How many task numbers there is room for where one is wanted: few claims and partitions are made for more."""
+    """How many task numbers there is space for where one is wanted: few claims and partitions are made for more."""
     return max(1 << task.bit_length(), SLOTS_MIN)
 
 
@@ -286,7 +286,7 @@ class _Claimant:
         self._group_metadata = marks_topic.group_metadata(client, query_run)
 
     def claim(self, epoch: int, expired: Claim) -> None:
-        """Announce, fence, and say which rows are there; or have room for the task in what is claimed.
+        """Announce, fence, and say which rows are there; or have space for the task in what is claimed.
 
         ``expired`` is the last claim, where there is none to be read.
         """

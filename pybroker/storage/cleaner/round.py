@@ -84,7 +84,7 @@ class Round:
     # The offset map ---------------------------------------------------------------------------------------------------
 
     def _build_map(self) -> Iterator[Step]:
-        """Map the dirty part, as much of it as there is room for and a round may read: at least one batch more."""
+        """Map the dirty part, as much of it as there is space for and a round may read: at least one batch more."""
         job = self._job
         # Of one that ended in the clean part no marker comes: its producer's next transactions would count as aborted.
         aborted = [each for each in self._aborted_transactions() if each.last_offset >= job.first_dirty_offset]
@@ -108,7 +108,7 @@ class Round:
     def _map_batch(
         self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
     ) -> Generator[Step, None, bool]:
-        """Take the keys of a batch; whether there was room for them."""
+        """Take the keys of a batch; whether there was space for them."""
         if header.is_control:
             pass_control(transactions, header, batch)
         elif not transactions.on_data(header.producer_id, header.last_offset, header.is_transactional):

@@ -138,7 +138,7 @@ class Writers:
             logger.exception("a completion of a large append failed")
 
     def _hand_out(self) -> None:
-        """Give the threads what they have room for, a job of each lane in turn."""
+        """Give the threads what they have space for, a job of each lane in turn."""
         in_use = self._writers[: self._count()]
         passed_over = 0
         while passed_over < len(self._ready) and _any_is_available(in_use) and not self._closing:

@@ -67,7 +67,7 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, err
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the error only says that there is no room, or no descriptor, now: later calls may work again."""
+    """Whether the error only says that there is no space, or no descriptor, now: later calls may work again."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
@@ -79,7 +79,7 @@ def is_disk_full(error: BaseException) -> bool:
 def has_free_space(directory: StrPath, most: int) -> bool:
     """Whether ``most`` bytes could be written below a directory, or a twentieth of its file system if that is less.
 
-    The look takes so much room for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
+    The look takes so much space for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
     raises OSError.
     """
     system = statvfs(directory)

@@ -116,7 +116,7 @@ class OffsetStore:
         return self._by_prefix.get(prefix)
 
     def add_topic(self, prefix: bytes) -> TopicOffsets:
-        """Make room for the first offset under a prefix that ``find`` does not know."""
+        """Make space for the first offset under a prefix that ``find`` does not know."""
         group_id, topic = read_offset_key_prefix(prefix)
         topics = self._by_group.setdefault(group_id, {})
         offsets = topics[topic] = self._by_prefix[prefix] = TopicOffsets(group_id, topic, prefix)
