@@ -46,5 +46,5 @@ STORE_ASK_MS = 200
 STORE_HISTORY_KEYS_MAX = 20_000
 
 # Partitions that one request to another broker names, where what is asked meanwhile is gathered, or very much may be to
-# be told; one item goes however many it has.
+# be reported; one item goes however many it has.
 GATHERED_PARTITIONS_MAX = 2_000

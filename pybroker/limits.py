@@ -61,8 +61,8 @@ HALF_OPEN_MS = 30_000
 HALF_OPEN_BYTES_MAX = 64 << 20
 HALF_OPEN_CLIENT_ID_BYTES = 256
 
-# What OpenSSL takes for a message of the handshake as soon as its length is told, whatever has come of it: 128 KiB, and
-# its buffers.
+# What OpenSSL takes for a message of the handshake as soon as its length is known, whatever has come of it: 128 KiB,
+# and its buffers.
 TLS_MESSAGE_BYTES = 176 << 10
 
 # What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
@@ -142,7 +142,7 @@ UNSENT_REPLIES_BYTES = 128 << 20
 SLOW_REPLY_BYTES_PER_S = 32 << 10
 SLOW_REPLY_MS = 20_000
 
-# Lines of log that peers cause are folded for so long, and so many kinds of them are told apart, of one source a fifth:
+# Lines of log that peers cause are folded for so long, and so many kinds of them are counted, of one source a fifth:
 # nobody hides what others do.
 FOLDED_LOG_MS = 10_000
 FOLDED_LOG_KINDS = 100

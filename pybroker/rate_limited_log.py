@@ -51,7 +51,7 @@ class RateLimitedLog:
             self._log.log(self._level, line, *args)
 
     def is_first(self, source: str, reason: str, level: int | None = None) -> bool:
-        """Whether the caller has to write the line; else it is counted, to be told of at the same level.
+        """Whether the caller has to write the line; else it is counted, to be logged at the same level.
 
         Reasons pass for the same if only their numbers are others.
         """
@@ -71,7 +71,7 @@ class RateLimitedLog:
         return False
 
     def close(self) -> None:
-        """Tell what is not told yet."""
+        """Log what is not logged yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._tell()

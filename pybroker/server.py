@@ -285,7 +285,7 @@ class BrokerServer:
     async def _listen(
         self, sockets: SocketServer, listeners: list[Listener], builders: ChannelBuilders
     ) -> dict[str, Endpoint]:
-        """Bind all listeners: what clients of each are told."""
+        """Bind all listeners: what clients of each connect to."""
         endpoints: dict[str, Endpoint] = {}
         unguarded: list[str] = []
         for listener in listeners:

@@ -39,7 +39,7 @@ class HeldRequest(Protocol):
 class RequestChannel(Protocol):
     """What a handler may ask of, and tell, whatever the request came by: a connection."""
 
-    client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
+    client_software: tuple[str, str]  # name and version, of ApiVersions; empty before
     is_broker: bool  # it has proved that it is another broker's of this cluster
     by_token: bool  # its session is a delegation token's holder's
     login: Login | None  # by which it is said who it is; None where nobody asks

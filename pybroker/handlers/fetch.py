@@ -256,7 +256,7 @@ def _drop_records(partitions: Sequence[FetchPartition]) -> None:
 
 
 def _throttled(ctx: RequestContext, session: FetchSession | None, epoch: int, throttle_ms: int) -> FetchResponse:
-    """Nothing of what was read, and nothing counts as told; a client whose session just began begins anew (KIP-219)."""
+    """Nothing of what was read, and nothing counts as sent; a client whose session just began begins anew (KIP-219)."""
     if session is not None and epoch == INITIAL_EPOCH:
         ctx.services.replicas.sessions.remove(session.session_id)
         session = None

@@ -2,7 +2,8 @@
 
 Behaviour: the transactional ids that this broker coordinates, with producer and state, filtered by both (KIP-664). From
 1 they are filtered by how long the transaction has been open (KIP-994), from 2 by a regular expression of RE2 for the
-id (KIP-1152). Names that are no state's are told. One match of an expression may take milliseconds, so each is a step.
+id (KIP-1152). Names that are no state's are in the response. One match of an expression may take milliseconds, so each
+is a step.
 """
 
 from __future__ import annotations

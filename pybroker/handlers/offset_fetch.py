@@ -1,9 +1,9 @@
 """OffsetFetch (key 9), versions 1 to 10.
 
 Behaviour: how far a group has read; -1 where it has committed nothing. From 2 null topics stand for all, and errors
-have a place of their own; before, every partition carried them. From 5 the leader epoch is told. From 7 a client may
-insist on offsets that no open transaction can change. From 8 several groups come at once (KIP-709). From 10 topics come
-by id (KIP-848), and a topic without one cannot be shown.
+have a place of their own; before, every partition carried them. From 5 the leader epoch comes with it. From 7 a client
+may insist on offsets that no open transaction can change. From 8 several groups come at once (KIP-709). From 10 topics
+come by id (KIP-848), and a topic without one cannot be shown.
 
 In any version an offset that was committed to a deleted topic of the same name is not shown; Kafka shows it below 10.
 """

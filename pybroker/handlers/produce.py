@@ -4,7 +4,7 @@ Behaviour: one record batch per partition, validated from its header alone and n
 acks may be 0 (no reply, an error closes the connection), 1 and -1. Errors are per partition, and per record from 8
 (KIP-467). Topics come by id from 13. The first batch of a transaction waits for the transaction coordinator's answer,
 and what comes behind it on the connection waits for the batch. Below 12 the coordinator verifies that the client has
-added the partition, from 12 it adds it. TRANSACTION_ABORTABLE is told from 11 (KIP-890).
+added the partition, from 12 it adds it. TRANSACTION_ABORTABLE is answered from 11 (KIP-890).
 
 Who may produce is asked in three functions, each of them in one place: ``_refusal_of_request``, ``_refusal_of_topic``
 and ``_refusal_of_partition``. When a batch may be appended and acknowledged is the partition's to say, what may stand

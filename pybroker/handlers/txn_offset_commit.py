@@ -1,10 +1,10 @@
 """TxnOffsetCommit (key 28), versions 0 to 6.
 
 Behaviour: a producer writes how far a group has read as part of its transaction. From 2 the leader epoch is kept. From
-3 generation and member of the consumer are checked (KIP-447). TRANSACTION_ABORTABLE is told from 4. From 5 the broker
-adds the group's partition to the transaction by itself (KIP-890). From 6 topics come by id, and STALE_MEMBER_EPOCH or
-GROUP_ID_NOT_FOUND is told where older versions say ILLEGAL_GENERATION (KIP-1319). Topics and partitions that do not
-exist are refused one by one.
+3 generation and member of the consumer are checked (KIP-447). TRANSACTION_ABORTABLE is answered from 4. From 5 the
+broker adds the group's partition to the transaction by itself (KIP-890). From 6 topics come by id, and
+STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND is answered where older versions say ILLEGAL_GENERATION (KIP-1319). Topics and
+partitions that do not exist are refused one by one.
 """
 
 from __future__ import annotations

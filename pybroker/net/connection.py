@@ -7,7 +7,7 @@ have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framin
 Invariants
 - While a reply is parked no later request is started, but for those that ``reply_order`` lets overtake.
 - While a whole frame waits to be started nothing is read, and nothing is started while the peer takes no replies.
-- Once the transport has told that it is lost nothing refers to the connection.
+- Once the transport has said that it is lost nothing refers to the connection.
 
 Kafka counterpart: KafkaChannel (muting, ordering), and Processor as far as it serves one channel.
 """

@@ -21,7 +21,7 @@ request by request, where the reply tells the throttle time.
 Invariants:
 - A reply leaves at once.
 - While its connection is muted nothing is read and nothing started, whatever is there already.
-- A connection is muted until the last of its throttle times is over. That counts also where no reply has told the time:
+- A connection is muted until the last of its throttle times is over. That counts also where no reply has the time:
   a Produce with acks=0 has no reply, and one to SaslHandshake has no field for it.
 
 Kafka counterparts: RequestHandlerHelper.throttle and ThrottledChannel.

@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
 
-Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client was told last),
+Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client got last),
 ``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch_operation``).
 
 Invariants:
@@ -103,7 +103,7 @@ class FetchPartition:
         self.reads_followers = reads_followers  # the client may be served by a replica that does not lead
         self.preferred_read_replica = -1  # where the client is sent to, for a replica that is nearer to it
         self.partition: Partition | FollowedPartition | None = None
-        self.watch: Watcher | None = None  # of a follower's: who is told when there is something to say of it
+        self.watch: Watcher | None = None  # of a follower's: called when there is something to say of it
         self.error_code = 0
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -163,7 +163,7 @@ class FetchPartition:
     def has_news(self) -> bool:
         """Whether an incremental reply must mention the partition; remembers what it says."""
         news = self.is_news
-        # After an error the client is told of the partition again, even if nothing else changes.
+        # After an error the client gets the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
         self.sent_log_start_offset = -1 if self.error_code else self.log_start_offset
         return news

@@ -125,7 +125,7 @@ class FollowedPartition:
             self.pause.cancel()
         self._look_at_waiting()
 
-    # --- what consumers are told -----------------------------------------------------------------------------------
+    # --- what consumers get ----------------------------------------------------------------------------------------
 
     @property
     def gone(self) -> bool:

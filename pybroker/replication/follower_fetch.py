@@ -68,7 +68,7 @@ class FollowerFetch(FetchOperation):
 
     def try_complete(self, _: object) -> None:
         """The end of a partition's log has moved, or a partition changed its role: complete if that is enough."""
-        # Without a quota whatever wakes the fetch is to be told, a byte or a lost role: nothing has to be counted.
+        # Without a quota whatever wakes the fetch is answered, a byte or a lost role: nothing has to be counted.
         if not self._finished and (
             (self._min_bytes <= 1 and self._quota is None) or self._has_lost_one() or self._is_enough()
         ):

@@ -47,7 +47,7 @@ class _Sample:
 class SlidingRate:
     """The rate over the last ``samples`` stretches of ``sample_ms``, and the one that is not over yet.
 
-    Time only goes on: no call may be told less than the one before.
+    Time only goes on: no call may have an earlier time than the one before.
     """
 
     __slots__ = ("_sample_ms", "_samples", "_size", "_window_ms")

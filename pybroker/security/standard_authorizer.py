@@ -102,7 +102,7 @@ class StandardAuthorizer:
         self._limited_log = RateLimitedLog(audit_log, timers, logging.INFO)
 
     def close(self) -> None:
-        """Tell of denials that are not told yet."""
+        """Log the denials that are not logged yet."""
         self._limited_log.close()
 
     def on_acls(self, acls: Mapping[bytes, Acl], changed: Collection[bytes]) -> None:

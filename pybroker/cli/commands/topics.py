@@ -398,7 +398,7 @@ def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
 
 
 def offset_of(answers: dict[Partition, tuple[int, int]], partition: Partition) -> int | None:
-    """What a leader has told of one; None where there is none."""
+    """What a leader reports of one; None where there is none."""
     code, offset = answers.get(partition, (0, None))
     if code:
         raise refused(partition, code)

@@ -1,7 +1,7 @@
 """The checks of ``pybroker doctor`` on a broker's own machine: its data directory, disk, descriptors and limits.
 
 Owns: what is looked at and when it is too little.  Only reads: neither the lock nor any file is touched, so that it may
-run beside the broker.  What is not told by Linux's ``/proc`` elsewhere is looked at of this process in place of the
+run beside the broker.  What Linux's ``/proc`` does not show elsewhere is looked at of this process in place of the
 broker's.
 """
 

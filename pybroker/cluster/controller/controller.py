@@ -100,7 +100,7 @@ class Controller:
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
         self.epoch = 0  # that of the controller key in its present or last activity
-        self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
+        self.activity_listeners: list[Callable[[bool], None]] = []  # called with whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self.on_contact: Callable[[int], None] = lambda broker_id: None  # a broker's heartbeat or registration came
         self.topic_rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)

@@ -207,7 +207,7 @@ class WriteQueue:
         try:
             image, delta = builder.build(result.revision)
         except Exception:
-            # The store has what no image shows before the next start: whoever asked cannot be told that it is done.
+            # The store has what no image shows before the next start: no answer can say that it is done.
             log.exception("no image can be made of the change of revision %d", result.revision)
             self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
             return

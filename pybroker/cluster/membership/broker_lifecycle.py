@@ -120,7 +120,7 @@ class BrokerLifecycle:
         self._registration = registration
         self._cluster_id = cluster_id
         self._previous_broker_epoch = previous_broker_epoch
-        self._found = found  # not told yet
+        self._found = found  # not reported yet
         self._assigning = False
         self._claim = claim
         self._on_entered = on_entered
@@ -345,7 +345,7 @@ class BrokerLifecycle:
         if error_code:
             name = ErrorCode(error_code).name
             self._note_pending(f"the controller does not take where its replicas lie, and answers {name}")
-        # What is done the image shows, soon; what is not, by then, is told again.
+        # What is done the image shows, soon; what is not, by then, is reported again.
         self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 
     def _assigned(self) -> None:

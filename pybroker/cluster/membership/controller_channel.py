@@ -274,7 +274,7 @@ class ControllerChannel:
         self._ask(request, _ASSIGNMENT, answer)
 
     def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed; told until the controller knows, also of a broker that registers anew."""
+        """A log dir of this broker failed; sent until the controller knows, also of a broker that registers anew."""
 
         def done(heartbeat: Heartbeat) -> None:
             if heartbeat.error_code:

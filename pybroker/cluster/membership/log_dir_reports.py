@@ -35,7 +35,7 @@ class LogDirReports:
     """Those of one process.
 
     The ports:
-    - ``registered()`` is this process's registration as the image has it, None while nothing can be told.
+    - ``registered()`` is this process's registration as the image has it, None while nothing can be reported.
     - ``known(of)`` are the log dirs of which the image says it.
     - ``controller()`` differs for each that may hear it.
     - ``tell(directories, done)`` tells the controller, and ``done`` runs when that has answered, or cannot be reached.

@@ -370,7 +370,7 @@ class SlotWriter:
             raise NotDelivered(self._refused)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        # What an abort throws away is told as well: the first reason counts.
+        # What an abort throws away is reported as well: the first reason counts.
         if error is not None and self._refused is None:
             self._refused = _refusal(message.topic() or "", len(message), error)
 
@@ -398,7 +398,7 @@ class SlotWriter:
             self._forget_records()
 
     def _forget_records(self) -> None:
-        """Take from the producer what it has not sent or told: each record refers to it, so that it would never end."""
+        """Take from the producer what it has not sent or reported: each record refers to it, and it would never end."""
         self._producer.purge()
         deadline = time.monotonic() + _PURGED_WITHIN_S
         while len(self._producer) and time.monotonic() < deadline:

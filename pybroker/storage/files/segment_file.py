@@ -92,7 +92,7 @@ class SegmentFile:
         self.writes_in_flight = 0
         self._replaced_fds: list[int] = []
         self.referenced = True
-        self.released_to = size  # up to here it was told of as written lately
+        self.released_to = size  # up to here it was reported as written lately
         self.retired = False
         self.sealed = True
 

@@ -173,7 +173,7 @@ def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: 
 class _KnownEpochs:
     """The leader epochs as the batches have them and, where batches were cleaned away, as the checkpoint had them.
 
-    A follower that has what those batches were in place of would not be told so, if the epoch began behind it.
+    A follower that has what those batches were in place of would not learn that, if the epoch began behind it.
     """
 
     def __init__(self, epochs: LeaderEpochCache, known: Sequence[tuple[int, int]], end_offset: int) -> None:

@@ -156,7 +156,7 @@ class PartitionPlaces:
     ) -> LogDirState | None:
         """Where the partition lies, or will lie if it is new.
 
-        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``None`` if its directory is not online, or if it is not known now whose the partition is that lies there.
         ``directory_id`` names the directory of a new one, which has to be online; with ``None`` it goes where the
         fewest are, and in either case where it is preferred.  What an earlier topic of the same name left is put aside,
         and without ``adopt`` what does not say whose it is.
@@ -247,7 +247,7 @@ class PartitionPlaces:
     def delete_of_topic(self, key: TopicPartition, topic_id: bytes) -> None:
         """The topic is deleted: so is the partition, if it is that topic's.
 
-        Where that cannot be told now it stays, and the next start finds it to be of no topic.
+        Where that is not known now it stays, and the next start finds it to be of no topic.
         """
         if self._is_of_topic(key, topic_id):
             self.delete(key)

@@ -138,7 +138,7 @@ class ReplicaMove:
         self._state = IDLE
         self._closing = False
 
-    # --- what is told of it ------------------------------------------------------------------------------------------
+    # --- what is shown of it -----------------------------------------------------------------------------------------
 
     @property
     def is_committed(self) -> bool:

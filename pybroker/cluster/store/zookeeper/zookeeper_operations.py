@@ -151,7 +151,7 @@ class OperationQueue:
             self.go_on()
         except AWAY:
             operation.steps = None
-            # Whether it is connected again may have been told before what was lost with the connection.
+            # Whether it is connected again may have been reported before what was lost with the connection.
             self._env.timers.call_later(_PAUSE_MS, self.go_on)
         except Exception as failure:
             self._finish(operation, None, failure)

@@ -142,7 +142,7 @@ def static_member(
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """A member may be one epoch behind, because the response that told it of its last may have been lost."""
+    """A member may be one epoch behind, because the response with its last may have been lost."""
     if epoch in {JOIN_EPOCH, member.member_epoch}:
         return
     is_lost_response = epoch == member.previous_member_epoch and _is_subset(owned, member.assigned)

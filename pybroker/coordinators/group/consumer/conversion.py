@@ -132,7 +132,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, frozenset[int]]:
 
 
 def finish_upgrade(classic: ClassicGroup, result: Result) -> None:
-    """Members that wait for the classic rebalance are told to begin anew; their sessions go on in the new group."""
+    """Members that wait for the classic rebalance begin anew; their sessions go on in the new group."""
     logger.debug("group %s: from the classic to the consumer protocol", classic.group_id)
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
