@@ -47,6 +47,9 @@ _SESSIONS = FetchRequest.since("session_id")
 _READ_COMMITTED = 1
 _READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
 
+# max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
+FETCH_WAIT_MAX_MS = 600_000
+
 # A session of more partitions is served portion by portion, however short the request is that goes on with it.
 _AT_ONCE = limits.PARTITIONS_AT_ONCE
 
@@ -108,7 +111,7 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
         share = None if ctx.services.quotas is None else _share(ctx)
         operation = _consumer_fetch(ctx, request, permitted, share, is_read.complete)
     is_read.on_abandon = operation.abandon
-    operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
+    operation.start(min(request.max_wait_ms, FETCH_WAIT_MAX_MS))
     looked_at = is_read.response if is_read.completed else (yield is_read)
     if replica_id >= 0:
         answered = looked_at
@@ -156,7 +159,7 @@ class RepeatedFetch:
     ) -> None:
         self.named = named
         self.answered = self._alone = [named]
-        self.max_wait_ms = min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS)
+        self.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self.reads_committed = request.isolation_level == _READ_COMMITTED
         self._max_bytes = _max_bytes(ctx, request)
         self._min_bytes = min(request.min_bytes, self._max_bytes)

@@ -26,7 +26,7 @@ from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_follower import MetadataFollower
 from pybroker.cluster.store.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store.store_codec import LiveBroker
-from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import FoundReplicas
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from pybroker.env import Env
 
 log = logging.getLogger(__name__)
+
+# A broker that has withdrawn, because it decided and was cut off, comes back when another one decides, or after so many
+# sessions.
+WITHDRAWN_SESSIONS = 2
 
 # A session ends so much later than its time-out at most.
 SESSION_MARGIN_MS = 2_000

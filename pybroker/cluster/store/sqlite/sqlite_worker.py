@@ -20,9 +20,11 @@ from typing import ClassVar, Final
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, Snapshot, StoreError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_tables
 from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
-from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_COMMITS
+from pybroker.limits import RESERVED_SPACE_BYTES_MIN
 
 RESERVE_SUFFIX: Final = "-room"
+# Transactions of the metadata after which the reserved space is made to fit the store again.
+RESERVED_SPACE_COMMITS = 64
 
 
 class SqliteWorker:
