@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
+"""Space on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
 
 A broker that was killed on a full disk has to write a little before it can serve reads: the store's shared memory file,
 and its registration with the new leader epochs.  While it runs, a full disk refuses changes of the metadata instead.
