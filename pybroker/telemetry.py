@@ -1,7 +1,7 @@
 """Client telemetry: which metrics each client is asked to push, and the last push of each (KIP-714).
 
-Owns: subscriptions (from the client-metrics resources of the cluster image), client instances with their pace and
-last error, and the latest payload of each instance, which is a seam for an exporter.  Payloads are kept as they came:
+Owns: subscriptions (from the client-metrics resources of the cluster image), and client instances with their pace and
+last error. It keeps the latest payload of each instance, where an exporter would begin. Payloads are kept as they came:
 OTLP, compressed by the client.
 
 Invariants:

@@ -7,8 +7,8 @@ An operation changes nothing that a reload would have to bring back: it returns 
 ``replay`` applies those.  What a reload forgets anyway (parked requests, sessions, members of a rebalance that has
 no assignment yet) the operation changes itself.
 
-A wish for something outside (markers, aborts) is an operation's reply to a ``Waiter`` of its own in ``Result.then``: it
-comes true after the commit, and only if the append succeeded.  ``then`` runs whether or not there are records.  Timers
+A wish for something outside (markers, aborts) is an operation's reply to a ``Waiter`` of its own in ``Result.then``. It
+comes true after the commit, and only if the append succeeded. ``then`` runs whether or not there are records. Timers
 change whatever becomes of the records, except those ``when_written``: a consumer group cancels a member's timers only
 once its going is in the log.
 

@@ -1,8 +1,8 @@
 """One partition on this broker: its leader epoch, its high watermark, and who waits for it.
 
 Owns: the partition's role, who may append when (leader, replicas in sync), the rule by which the high watermark moves,
-when a batch is acknowledged, what is parked on the partition, and what clients get of its offsets and may delete.
-Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
+and when a batch is acknowledged. Owns what is parked on the partition, and what clients get of its offsets and may
+delete. Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
 consumer sees. With one replica it is the end of the log as soon as the bytes are written, or synced where

@@ -326,7 +326,7 @@ def ends_of_deletion(
 ) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
 
-    The offset is never -1: a broker takes that for the high watermark of the moment in which it deletes, so that
+    The offset is never -1. A broker takes that for the high watermark of the moment in which it deletes, so that
     records would go that came after the question, or between two attempts.
     """
     if before_offset is not None:

@@ -1,7 +1,7 @@
 """Admin clients that a cluster has let in.
 
-Owns that a client that is refused hears so at once, by TLS or by a login: librdkafka tries again for as long as it is
-given, and tells the reason on the side.
+Owns that a client that is refused hears so at once, by TLS or by a login. By itself librdkafka tries again for as long
+as it is given, and tells the reason on the side.
 """
 
 from collections.abc import Mapping

@@ -98,8 +98,8 @@ class TransactionTimedOut(RuntimeError):
 class Write(NamedTuple):
     """What all tasks of a write have in common.
 
-    ``is_single`` says that there is no other run: a write of a name that is used once; ``outlives_task``, that this
-    process does not end with its task, so that rows may be held back.  ``save`` names one of several writes that a
+    ``is_single`` says that there is no other run: a write of a name that is used once. ``outlives_task``, that this
+    process does not end with its task, so that rows may be held back. ``save`` names one of several writes that a
     micro-batch may have.
     """
 

@@ -1,8 +1,8 @@
 """Every call of the operating system by which the log touches files: the place where disk faults are planted.
 
-Owns: positional writes and reads, read-only maps of growing files, residency probes and releases, syncs of files
-and directories, atomic replacement of small files, POSIX locks, the names in a directory.  Owns no state: everything
-takes a descriptor, a map or a path.  Does not own what concerns the process and no file: that is ``os_process``.
+Owns: positional writes and reads, read-only maps of growing files, residency probes and releases. Owns syncs of files
+and directories, atomic replacement of small files, POSIX locks, and the names in a directory. Owns no state: everything
+takes a descriptor, a map or a path. Does not own what concerns the process and no file: that is ``os_process``.
 
 Invariants: no other module of ``storage`` calls the system for a file (``tests/test_system_calls.py``).  Faults are
 planted by replacing functions of this module.  So callers reach them as ``os_file.pwrite(...)``, and a function here

@@ -7,9 +7,9 @@ epochs are made anew from what is good. Also owns finishing, or undoing, an inte
 Invariants: nothing below the recovery point is changed; afterwards the directory may be opened as after a clean stop.
 
 Where the disk has no space for what is made anew from the data (indexes, snapshots, leader epochs) it is left out, and
-its file removed: an opening of the log or the segment finds it missing and makes it in memory.  Only aborted
-transactions that cannot be written down make a log wait for space.  So each such file may be missing or damaged at any
-time (``tests/storage/test_every_damaged_file.py``); an empty transaction index alone looks like that of a segment where
+its file removed. An opening of the log or the segment finds it missing and makes it in memory. Only aborted
+transactions that cannot be written down make a log wait for space. So each such file may be missing or damaged at any
+time (``tests/storage/test_every_damaged_file.py``). An empty transaction index alone looks like that of a segment where
 nothing was aborted, as in Kafka.
 """
 

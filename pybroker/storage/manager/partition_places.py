@@ -1,7 +1,7 @@
 """Which partition lies in which log directory.
 
-Owns: listing what lies on the disks, sorting it out by what the cluster knows, choosing the directory of a new
-partition, and renaming the directories of deleted partitions and of strays.  Owns no log and no offset.
+Owns: listing what lies on the disks, and sorting it out by what the cluster knows. It chooses the directory of a new
+partition, and renames the directories of deleted partitions and of strays. Owns no log and no offset.
 
 Invariants: a partition that the metadata places in a directory that is not here must not begin anew in another
 (KIP-858).  Nothing that an unknown topic left is ever removed: it is renamed.

@@ -1,7 +1,7 @@
 """A metadata store's SQLite file in the hands of one process: everything that touches it, and nothing of the broker.
 
-Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_space``).  Not owned: which
-thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``): without
+Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_space``). Not owned: which
+thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``). Without
 them there is no session to lose, no history to keep and no news to look for.
 
 Invariants:

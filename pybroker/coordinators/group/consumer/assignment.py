@@ -2,7 +2,7 @@
 
 Owns: when the group epoch grows, when a new target assignment is computed, and the records of both.
 
-The group epoch grows when a subscription changes or a topic does; the target follows it, but not more often than the
+The group epoch grows when a subscription changes or a topic does. The target follows it, but not more often than the
 group's assignment interval allows: members that heartbeat meanwhile go by the last one. A target that takes long is
 worked out in slices of the loop's time behind the request that asked for it, one at a time. It then is the target of
 the epoch in which it began.

@@ -4,7 +4,7 @@ Owns: when a group may change its protocol, and the records of the other kind of
 batch with those of the request that caused it: either all of it happens or nothing.
 
 A group that goes back to the classic protocol in the middle of a rebalance writes what its members hold, and a state
-without a time: a broker that loads it goes on with the rebalance.  A request that is refused does not disturb a classic
+without a time. A broker that loads it goes on with the rebalance. A request that is refused does not disturb a classic
 rebalance by upgrading it.
 
 Counterpart in Kafka: ``convertToConsumerGroup``, ``convertToClassicGroup`` and their checks in
