@@ -143,7 +143,7 @@ def _run(text: str | None, options: ClientOptions, memory: str, csv: bool, as_js
     form = OutputForm.CSV if csv else OutputForm.JSON if as_json else OutputForm.TABLE
     try:
         if text is not None:
-            statements(text)  # a mistake is reported before a broker is asked
+            statements(text)  # a mistake is told before a broker is asked
         engine = Engine(memory)
         try:
             with connect() as cluster:

@@ -1,4 +1,4 @@
-"""Registering a broker, giving it its partitions back, and taking from it what it cannot serve, or has no space for.
+"""Registering a broker, giving it its partitions back, and taking from it what it cannot serve, or has no room for.
 
 Invariants:
 - A broker leads no partition whose replica lies in a log dir that it did not register (KIP-858).
