@@ -1,10 +1,9 @@
 """THE TABLE: one row per served API key; those that brokers alone may ask for in a table of their own.
 
-Owns: which keys are served, in which versions, by which handler, routed where.
-Dispatch, ApiVersions, the table of docs/reference.md, the comparator's versions and its list of what is not served, the
-mutants of permissions and the parametrised tests all derive from these rows; ``scripts/new-api`` lays a new one.
-A row holds numbers and the dotted name of its handler; the module is imported when the first request of
-its key comes.
+Owns: which keys are served, in which versions, by which handler, routed where. Dispatch, ApiVersions, the table of
+docs/reference.md, the comparator's versions and its list of what is not served, the mutants of permissions and the
+parametrised tests all derive from these rows. ``scripts/new-api`` lays a new one. A row holds numbers and the dotted
+name of its handler; the module is imported when the first request of its key comes.
 """
 
 from __future__ import annotations

@@ -30,10 +30,6 @@ STORE_RETRY_MS = 200
 # Brokers tell each other that they live so often; a tenth of a second is a fifth of the time-out by default.
 LIVENESS_INTERVAL_MS = 100
 
-# A broker that has withdrawn, because it decided and was cut off, comes back when another one decides, or after so many
-# sessions.
-WITHDRAWN_SESSIONS = 2
-
 # How long an answer that names leaders waits for certainty at most: an election takes some 50 ms.
 SUSPICION_HOLD_MS = 500
 
@@ -46,5 +42,5 @@ STORE_ASK_MS = 200
 STORE_HISTORY_KEYS_MAX = 20_000
 
 # Partitions that one request to another broker names, where what is asked meanwhile is gathered, or very much may be to
-# be told; one item goes however many it has.
+# be reported; one item goes however many it has.
 GATHERED_PARTITIONS_MAX = 2_000

@@ -14,9 +14,6 @@ The unit is part of each name.
 # Files have one of so many parts of the process's descriptors, and connections the others: neither takes the other's.
 DESCRIPTOR_PARTS = 4
 
-# Where other brokers come by a listener of their own, clients leave them one of so many parts of the connections.
-CONNECTION_PARTS = 16
-
 # Connections that wait to be let in because they come too fast, as many as may wait in the kernel, and what is read of
 # one that does.
 PENDING_CONNECTIONS_MAX = 1_024
@@ -61,15 +58,12 @@ HALF_OPEN_MS = 30_000
 HALF_OPEN_BYTES_MAX = 64 << 20
 HALF_OPEN_CLIENT_ID_BYTES = 256
 
-# What OpenSSL takes for a message of the handshake as soon as its length is told, whatever has come of it: 128 KiB, and
-# its buffers.
+# What OpenSSL takes for a message of the handshake as soon as its length is known, whatever has come of it: 128 KiB,
+# and its buffers.
 TLS_MESSAGE_BYTES = 176 << 10
 
 # What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
 TLS_READ_BYTES = 256 << 10
-
-# What is encrypted before it is handed on: four of its records.
-TLS_WRITE_BYTES = 64 << 10
 
 # Who it is where nobody asks (KafkaPrincipal.ANONYMOUS).
 ANONYMOUS = "User:ANONYMOUS"
@@ -95,9 +89,6 @@ PARTITIONS_AT_ONCE = 500
 
 # Partitions of a Produce that are appended to at once: the first batch of a partition makes its files.
 PARTITIONS_APPENDED_AT_ONCE = 20
-
-# Resources of a request that the controller decides as a whole: Kafka's makes no more than 10,000 records at once.
-RESOURCES_PER_REQUEST_MAX = 10_000
 
 # Elements, over all arrays, of a request that is one operation as a whole, where it is no rule of Kafka's: members,
 # protocols, subscriptions and filters cost a few microseconds each.
@@ -142,7 +133,7 @@ UNSENT_REPLIES_BYTES = 128 << 20
 SLOW_REPLY_BYTES_PER_S = 32 << 10
 SLOW_REPLY_MS = 20_000
 
-# Lines of log that peers cause are folded for so long, and so many kinds of them are told apart, of one source a fifth:
+# Lines of log that peers cause are folded for so long, and so many kinds of them are counted, of one source a fifth:
 # nobody hides what others do.
 FOLDED_LOG_MS = 10_000
 FOLDED_LOG_KINDS = 100
@@ -171,9 +162,6 @@ FETCH_PARTITIONS_AT_ONCE = 64
 # Partitions that all fetch sessions together remember, in 400 bytes each: a client may name any, and not come back.
 SESSION_PARTITIONS_MAX = 500_000
 
-# max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
-FETCH_WAIT_MAX_MS = 600_000
-
 # --- answering ---------------------------------------------------------------------------------------------------
 
 # A reply without records that was long in the making is no longer than this: what librdkafka takes at most, by default.
@@ -193,13 +181,10 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 # whoever asks for names without end does not fill the memory.  As many as one request may create.
 AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
 
-# What a start frees of the room that is kept for it, each time that the metadata store finds none, and what is kept
+# What a start frees of the space that is kept for it, each time that the metadata store finds none, and what is kept
 # beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
 RESERVED_SPACE_STEP_BYTES = 256 << 10
 RESERVED_SPACE_BYTES_MIN = 1 << 20
-
-# Transactions of the metadata after which that room is made to fit the store again.
-RESERVED_SPACE_COMMITS = 64
 
 # --- quotas ------------------------------------------------------------------------------------------------------
 

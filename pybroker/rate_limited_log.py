@@ -1,8 +1,8 @@
 """Lines of log that peers can cause at will, folded: the first at once, then how many more there were.
 
-Owns: which lines were written lately, and the count of those that were not. The lines are for what a peer did (refused
-frames and connections, replies that it does not take), and for what each of its requests can run into as long as it
-lasts (a full disk). A fault of the broker's own is logged each time.
+Owns: which lines were written lately, and the count of those that were not. The lines are for what a peer did: refused
+frames and connections, replies that it does not take. They are also for what each of its requests can run into as long
+as it lasts, as a full disk. A fault of the broker's own is logged each time.
 
 Invariants:
 - One kind from one source makes one line at the most, and a count, in ``limits.FOLDED_LOG_MS``.
@@ -51,7 +51,7 @@ class RateLimitedLog:
             self._log.log(self._level, line, *args)
 
     def is_first(self, source: str, reason: str, level: int | None = None) -> bool:
-        """Whether the caller has to write the line; else it is counted, to be told of at the same level.
+        """Whether the caller has to write the line; else it is counted, to be logged at the same level.
 
         Reasons pass for the same if only their numbers are others.
         """
@@ -71,7 +71,7 @@ class RateLimitedLog:
         return False
 
     def close(self) -> None:
-        """Tell what is not told yet."""
+        """Log what is not logged yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._tell()

@@ -183,7 +183,7 @@ class BrokerServer:
 
     @staticmethod
     def _tell_of_full_dirs(logs: LogManager, membership: ClusterMember) -> None:
-        """The controller hears of log dirs without room, so that replicas of others take over what lies in there."""
+        """The controller hears of log dirs without space, so that replicas of others take over what lies in there."""
         logs.on_free_space_changed = membership.note_full_directories
         membership.note_full_directories(logs.full_directory_ids())
         logs.check_free_space()
@@ -285,7 +285,7 @@ class BrokerServer:
     async def _listen(
         self, sockets: SocketServer, listeners: list[Listener], builders: ChannelBuilders
     ) -> dict[str, Endpoint]:
-        """Bind all listeners: what clients of each are told."""
+        """Bind all listeners: what clients of each connect to."""
         endpoints: dict[str, Endpoint] = {}
         unguarded: list[str] = []
         for listener in listeners:

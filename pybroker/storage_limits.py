@@ -31,5 +31,5 @@ PARTITIONS_PER_TURN = 20
 # before the broker serves: of the smallest batches these are 4,000, which hold the loop for some 20 ms.
 RECOVERED_AT_FIRST_TOUCH_BYTES_MAX = 256 << 10
 
-# A move that cannot go on now (no room, no descriptor, a compaction that has not ended) tries again after so long.
+# A move that cannot go on now (no space, no descriptor, a compaction that has not ended) tries again after so long.
 MOVE_RETRY_MS = 1_000

@@ -1,7 +1,7 @@
 """Client telemetry: which metrics each client is asked to push, and the last push of each (KIP-714).
 
-Owns: subscriptions (from the client-metrics resources of the cluster image), client instances with their pace and
-last error, and the latest payload of each instance, which is a seam for an exporter.  Payloads are kept as they came:
+Owns: subscriptions (from the client-metrics resources of the cluster image), and client instances with their pace and
+last error. It keeps the latest payload of each instance, where an exporter would begin. Payloads are kept as they came:
 OTLP, compressed by the client.
 
 Invariants:
@@ -143,7 +143,7 @@ class Instance:
         return max(_EXPIRY_MS_MIN, _EXPIRY_PUSHES * self.push_interval_ms)
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether it may ask again: after the push interval, or at once when it was told that it is out of date."""
+        """Whether it may ask again: after the push interval, or at once when it heard that it is out of date."""
         if self.last_error in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
             return True
         last_ms = max((at for at in (self.last_get_ms, self.last_push_ms) if at is not None), default=None)
@@ -154,7 +154,7 @@ class Instance:
         return self.asked or self.last_push_ms is None or now_ms - self.last_push_ms >= self.push_interval_ms
 
     def on_get(self, now_ms: int) -> None:
-        """It was told what to push; the next push may come at any time."""
+        """It got what to push; the next push may come at any time."""
         self.last_get_ms = now_ms
         self.asked = True
         self.last_error = ErrorCode.NONE

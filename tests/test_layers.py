@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "server": {"cluster_wiring", "lazy_services", *BELOW_THE_SERVER},
     "cluster_wiring": {"net", "handlers", "storage", *SERVICES},
     "lazy_services": {"handlers", *SERVICES},
-    # The fronts append to a partition, and commit offsets, that a handler has found before.
+    # The fast paths append to a partition, and commit offsets, that a handler has found before.
     "net": {"apis", "handlers", "coordinators", "replication", "quotas", "cluster", "storage", "security"},
     "handlers": {"apis", "storage", "security", *SERVICES},
     **{service: {"storage", "cluster", "security"} for service in SERVICES},

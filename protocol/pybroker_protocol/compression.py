@@ -249,7 +249,7 @@ def _snappy_length(block: Buffer, bytes_left: int, bytes_max: int) -> int:
 def _decompress_snappy_block(block: Buffer, length: int) -> Buffer:
     """A block of that length.
 
-    Room is made by steps: all at once holds the interpreter for as long as the kernel takes to find that much memory.
+    Space is made by steps: all at once holds the interpreter for as long as the kernel takes to find that much memory.
     For the same reason nothing is copied as a whole here; the codecs let the interpreter go.
     """
     import cramjam

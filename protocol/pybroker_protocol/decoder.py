@@ -3,9 +3,11 @@
 Owns: the shape of the generated code.  Neighbouring fields of fixed size, together with the length or count that
 follows them, are one ``Struct``; everything else is inline, without a call per field.
 
-Invariants of generated code: ``size`` is where the frame ends; a slice is taken only after its end was compared with
-``size`` (Python would cut it silently), a list is filled only after its count was compared with the bytes that are
-left, and a request's elements are counted against one budget, as are its tagged fields against another.
+Invariants of generated code:
+- ``size`` is where the frame ends. A slice is taken only after its end was compared with it, because Python would cut
+  it silently.
+- A list is filled only after its count was compared with the bytes that are left.
+- A request's elements are counted against one budget, as are its tagged fields against another.
 """
 
 from collections.abc import Callable

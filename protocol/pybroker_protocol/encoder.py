@@ -4,8 +4,8 @@ Owns: the shape of the generated code.  Neighbouring fields of fixed size are pa
 lengths and counts of old versions and the empty tagged-fields section of flexible ones among them.
 
 Invariants of generated code: bytes gather in one ``bytearray``, which becomes a part of its own where the caller's
-records follow; a value that the version cannot express is a ``ValueError``, never dropped silently, unless the field
-is ignorable.
+records follow. A value that the version cannot express is a ``ValueError``, never dropped silently, unless the field is
+ignorable.
 """
 
 from collections.abc import Callable

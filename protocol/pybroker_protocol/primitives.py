@@ -1,8 +1,8 @@
 """Variable-length numbers, and tagged fields that are not known.
 
-Owns: the unsigned varints of flexible versions and the zigzag varints of records.  Readers take any byte buffer
-and a position and return the value and the position behind it; they raise ``ProtocolError`` where the bytes end too
-early, a number is too long, or a length points behind the end.
+Owns: the unsigned varints of flexible versions and the zigzag varints of records. Readers take any byte buffer and a
+position and return the value and the position behind it. They raise ``ProtocolError`` where the bytes end too early, a
+number is too long, or a length points behind the end.
 
 Kafka counterpart: org.apache.kafka.common.utils.ByteUtils.
 """

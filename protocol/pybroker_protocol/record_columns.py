@@ -1,8 +1,8 @@
 """Where the records of a batch lie, with their keys: what who drops some and copies the others has to know.
 
 Owns: the walk over an uncompressed records section that tells each record's place, offset and key and whether it has a
-value, column by column and in parts of bounded length, and the shifting of records in time.  ``record_codec`` decodes
-records whole.
+value. It goes column by column and in parts of bounded length. Owns the shifting of records in time, too.
+``record_codec`` decodes records whole.
 
 Invariants:
 - Records that are alike are read many at a time, with the same result as a walk from one to the next.

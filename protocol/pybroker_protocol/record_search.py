@@ -126,8 +126,8 @@ def _walk(
 ) -> tuple[int, int, tuple[int, int] | None]:
     """Where the next record is, how many of ``count`` are left, and the deltas of the one that was looked for.
 
-    Calls cost more than all the rest: varints of one or two bytes, nearly all, are read inline, and are not unfolded:
-    even numbers stand for twice their value, odd ones are negative.
+    Calls cost more than all the rest: varints of one or two bytes, nearly all, are read inline, and are not unfolded.
+    Even numbers stand for twice their value, odd ones are negative.
     """
     time_least = max(2 * time_since, 0)
     for unread in range(count, 0, -1):

@@ -1,8 +1,8 @@
 """Whether the records of a batch are what its header says, without taking one of them out.
 
-Owns: the walk over a records section that looks at every length and number in it, and what it notes for who judges the
-records: the largest timestamp, and which records have no key or another time than they may.  ``record_columns`` tells
-where records lie, ``record_codec`` decodes them.
+Owns: the walk over a records section that looks at every length and number in it. It notes for the judge of the records
+the largest timestamp, and which records have no key or another time than they may. ``record_columns`` tells where
+records lie, ``record_codec`` decodes them.
 
 Invariants:
 - The walk never leaves the bytes it was given, and makes no object for a record that is in order.

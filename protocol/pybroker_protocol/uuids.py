@@ -9,7 +9,7 @@ import base64
 
 ZERO_UUID = bytes(16)
 
-_RESERVED_MAX = 99  # as a number: zero, the metadata topic, lost and unassigned log dirs, and room for more
+_RESERVED_MAX = 99  # as a number: zero, the metadata topic, lost and unassigned log dirs, and space for more
 
 
 def uuid_text(value: bytes) -> str:

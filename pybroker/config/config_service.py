@@ -102,8 +102,9 @@ _Layers = tuple[Overrides, Overrides]
 
 
 class _Request(NamedTuple):
-    """``asked`` are the alterations, ``looked_into`` the same with what the look at files has refused; ``by`` are the
-    settings that the look went by, None where there was nothing to look at."""
+    """``asked`` are the alterations, ``looked_into`` the same with what the look at files has refused. ``by`` are the
+    settings that the look went by, None where there was nothing to look at.
+    """
 
     asked: Sequence[Alteration]
     looked_into: Sequence[Alteration]

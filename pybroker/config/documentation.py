@@ -111,7 +111,7 @@ BROKER_DOCUMENTATION: Final[dict[str, str]] = {
     "internal.metadata.delete.delay.millis": "Delay before old metadata files are deleted in Kafka's own tests.",
     # --- Listeners, sockets, connections ---------------------------------------------------------------------------
     "listeners": "Where the broker listens: NAME://HOST:PORT, no host for every address, port 0 for a free one.",
-    "advertised.listeners": "What clients are told to connect to, by listener; the listeners themselves when unset.",
+    "advertised.listeners": "What clients connect to, by listener; the listeners themselves when unset.",
     "listener.security.protocol.map": "Security protocol of each listener name.",
     "socket.send.buffer.bytes": "SO_SNDBUF of client connections; -1 leaves the system's.",
     "socket.receive.buffer.bytes": "SO_RCVBUF of client connections; -1 leaves the system's.",

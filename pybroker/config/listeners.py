@@ -56,7 +56,7 @@ class Listener(NamedTuple):
         return KNOWN_PROTOCOLS.index(self.security_protocol)
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
-        """Host and port that clients are told."""
+        """Host and port that clients connect to."""
         return self.advertised_host, bound_port if self.advertised_port < 0 else self.advertised_port
 
 

@@ -102,7 +102,7 @@ class LogConfig:
     def from_overrides(cls, overrides: Mapping[str, str], broker: TopicDefaults) -> LogConfig:
         """A topic's overrides over the broker's settings over Kafka's defaults.
 
-        Overrides were checked when they were accepted; one that is unknown or bad all the same (a data directory of
+        Overrides were checked when they were accepted. One that is unknown or bad all the same (a data directory of
         another version) is logged and ignored, because the topic's data must stay readable.
         """
         if not overrides:

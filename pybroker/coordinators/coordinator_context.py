@@ -57,7 +57,7 @@ LONG_WRITE = "write"  # a kind of work that takes turns
 # operation(state, now_ms) -> Result
 CoordinatorOperation = Callable[[S, int], Result]
 
-# What the log says, and what a client of a coordinator is told: it looks for the coordinator anew, or tries again.
+# What the log says, and what a client of a coordinator gets: it looks for the coordinator anew, or tries again.
 _RESPONSE_ERRORS: dict[int, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

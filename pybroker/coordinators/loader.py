@@ -2,10 +2,10 @@
 
 Owns: reading one partition from start to end and replaying what it finds, in slices.  Changes nothing but the state.
 
-Invariant: a partition counts as loaded only when everything up to its end was read.  Where the log reports an error, or
-what it holds are no batches or no records, loading has failed: whatever lies behind would be missing without a word.
-A record that was read but means nothing here (a version of the future, a damaged value) is passed over with one log
-line: it stays in the log, and the partition's other groups are served.
+Invariant: a partition counts as loaded only when everything up to its end was read. Where the log reports an error, or
+what it holds are no batches or no records, loading has failed: whatever lies behind would be missing without a word. A
+record that was read but means nothing here (a version of the future, a damaged value) is passed over with one log line.
+It stays in the log, and the partition's other groups are served.
 
 Counterpart in Kafka: ``CoordinatorLoaderImpl``.
 """

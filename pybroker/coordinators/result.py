@@ -7,8 +7,8 @@ An operation changes nothing that a reload would have to bring back: it returns 
 ``replay`` applies those.  What a reload forgets anyway (parked requests, sessions, members of a rebalance that has
 no assignment yet) the operation changes itself.
 
-A wish for something outside (markers, aborts) is an operation's reply to a ``Waiter`` of its own in ``Result.then``: it
-comes true after the commit, and only if the append succeeded.  ``then`` runs whether or not there are records.  Timers
+A wish for something outside (markers, aborts) is an operation's reply to a ``Waiter`` of its own in ``Result.then``. It
+comes true after the commit, and only if the append succeeded. ``then`` runs whether or not there are records. Timers
 change whatever becomes of the records, except those ``when_written``: a consumer group cancels a member's timers only
 once its going is in the log.
 
@@ -43,7 +43,7 @@ class Waiter(NamedTuple):
 class TimerChange(NamedTuple):
     """Set the timer ``key`` to expire in ``delay_ms``, or cancel it when ``delay_ms`` is None.
 
-    ``when_written``: not if the records of the same result found no room.
+    ``when_written``: not if the records of the same result found no space.
     """
 
     key: TimerKey
@@ -64,7 +64,7 @@ class Result:
     ``records``: to be appended as one batch, then replayed. ``producer``: whose transaction the records are part of;
     None for most. ``marker``: in place of records, the end of a transaction to be appended, then replayed.
     ``response``: the answer to the request that caused the operation; None while that request stays parked. ``replies``
-    and ``timers``: answers to requests that were parked before, and changes of timers, in order; they belong to what
+    and ``timers``: answers to requests that were parked before, and changes of timers, in order. They belong to what
     the operation has changed itself, so they are carried out whatever becomes of the records, but for changes
     ``when_written``. ``then``: runs after the records, if there are any, are replayed, before any other operation of
     the shard. ``on_failure``: runs in place of ``then`` when the append failed, as (now_ms, code), with the error code

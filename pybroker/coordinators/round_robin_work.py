@@ -1,7 +1,7 @@
 """Long work of a coordinator, done piece by piece: one piece in each turn of the loop, each kind of work in its turn.
 
-Owns: who waits for a turn, and whose it is next.  Owns no work: a piece is a call of the code that added it, which
-holds the loop for a slice of its time and adds itself again unless it is done.
+Owns: who waits for a turn, and whose it is next. Owns no work. A piece is a call of the code that added it, which holds
+the loop for a slice of its time and adds itself again unless it is done.
 
 Each kind of work that waits has its turn after every other kind. So thousands of groups that resolve expressions do not
 hold up the assignment of one. Among those of a kind, each has its turn after every other.

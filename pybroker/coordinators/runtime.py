@@ -119,7 +119,7 @@ class CoordinatorRuntime(Generic[S]):
             self._write_timeout_ms,
         )
         if start_offset == end_offset:
-            # Most partitions of a young cluster: nothing to load, so nobody is told to wait.
+            # Most partitions of a young cluster: nothing to load, so no request waits.
             self._activate(context, end_offset)
             return
         context.loader = Loader(

@@ -1,9 +1,9 @@
 """AlterReplicaLogDirs (key 34), versions 1 and 2 (KIP-113).
 
-Behaviour: each replica of this broker is moved to the log dir that is named for it, while it is served; the answer
-says that the move has begun, and DescribeLogDirs how far it is.  The dir in which the replica lies cancels a move.
-Paths are absolute.  A replica that is not here gets REPLICA_NOT_AVAILABLE, and begins in that dir once it comes.  Of a
-partition that is named twice the last dir counts.
+Behaviour: each replica of this broker is moved to the log dir that is named for it, while it is served. The answer says
+that the move has begun, and DescribeLogDirs how far it is. The dir in which the replica lies cancels a move. Paths are
+absolute. A replica that is not here gets REPLICA_NOT_AVAILABLE, and begins in that dir once it comes. Of a partition
+that is named twice the last dir counts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """ApiVersions (key 18), versions 0 to 5.
 
-Behaviour: one entry per row of the API table; supported and finalized features from 3 (KIP-584); below 4 supported
-ranges that start at 0 are left out (KIP-1022); telemetry is announced only where a client-metrics subscription exists
-(KIP-714).  A version of the future is answered with error 35 in the oldest body.  From 5 a client may say which node of
-which cluster it means (KIP-1242): REBOOTSTRAP_REQUIRED where this is another one, INVALID_REQUEST where it says half of
-it.  Before a login no identity is compared: Kafka looks only whether both are there.
+Behaviour: one entry per row of the API table. Supported and finalized features come from 3 on (KIP-584); below 4
+supported ranges that start at 0 are left out (KIP-1022). Telemetry is announced only where a client-metrics
+subscription exists (KIP-714). A version of the future is answered with error 35 in the oldest body. From 5 a client may
+say which node of which cluster it means (KIP-1242): REBOOTSTRAP_REQUIRED where this is another one, INVALID_REQUEST
+where it says half of it. Before a login no identity is compared: Kafka looks only whether both are there.
 """
 
 from __future__ import annotations

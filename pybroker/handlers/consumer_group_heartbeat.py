@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat (key 68), versions 0 and 1.
 
-Behaviour: a member of a consumer group (KIP-848) joins with epoch 0, stays with the epoch that it was told, says what
-it owns, and leaves with epoch -1, or -2 if it is static and coming back.  The response has the member's epoch, and its
-assignment where that changed or the client asked for it by a full request.  From 1 the client makes the member id and
-may subscribe by regular expression, which names no topic that it may not DESCRIBE.
+Behaviour: a member of a consumer group (KIP-848) joins with epoch 0, stays with the epoch that it was given, and says
+what it owns. It leaves with epoch -1, or -2 if it is static and coming back. The response has the member's epoch, and
+its assignment where that changed or the client asked for it by a full request. From 1 the client makes the member id
+and may subscribe by regular expression, which names no topic that it may not DESCRIBE.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns: ``RequestContext`` (who asks, by which listener, in which version) and ``Parked`` (a reply that
 comes later).  Owns no I/O: ``net`` makes contexts and sends what handlers return.
 
-A handler is a plain function in a file of its own, ``def handle(ctx, request)``, that returns a response
-message now, a ``Parked`` which is completed exactly once, or ``None`` for no reply at all (Produce with acks=0).
+A handler is a plain function in a file of its own, ``def handle(ctx, request)``. It returns a response message now, a
+``Parked`` which is completed exactly once, or ``None`` for no reply at all (Produce with acks=0).
 
 A handler that walks through as much as a client likes to name shares its work. It is a generator (or returns one),
 which yields after each element, as a place where others may have their turn. ``answer = yield parked`` goes on when
@@ -39,7 +39,7 @@ class HeldRequest(Protocol):
 class RequestChannel(Protocol):
     """What a handler may ask of, and tell, whatever the request came by: a connection."""
 
-    client_software: tuple[str, str]  # name and version, as ApiVersions told them; empty before
+    client_software: tuple[str, str]  # name and version, of ApiVersions; empty before
     is_broker: bool  # it has proved that it is another broker's of this cluster
     by_token: bool  # its session is a delegation token's holder's
     login: Login | None  # by which it is said who it is; None where nobody asks

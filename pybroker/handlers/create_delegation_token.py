@@ -20,7 +20,7 @@ from pybroker_protocol.messages.create_delegation_token import (
 )
 
 _REQUESTER_SINCE = CreateDelegationTokenResponse.since("token_requester_principal_type")
-REPEATABLE = False  # a token that nobody was told of would stay
+REPEATABLE = False  # a token that no client knows would stay
 
 
 def handle(ctx: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse | Parked:

@@ -1,7 +1,7 @@
 """DescribeDelegationToken (key 41), versions 1 to 3 (KIP-48).
 
-Behaviour: the tokens of the owners that are named, or of all, with their HMACs: those that the client owns, asked for
-or may renew, and those that it may DESCRIBE, or whose owner's tokens it may (DESCRIBE_TOKENS, KIP-373).
+Behaviour: the tokens of the owners that are named, or of all, with their HMACs. Shown are those that the client owns,
+asked for or may renew, and those that it may DESCRIBE, or whose owner's tokens it may (DESCRIBE_TOKENS, KIP-373).
 Version notes: who asked for a token from 3.
 """
 

@@ -2,12 +2,12 @@
 
 Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
 ``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
-none.  ``read_committed`` stops at the last stable offset.  A client that says what it fetched last hears where its log
-diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951).  From 11 a consumer may read a
+none. ``read_committed`` stops at the last stable offset. A client that says what it fetched last hears where its log
+diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951). From 11 a consumer may read a
 follower, up to its high watermark, and is sent to one in its rack if ``replica.selector.class`` says so (KIP-392).
-Followers ask by the listener between brokers, with the broker epoch that they are registered with: a replica id that
+Followers ask by the listener between brokers, with the broker epoch that they are registered with. A replica id that
 comes otherwise, or is no broker's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
-NOT_LEADER_OR_FOLLOWER, and neither moves anything.  Before 15 the request has no epoch, so no follower is served.
+NOT_LEADER_OR_FOLLOWER. Neither moves anything. Before 15 the request has no epoch, so no follower is served.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ _REPLICA_EPOCH = FetchRequest.since("replica_state")
 _SESSIONS = FetchRequest.since("session_id")
 _READ_COMMITTED = 1
 _READ, _TOPIC = AclOperation.READ, Resource.TOPIC  # a look into an enum is a third of what a question costs
+
+# max_wait_ms of a fetch beyond this is cut (a client that asks for days would pin its entry for days).
+FETCH_WAIT_MAX_MS = 600_000
 
 # A session of more partitions is served portion by portion, however short the request is that goes on with it.
 _AT_ONCE = limits.PARTITIONS_AT_ONCE
@@ -108,7 +111,7 @@ def _fetch(ctx: RequestContext, request: FetchRequest, replica_id: int, by_id: b
         share = None if ctx.services.quotas is None else _share(ctx)
         operation = _consumer_fetch(ctx, request, permitted, share, is_read.complete)
     is_read.on_abandon = operation.abandon
-    operation.start(min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS))
+    operation.start(min(request.max_wait_ms, FETCH_WAIT_MAX_MS))
     looked_at = is_read.response if is_read.completed else (yield is_read)
     if replica_id >= 0:
         answered = looked_at
@@ -156,7 +159,7 @@ class RepeatedFetch:
     ) -> None:
         self.named = named
         self.answered = self._alone = [named]
-        self.max_wait_ms = min(request.max_wait_ms, limits.FETCH_WAIT_MAX_MS)
+        self.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self.reads_committed = request.isolation_level == _READ_COMMITTED
         self._max_bytes = _max_bytes(ctx, request)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -256,7 +259,7 @@ def _drop_records(partitions: Sequence[FetchPartition]) -> None:
 
 
 def _throttled(ctx: RequestContext, session: FetchSession | None, epoch: int, throttle_ms: int) -> FetchResponse:
-    """Nothing of what was read, and nothing counts as told; a client whose session just began begins anew (KIP-219)."""
+    """Nothing of what was read, and nothing counts as sent; a client whose session just began begins anew (KIP-219)."""
     if session is not None and epoch == INITIAL_EPOCH:
         ctx.services.replicas.sessions.remove(session.session_id)
         session = None

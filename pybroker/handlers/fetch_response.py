@@ -1,7 +1,7 @@
 """A Fetch's response: what it tells of the partitions that were looked at.
 
 Owns: a partition's answer as the message has it, topics whose partitions come in portions, and the hints of who leads.
-Does not own which partitions are told of (``fetch``).
+Does not own which partitions are in it (``fetch``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """ListTransactions (key 66), versions 0 to 2.
 
-Behaviour: the transactional ids that this broker coordinates, with producer and state, filtered by both (KIP-664); from
-1 by how long the transaction has been open (KIP-994); from 2 by a regular expression of RE2 for the id (KIP-1152).
-Names that are no state's are told.  One match of an expression may take milliseconds, so each is a step.
+Behaviour: the transactional ids that this broker coordinates, with producer and state, filtered by both (KIP-664). From
+1 they are filtered by how long the transaction has been open (KIP-994), from 2 by a regular expression of RE2 for the
+id (KIP-1152). Names that are no state's are in the response. One match of an expression may take milliseconds, so each
+is a step.
 """
 
 from __future__ import annotations

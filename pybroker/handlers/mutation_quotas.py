@@ -1,7 +1,7 @@
 """What a client's requests may change of the metadata (KIP-599): CreateTopics, CreatePartitions, DeleteTopics.
 
 Owns: who counts for which request.  It is counted where the request is done, which is the active controller's broker,
-and told to the client that sent it.  What Metadata creates at need is counted by the broker that was asked, and not
+and reported to the client that sent it.  What Metadata creates at need is counted by the broker that was asked, and not
 told.
 """
 

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), versions 2 to 4.
 
 Behaviour: the end offset of the largest leader epoch that is not larger than the one asked for (KIP-101, KIP-320).
-Not done: followers are not told apart from consumers.
+Not done: followers and consumers are answered alike.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from pybroker.coordinators.gather import Gather
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker_protocol.errors import ErrorCode
 
+# Resources of a request that the controller decides as a whole: Kafka's makes no more than 10,000 records at once.
+RESOURCES_PER_REQUEST_MAX = 10_000
+
 T = TypeVar("T")
 Key = TypeVar("Key")
 Topic = TypeVar("Topic", bound=Any)
@@ -120,7 +123,7 @@ def visible(elements: Iterable[Any], may_see: Callable[[Any], bool]) -> Steps:
 
 def too_many(resources: Sequence[Any]) -> tuple[int, str] | None:
     """What a request of more resources than the controller decides at once is refused with, for each of them."""
-    if len(resources) <= limits.RESOURCES_PER_REQUEST_MAX:
+    if len(resources) <= RESOURCES_PER_REQUEST_MAX:
         return None
     return ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
 

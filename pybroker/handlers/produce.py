@@ -7,8 +7,8 @@ and what comes behind it on the connection waits for the batch. Below 12 the coo
 added the partition, from 12 it adds it. TRANSACTION_ABORTABLE is answered from 11 (KIP-890).
 
 Who may produce is asked in three functions, each of them in one place: ``_refusal_of_request``, ``_refusal_of_topic``
-and ``_refusal_of_partition``; when a batch may be appended and acknowledged is the partition's to say, what may stand
-in it the log's.  ``handle`` asks them for any request, ``append_run`` for those that ``net.produce_fast_path``
+and ``_refusal_of_partition``. When a batch may be appended and acknowledged is the partition's to say, what may stand
+in it the log's. ``handle`` asks them for any request, ``append_run`` for those that ``net.produce_fast_path``
 recognizes: a rule that is written there holds for both.
 """
 

@@ -1,12 +1,12 @@
 """Topics that a link mirrors are read-only: this stands before the authorizer.
 
-Owns: which operations on a topic are writes, and the refusal of them: what no principal may do is refused where
-permissions are, so that no handler, and no front, has a rule of its own.  Owns no permission: what is no write, or of
-another topic, the authorizer that is configured decides.
+Owns: which operations on a topic are writes, and the refusal of them.  What no principal may do is refused where
+permissions are, so that no handler, and no fast path, has a rule of its own.  Owns no permission: what is no write, or
+of another topic, the authorizer that is configured decides.
 
 A write is refused with TOPIC_AUTHORIZATION_FAILED, in every version of every request that writes to a topic: Produce,
-AddPartitionsToTxn, DeleteRecords, CreatePartitions.  Clients take it as final for this topic, and go on with others:
-they do not repeat the batch, as after NOT_LEADER_OR_FOLLOWER, and a transactional producer aborts and lives on, where
+AddPartitionsToTxn, DeleteRecords, CreatePartitions.  Clients take it as final for this topic, and go on with others.
+They do not repeat the batch, as after NOT_LEADER_OR_FOLLOWER.  A transactional producer aborts and lives on, where
 POLICY_VIOLATION or a code that it does not know ends it.
 
 The topic as a whole may be deleted; its link makes it anew, unless it is set otherwise.

@@ -1,8 +1,8 @@
 """SaslHandshake (key 17) and ApiVersions (key 18) in the middle of a login: they end it.
 
-Behaviour: ILLEGAL_SASL_STATE in the request's own reply, told as late as any login that fails, and the connection ends.
-Kafka answers so whatever else comes there, too; here other requests end the connection without a reply, because what a
-stranger sends is not decoded (``net/login_connection``).
+Behaviour: ILLEGAL_SASL_STATE in the request's own reply, sent as late as that of any login that fails, and the
+connection ends. Kafka answers so whatever else comes there, too; here other requests end the connection without a
+reply, because what a stranger sends is not decoded (``net/login_connection``).
 """
 
 from __future__ import annotations

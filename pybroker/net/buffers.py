@@ -1,7 +1,7 @@
 """Receive buffers: pooled, reused, counted.
 
-Owns: ``ReceiveBuffer`` (bytes that were received, and who still looks at them) and ``BufferPool`` (the free
-ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
+Owns: ``ReceiveBuffer``, which is bytes that were received, and who still looks at them. Owns ``BufferPool``, too (the
+free ones, by capacity, of which there are eight to each power of two, and the count of bytes in use).
 
 Invariants:
 - A buffer goes back to the pool only when it has no holder (``holds`` is 0). So a view of a request stays valid for as

@@ -1,16 +1,16 @@
 """Looking for a lone client's next small request instead of sleeping, as long as one is likely to come in a moment.
 
 Owns: whether the loop goes round without sleeping, and for how long. A client with one request in flight answers within
-microseconds. A thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to 100 µs on
-a virtual machine. Half of that is the processor time of the process that wakes it.
+microseconds. A thread that went to sleep meanwhile, on a processor that halted, is woken at the cost of up to 100 µs
+on a virtual machine. Half of that is the processor time of the process that wakes it.
 
-Only for small requests of one client in a row: several keep the loop awake as it is, or leave it pauses in which no
-client waits, and a client that sends or gets much waits for bytes.
+It is only for small requests of one client in a row. Several keep the loop awake as it is, or leave it pauses in which
+no client waits, and a client that sends or gets much waits for bytes.
 
 Invariants:
 - Nothing is asked of a broker without requests.
-- When nothing comes in the time allowed the loop sleeps, and more and more requests have to come before it is tried
-  again, until tries succeed more often than not.
+- When nothing comes in the time allowed the loop sleeps. More and more requests have to come before it is tried again,
+  until tries succeed more often than not.
 - Other processes that want the processor go first.
 
 An in-process broker does not do it, because it would take the interpreter from its client, nor does a broker on one
@@ -104,8 +104,8 @@ def busy_poll(
 ) -> BusyPoll | None:
     """``pybroker.busy.poll.us``: None where the loop always sleeps, so that requests pay nothing for what is off.
 
-    Without a process of its own the loop shares the interpreter with its client, and on the only processor the
-    processor: there it would take what it waits for, so that -1 means 0.
+    Without a process of its own the loop shares the interpreter with its client.  On an only processor it shares that,
+    too, and would take what it waits for.  There -1 means 0.
     """
     if microseconds < 0:
         microseconds = BUSY_POLL_US if own_process and _processors() > 1 else 0

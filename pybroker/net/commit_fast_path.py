@@ -1,9 +1,9 @@
 """The fast path for the OffsetCommit that a consumer repeats, with nothing changed but the offsets.
 
-Owns: ``CommitFastPath``, which recognizes such requests by all of their bytes but the offsets and leader epochs (they
-were decoded once), hands over those that have arrived behind one another as one operation, and answers from a template.
-Owns no rule: ``handlers.offset_commit.commit_run`` asks those of the handler, and the group coordinator
-(``offset_operations``) decides as it does for any commit.  What ``commit_run`` does not take, and what differs in more
+Owns: ``CommitFastPath``, which recognizes such requests by all of their bytes but the offsets and leader epochs; they
+were decoded once. It hands over those that have arrived behind one another as one operation, and answers from a
+template. Owns no rule: ``handlers.offset_commit.commit_run`` asks those of the handler, and the group coordinator
+(``offset_operations``) decides as it does for any commit. What ``commit_run`` does not take, and what differs in more
 (other partitions, metadata, generation), goes the ordinary way through ``handlers.offset_commit.handle``.
 
 Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests/net/test_commit_fast_path.py`` holds
@@ -212,7 +212,7 @@ def fast_path_of_commit(
 
 
 def _without_positions(request: OffsetCommitRequest, api_version: int) -> list[bytes]:
-    """The encoded request, cut at its offsets and leader epochs; a single piece when they cannot be told."""
+    """The encoded request, cut at its offsets and leader epochs; a single piece when they cannot be found."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     kept = [(partition.committed_offset, partition.committed_leader_epoch) for partition in partitions]
     for partition in partitions:

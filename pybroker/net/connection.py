@@ -7,7 +7,7 @@ have.  Does not own how bytes are kept (``inbox``) and cut into frames (``framin
 Invariants
 - While a reply is parked no later request is started, but for those that ``reply_order`` lets overtake.
 - While a whole frame waits to be started nothing is read, and nothing is started while the peer takes no replies.
-- Once the transport has told that it is lost nothing refers to the connection.
+- Once the transport has said that it is lost nothing refers to the connection.
 
 Kafka counterpart: KafkaChannel (muting, ordering), and Processor as far as it serves one channel.
 """
@@ -367,7 +367,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
         return self._inbox.holds_whole_frame()
 
     def _read_on(self) -> None:
-        """Read from the socket, but for when a whole frame waits already or there is no room for the rest of one."""
+        """Read from the socket, but for when a whole frame waits already or there is no space for the rest of one."""
         wanted = (self.meter is None or not self.meter.is_muted) and self._inbox.may_read_on(self)
         if wanted == self._reading_paused and not self._transport.is_closing():
             self._reading_paused = not wanted
@@ -377,7 +377,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def read_again(self) -> None:
-        """Called by the budget when there is room for received bytes again."""
+        """Called by the budget when there is space for received bytes again."""
         if not self.closed:
             self._read_on()
 

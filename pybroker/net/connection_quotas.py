@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = "max.connections"
 
+# Where other brokers come by a listener of their own, clients leave them one of so many parts of the connections.
+CONNECTION_PARTS = 16
+
 
 class ConnectionQuotas:
     __slots__ = ("_by_host", "_by_listener", "_config", "_count", "_descriptors_max", "_listener_of_brokers", "_maxima")
@@ -75,7 +78,7 @@ class ConnectionQuotas:
             return "more than max.connections connections by this listener"
         count_max = self._descriptors_max
         if self._brokers_come_apart and not is_protected:
-            count_max -= count_max // limits.CONNECTION_PARTS
+            count_max -= count_max // CONNECTION_PARTS
         if self._count > count_max:
             return f"more than {count_max} connections: other descriptors are for files, or other brokers"
         if self._by_host[host] > self._max_of(host):

@@ -98,7 +98,7 @@ class PendingConnection(AcceptedConnection, asyncio.BufferedProtocol):
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if received and not transport.is_closing():
-            # Any connection has room for it, as it has for the first bytes of a socket.
+            # Any connection has space for it, as it has for the first bytes of a socket.
             memoryview(connection.get_buffer(-1))[: len(received)] = received
             transport.resume_reading()
             connection.buffer_updated(len(received))

@@ -1,12 +1,11 @@
 """The fast path for the Fetch that a consumer repeats: one partition, and nothing new but the offset.
 
 Owns: ``FetchFastPath``, which recognizes such requests by all of their bytes but the offset and the epoch of the
-session (they were decoded once), and fills the records of one partition into a template of the reply.  In a session it
-also recognizes the request that names nothing new.
-Owns no rule: ``handlers.fetch.RepeatedFetch`` asks those of the handler, and the operation reads, waits and answers as
-it does for any fetch.  A reply that is more than one partition's plain answer is built and encoded the ordinary way.
-What ``RepeatedFetch`` does not take (a partition that has gone, another session, quotas), and what has other bytes,
-goes the ordinary way through ``handlers.fetch.handle``.
+session; they were decoded once. It fills the records of one partition into a template of the reply. In a session it
+also recognizes the request that names nothing new. Owns no rule: ``handlers.fetch.RepeatedFetch`` asks those of the
+handler, and the operation reads, waits and answers as it does for any fetch. A reply that is more than one partition's
+plain answer is built and encoded the ordinary way. What ``RepeatedFetch`` does not take (a partition that has gone,
+another session, quotas), and what has other bytes, goes the ordinary way through ``handlers.fetch.handle``.
 
 Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests/net/test_fetch_fast_path.py`` holds
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/request_price.py``

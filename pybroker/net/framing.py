@@ -2,7 +2,7 @@
 
 Owns: which frames there are, what is missing of one, which length is refused, and how large a buffer for the rest of
 one has to be.  It gets bytes and positions, reads no socket and keeps nothing of what it saw.  Does not own what stands
-in a frame (``requests``), nor whether there is room for it (``receive_budget``).
+in a frame (``requests``), nor whether there is space for it (``receive_budget``).
 
 A frame is its length in four bytes, and so many bytes.
 

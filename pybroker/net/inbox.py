@@ -82,7 +82,7 @@ class Inbox:
         unserved, budget = end - pos, self._budget
         is_large = frame_bytes(shared.view, pos, end) > limits.LARGE_FRAME_BYTES
         size = buffer_size_for(shared.view, pos, end)
-        # They are here already, and have to be kept; it is what comes that needs room.
+        # They are here already, and have to be kept; it is what comes that needs space.
         self.buffer = own = budget.take(receiver, size if budget.may_take(size, is_large) else unserved, is_large)
         own.view[:unserved] = shared.view[pos:end]
         self._pos = 0
@@ -96,9 +96,9 @@ class Inbox:
         self._pos, self._end = 0, len(received)
 
     def may_read_on(self, receiver: Receiver) -> bool:
-        """Whether to read more: not while a whole frame is here, nor while there is no room for the rest of one.
+        """Whether to read more: not while a whole frame is here, nor while there is no space for the rest of one.
 
-        Makes that room, in a larger buffer if need be; if the budget has us wait for it, the receiver hears of it
+        Makes that space, in a larger buffer if need be; if the budget has us wait for it, the receiver hears of it
         later.
         """
         own, budget = self.buffer, self._budget

@@ -104,7 +104,7 @@ class KeyStores:
     def read_anew(
         self, wanted: Callable[[], Sequence[WantedTls]], renew: Callable[[str, dict[str, Any], Tls], None]
     ) -> None:
-        """Have ``renew(listener, told, tls)`` called with what is new of ``wanted()``; one such look is under way."""
+        """Have ``renew(listener, configured, tls)`` called with what is new of ``wanted()``; one look is under way."""
         if self._is_reading_anew:
             self._reads_again = True
             return

@@ -1,7 +1,7 @@
 """A connection before its client has said who it is: SASL requests in, answers out, within small bounds.
 
-Owns: the received bytes of the login, bare tokens (SaslHandshake 0), the end of logins that fail or take too long, and
-handing the socket over to a ``Connection`` once it is known who is there.  Owns neither the order of steps
+Owns: the received bytes of the login, bare tokens (SaslHandshake 0), and the end of logins that fail or take too long.
+It hands the socket over to a ``Connection`` once it is known who is there. Owns neither the order of steps
 (``security/login``) nor what the requests mean (the handlers).
 
 Invariants:

@@ -321,7 +321,7 @@ class LongRequests:
                 self._let_go_on(request)
 
     def _admit(self) -> None:
-        """Let large ones that wait go on, as far as there are places, and room for their replies."""
+        """Let large ones that wait go on, as far as there are places, and space for their replies."""
         while self._waiting and self._places and self.unsent.has_capacity():
             request = self._waiting.popleft()
             if request.parked.abandoned:

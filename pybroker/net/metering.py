@@ -21,7 +21,7 @@ request by request, where the reply tells the throttle time.
 Invariants:
 - A reply leaves at once.
 - While its connection is muted nothing is read and nothing started, whatever is there already.
-- A connection is muted until the last of its throttle times is over. That counts also where no reply has told the time:
+- A connection is muted until the last of its throttle times is over. That counts also where no reply has the time:
   a Produce with acks=0 has no reply, and one to SaslHandshake has no field for it.
 
 Kafka counterparts: RequestHandlerHelper.throttle and ThrottledChannel.
@@ -169,7 +169,7 @@ class Meter:
     def throttled(self, api: ServedApi, response: Any) -> Any:
         """The response as it is to be sent, with the time for which its client is to rest; it rests from now on.
 
-        It rests also where the response has no room for that time, as in Kafka (sendMaybeThrottle).
+        It rests also where the response has no space for that time, as in Kafka (sendMaybeThrottle).
         A handler may have set such a time: of a fetch, of changes of the metadata.
         """
         response_ms = getattr(response, "throttle_time_ms", None)

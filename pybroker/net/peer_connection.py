@@ -141,7 +141,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --- received bytes ----------------------------------------------------------------------------------------------
 
     def _grow(self, buffer: ReceiveBuffer) -> None:
-        """Keep the beginning of the next reply, in a larger buffer if its rest has no room; give back what is empty."""
+        """Keep the beginning of the next reply, in a larger buffer if its rest needs one; give back what is empty."""
         pos, end = self._pos, self._end
         if pos == end:
             buffer.release()

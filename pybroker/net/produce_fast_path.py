@@ -4,9 +4,9 @@ Owns: ``ProduceFastPath``, which recognizes Produce requests by their bytes befo
 and are the same every time. It hands the batches of requests that have arrived behind one another over together, and
 fills the replies into a template. Owns no rule: ``handlers.produce.append_run`` asks those of the handler,
 ``Partition.append_run`` those of the partition, and the log those of records, all of them where the ordinary way asks
-them. What any of them does not take (a client without permission, a rejected batch, a full segment, a busy log), and
-what has another prefix or a large batch, goes the ordinary way through ``handlers.produce.handle``, which says what is
-the matter.
+them. What any of them does not take goes the ordinary way through ``handlers.produce.handle``, which says what is the
+matter. That is a client without permission, a rejected batch, a full segment or a busy log; also what has another
+prefix or a large batch.
 
 Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests/net/test_produce_fast_path.py`` holds
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/produce_path.py``

@@ -1,17 +1,17 @@
 """The one account of received bytes, and who may receive more of them when it is full.
 
-Owns: how many bytes are received and not done with, wherever they are (receive buffers of connections, requests that
-handlers hold, copies of batches that wait for the disk), and which connection reads on into an unfinished frame.
+Owns: how many bytes are received and not done with, wherever they are: in receive buffers of connections, requests that
+handlers hold, copies of batches that wait for the disk. Owns which connection reads on into an unfinished frame, too.
 Does not own the buffers (``buffers``) nor a connection's frames (``connection``).
 
 The rule.  A frame that outgrows a connection's first small buffer is counted with its whole length (no memory is taken
 for what has not come), so that a connection that may read on can finish.  Where that does not fit:
 - It waits, unread, in its peer's socket.  Small requests that come whole need no place, and are served as ever.
 - Large frames (``limits.LARGE_FRAME_BYTES``) have three quarters of the account at most; the last is kept for others.
-- Room goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest; to have
-  waited counts as well, so that the largest has its turn.  So honest progress goes first, and a host that reconnects,
-  or comes with many connections, gains nothing.
-- A frame for which no room can come, or has not for long, is received beyond the account, as the only one of its kind.
+- Space goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest. To have
+  waited counts as well, so that the largest has its turn. So honest progress goes first, and a host that reconnects, or
+  comes with many connections, gains nothing.
+- A frame for which no space can come, or has not for long, is received beyond the account, as the only one of its kind.
 - All that may read on and bring less than ``limits.SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
 
 Invariants:
@@ -54,7 +54,7 @@ class Receiver(Protocol):
         ...
 
     def read_again(self) -> None:
-        """There is room for what it waits for."""
+        """There is space for what it waits for."""
         ...
 
     def give_up(self, reason: str) -> None:
@@ -139,7 +139,7 @@ class ReceiveBudget:
         self.bytes_max = bytes_max
         # No further Produce is begun behind one that waits when this much is here: who comes next would wait for all.
         self.pipelined_bytes_max = bytes_max // 4 + limits.RECEIVE_BUFFER_BYTES
-        self.is_tight = False  # what is read for a new frame has to be little: there may be no room for its rest
+        self.is_tight = False  # what is read for a new frame has to be little: there may be no space for its rest
         self._frame_bytes_max = frame_bytes_max
         self._env = env
         self._copied_bytes = 0
@@ -223,7 +223,7 @@ class ReceiveBudget:
         return not self._waiting and self._has_capacity_for(size, is_large)
 
     def may_read_on(self, connection: Receiver, frame_bytes: int, rest_bytes: int, is_large: bool) -> bool:
-        """Whether a connection may receive the rest of a frame that is longer than what its buffer has room for.
+        """Whether a connection may receive the rest of a frame that is longer than what its buffer has space for.
 
         If not, ``connection.read_again()`` is called when it may.
         """
@@ -251,7 +251,7 @@ class ReceiveBudget:
 
     def _has_capacity_for(self, size: int, is_large: bool) -> bool:
         if not self._coming[is_large] and size > self._large_bytes_max - limits.RECEIVE_BUFFER_BYTES:
-            return True  # there may never be room for it
+            return True  # there may never be space for it
         if is_large:
             return self.bytes_counted + size <= self._large_bytes_max
         # What a large frame was allowed beyond its share is not taken from those for whom the rest is kept.
@@ -271,7 +271,7 @@ class ReceiveBudget:
             self._look_later()
 
     def _serve_waiting(self) -> None:
-        """Let those that wait read on, as far as there is room, in the order of the rule."""
+        """Let those that wait read on, as far as there is space, in the order of the rule."""
         self._serving_soon = False
         now_ms = self._env.clock.monotonic_ms()
         is_over = [False, False]
@@ -288,7 +288,7 @@ class ReceiveBudget:
             self.close()
 
     def _goes_beyond(self, wait: _Wait, now_ms: int) -> bool:
-        """Whether the first that waits is received beyond the account: no room can come, or others take it all."""
+        """Whether the first that waits is received beyond the account: no space can come, or others take it all."""
         if self._coming[wait.is_large]:
             return False
         held_bytes = self.bytes_counted - sum(kept.counted_bytes for kept in self._kept.values())

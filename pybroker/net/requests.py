@@ -48,7 +48,7 @@ class Channel(Requester, Replier, Protocol):
 
 
 class Requests:
-    """``client_id`` is the last that was told."""
+    """``client_id`` is that of the last request."""
 
     __slots__ = (
         "_client_id_raw",

@@ -50,7 +50,7 @@ _CREATION_RATE: Final = "max.connection.creation.rate"
 
 
 class Listener:
-    """One name that clients connect by: bound sockets, and the host and port that are told to clients."""
+    """One name that clients connect by: bound sockets, and the host and port that clients get."""
 
     __slots__ = ("host", "name", "port", "server")
 
@@ -101,7 +101,7 @@ class SocketServer:
         return listener
 
     async def _bind(self, protocol: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> asyncio.Server:
-        """Sockets at every address of the host, all with the same port, because clients are told only one."""
+        """Sockets at every address of the host, all with the same port, because clients get only one."""
         loop = asyncio.get_running_loop()
         bind = partial(
             loop.create_server,

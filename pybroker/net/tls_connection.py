@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _HANDSHAKE_RECORD = 0x16
 
+# What is encrypted before it is handed on: four of its records.
+TLS_WRITE_BYTES = 64 << 10
+
 
 class TlsConnection(asyncio.BufferedProtocol):
     """``scratch`` is where encrypted bytes are read to: all may share one."""
@@ -179,7 +182,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                     count = cast(int, session.read(capacity - received, at))
                     received += count
                     has_ended = not count
-                    # A record that is half read fills the room: nothing of one is left where there is more of it.
+                    # A record that is half read fills the space: nothing of one is left where there is more of it.
                     if has_ended or received == capacity or not to_decrypt.pending:
                         break
             except ssl.SSLWantReadError:
@@ -202,13 +205,13 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self.closed or session is None:
             return
         size = len(data)
-        if size <= limits.TLS_WRITE_BYTES:
+        if size <= TLS_WRITE_BYTES:
             session.write(data)
         else:
             # By pieces: what is encrypted lies twice until it is handed on, in memory that is made present for it.
             view = memoryview(data)
-            for start in range(0, size, limits.TLS_WRITE_BYTES):
-                session.write(view[start : start + limits.TLS_WRITE_BYTES])
+            for start in range(0, size, TLS_WRITE_BYTES):
+                session.write(view[start : start + TLS_WRITE_BYTES])
                 self._flush()
         self._flush()
 

@@ -2,10 +2,10 @@
 
 Owns: which connections were sent a reply that was long in the making, and how much of it is still here.  Such a reply
 is fresh memory, of up to ``limits.REPLY_BYTES_MAX``, that a request of a few bytes may have asked for; records that a
-fetch sends are pages of files, and are not counted.  Does not own who waits for room (``long_requests``).
+fetch sends are pages of files, and are not counted.  Does not own who waits for space (``long_requests``).
 
-The rule: while a reply waits for room, connections that take less than ``limits.SLOW_REPLY_BYTES_PER_S``, or would need
-more than ``limits.SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is room.  While no reply
+The rule: while a reply waits for space, connections that take less than ``limits.SLOW_REPLY_BYTES_PER_S``, or need
+more than ``limits.SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is space.  While no reply
 waits the sweep for stalled peers is enough.
 
 Kafka counterpart: none; a reply waits in its channel for as long as its client likes.
@@ -65,7 +65,7 @@ class UnsentReplies:
         return sum(connection.unsent_bytes for connection in self._sent) < limits.UNSENT_REPLIES_BYTES
 
     def close_slow(self) -> None:
-        """Somebody waits for room: close those that take too little, as far as needed."""
+        """Somebody waits for space: close those that take too little, as far as needed."""
         now_ms = self._clock.monotonic_ms()
         slow = [connection for connection, sent in self._sent.items() if _is_slow(connection, sent, now_ms)]
         for connection in sorted(slow, key=lambda connection: connection.unsent_bytes, reverse=True):

@@ -56,7 +56,7 @@ def mirror_progress(
     """
     mirror = ProgressMirror(spark, str(query.id), group, settings)
     spark.streams.addListener(mirror)
-    # What happened before the listener was there; the listener's thread may have told of later things by now.
+    # What happened before the listener was there; the listener's thread may have reported later things by now.
     if query.lastProgress is not None:
         mirror.tell(query.lastProgress)
     if not query.isActive:

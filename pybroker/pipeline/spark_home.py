@@ -1,8 +1,8 @@
 """The home that Spark's processes are given: the installed PySpark without its zip.
 
-Spark puts ``python/lib/pyspark.zip`` of its home first on the path of each of its Python processes.  What is in a zip
-is compiled anew by everyone who imports it: 0.8 s of a processor instead of 0.2, and a query has eight such processes,
-one after another, before its first micro-batch is done.  In a home without the zip they import the installed package.
+Spark puts ``python/lib/pyspark.zip`` of its home first on the path of each of its Python processes. What is in a zip is
+compiled anew by every process that imports it: 0.8 s of a processor instead of 0.2. A query has eight such processes,
+one after another, before its first micro-batch is done. In a home without the zip they import the installed package.
 
 Owns the folder of links that is such a home, in the user's cache.  Imports no Spark.
 """

@@ -23,7 +23,7 @@ _OTHER_VERSION = "PYTHON_VERSION_MISMATCH"
 def register(spark: SparkSession) -> None:
     """Have ``format("pybroker")`` in a session of your own, and its tasks looked at, by one that looks around.
 
-    Sessions find it by themselves; this says beforehand, as RuntimeError and in one sentence, why it cannot be: the
+    Sessions find it by themselves. This says beforehand, as RuntimeError and in one sentence, why it cannot be. The
     session is one of Spark Connect, or the Python of Spark's tasks is not the environment of this process.
     """
     refuse_connect(spark)

@@ -92,7 +92,7 @@ def session(
     all_jars = [*map(str, found), *_listed(settings.get("spark.jars"))]
     own = {**defaults(master, settings), "spark.jars": ",".join(all_jars)}
     if _LOOPBACK.fullmatch(master):
-        # Spark asks the resolver for the host's name unless it is told; the answer may be an address nobody serves.
+        # Spark asks the resolver for the host's name unless it is set; the answer may be an address nobody serves.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Tasks in Python run in this environment, whatever the first python3 of PATH is.
         os.environ.setdefault(PYTHON_VARIABLE, sys.executable)

@@ -1,8 +1,8 @@
 """Writes micro-batches into a table of PostgreSQL by key: nothing twice, and an outage of the database is waited for.
 
-Spark's JDBC sink inserts or overwrites.  Here its tasks fill a staging table, and one transaction merges it and drops
-it: a row that is there already is replaced, unless by a row of an older epoch of the same query.  A tombstone deletes,
-which is a row whose columns besides the key are all null.  Of several rows of a key in a micro-batch the last counts.
+Spark's JDBC sink inserts or overwrites. Here its tasks fill a staging table, and one transaction merges it and drops
+it. A row that is there already is replaced, unless by a row of an older epoch of the same query. A tombstone deletes,
+which is a row whose columns besides the key are all null. Of several rows of a key in a micro-batch the last counts.
 
 So an epoch that is written again, whole or by halves, changes nothing, and a writer that was thought dead undoes
 nothing.  A row that is deleted could not tell that: the table ``upsert_epochs`` has the last epoch of each query,

@@ -23,9 +23,9 @@ class Holder(NamedTuple):
 def quota_of(bounds: Mapping[QuotaEntity, float], user: str, client_id: str) -> tuple[Holder, float] | None:
     """Whom the client is measured with, and the bound on them; None where no quota holds.
 
-    A quota of a user and a client comes before one of the user alone, and that before one of the client id; what names
-    the user before what is any user's; what names the client id before what is any client's.  Only quotas of users hold
-    for a client without an id.
+    A quota of a user and a client comes before one of the user alone, and that before one of the client id. A quota
+    that names the user comes before one of any user's, and one that names the client id before one of any client's.
+    Only quotas of users hold for a client without an id.
     """
     both, alone, of_client = Holder(user, client_id), Holder(user, ""), Holder("", client_id)
     of_user: QuotaEntity = ((USER, user),)

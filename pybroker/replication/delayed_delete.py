@@ -49,7 +49,7 @@ class DelayedDelete:
         self._tick = self._purgatory.add(self, max(timeout_ms, 0))
 
     def try_complete(self, _: object) -> None:
-        """A replica has told where it begins, or the partition has another role."""
+        """A replica has said where it begins, or the partition has another role."""
         if self._partition.gone:
             self._complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif self._partition.low_watermark() >= self._offset:

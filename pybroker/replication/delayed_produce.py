@@ -76,7 +76,7 @@ class DelayedProduce:
 
 
 def _with_error(result: AppendResult, error_code: int) -> AppendResult:
-    """The fate of a batch that is written and not acknowledged; its offsets are told, as in Kafka."""
+    """The fate of a batch that is written and not acknowledged; its offsets are answered, as in Kafka."""
     return AppendResult(
         error_code,
         result.base_offset,

@@ -1,9 +1,9 @@
 """A fetch: reading many partitions within one limit, and waiting until there is enough.
 
-Owns: ``FetchOperation``: one request's reads, whether it waits for ``min_bytes``, and its cold reads.
-Does not own which partitions are looked at, what may be read of one and what a wait is woken by: these are other rules
-for a consumer (``consumer_fetch``) than for a follower (``follower_fetch``).  Nor sessions (``fetch_session``), the
-wire or the log.
+Owns: ``FetchOperation``: one request's reads, whether it waits for ``min_bytes``, and its cold reads. Does not own
+which partitions are looked at, what may be read of one and what a wait is woken by. These are other rules for a
+consumer (``consumer_fetch``) than for a follower (``follower_fetch``). Nor sessions (``fetch_session``), the wire or
+the log.
 
 Invariants:
 - An operation completes exactly once.

@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
 
-Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client was told last),
+Owns: ``FetchPartition`` (one partition of a fetch: what is asked, what was read, what the client got last),
 ``FetchSession`` and the bounded cache of sessions.  Owns no reading (``fetch_operation``).
 
 Invariants:
@@ -9,7 +9,7 @@ Invariants:
 - The cache holds at most ``max.incremental.fetch.session.cache.slots`` sessions. A session is evicted for a new one
   only when it is unused for ``EVICTION_MS``, or smaller than the new one and older than that.
 - All together they name at most ``limits.SESSION_PARTITIONS_MAX`` partitions, which need not exist: the same rule makes
-  room for them.
+  space for them.
 - A follower's session is privileged: any client's gives way to it, and it gives way to none that is in use.
 
 Kafka counterpart: kafka.server.FetchSession, FetchManager.
@@ -103,7 +103,7 @@ class FetchPartition:
         self.reads_followers = reads_followers  # the client may be served by a replica that does not lead
         self.preferred_read_replica = -1  # where the client is sent to, for a replica that is nearer to it
         self.partition: Partition | FollowedPartition | None = None
-        self.watch: Watcher | None = None  # of a follower's: who is told when there is something to say of it
+        self.watch: Watcher | None = None  # of a follower's: called when there is something to say of it
         self.error_code = 0
         self.high_watermark = -1
         self.last_stable_offset = -1
@@ -163,7 +163,7 @@ class FetchPartition:
     def has_news(self) -> bool:
         """Whether an incremental reply must mention the partition; remembers what it says."""
         news = self.is_news
-        # After an error the client is told of the partition again, even if nothing else changes.
+        # After an error the client gets the partition again, even if nothing else changes.
         self.sent_high_watermark = -1 if self.error_code else self.high_watermark
         self.sent_log_start_offset = -1 if self.error_code else self.log_start_offset
         return news
@@ -252,7 +252,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, size: int, by_id: bool, follower: int = NO_FOLLOWER) -> FetchSession | None:
-        """A new session with room for ``size`` partitions, or None when the cache is full of sessions in use.
+        """A new session with space for ``size`` partitions, or None when the cache is full of sessions in use.
 
         ``change`` adds them, many of them portion by portion.  ``follower`` is the broker that fetches to follow: its
         former session ends.
@@ -319,7 +319,7 @@ class FetchSessionCache:
             self.remove(session_id)
 
     def _try_evict(self, size: int, is_privileged: bool) -> bool:
-        """Evict what is needed for a session of ``size`` partitions; whether there is room for it."""
+        """Evict what is needed for a session of ``size`` partitions; whether there is space for it."""
         if self._slots_max <= 0 or size > limits.SESSION_PARTITIONS_MAX:
             return False
         while len(self._sessions) >= self._slots_max or self._partition_count + size > limits.SESSION_PARTITIONS_MAX:

@@ -67,7 +67,7 @@ class FetcherSession:
         """The leader has answered the last request."""
         self.session_id = session_id
         if session_id == INVALID_SESSION_ID:
-            self.begin_anew()  # it has no room for sessions
+            self.begin_anew()  # it has no space for sessions
         else:
             self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 

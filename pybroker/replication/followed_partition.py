@@ -1,8 +1,8 @@
 """A partition that another broker leads, as this one has it: what is asked for it, and what becomes of the answer.
 
-Owns: where the next fetch begins and which epoch wrote what stands before it, what the leader's records, high watermark
-and log start do to the log, and where the log is cut when it diverges.  Does not own when that is asked, nor of whom
-(``replica_fetcher``), the log's bytes, or the wire.
+Owns: where the next fetch begins and which epoch wrote what stands before it. Owns what the leader's records, high
+watermark and log start do to the log, and where the log is cut when it diverges. Does not own when that is asked, nor
+of whom (``replica_fetcher``), the log's bytes, or the wire.
 
 Invariants:
 - The log is touched only while nothing is in flight in it, so after whatever this broker had begun when it was the
@@ -125,7 +125,7 @@ class FollowedPartition:
             self.pause.cancel()
         self._look_at_waiting()
 
-    # --- what consumers are told -----------------------------------------------------------------------------------
+    # --- what consumers get ----------------------------------------------------------------------------------------
 
     @property
     def gone(self) -> bool:

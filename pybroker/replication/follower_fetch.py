@@ -68,7 +68,7 @@ class FollowerFetch(FetchOperation):
 
     def try_complete(self, _: object) -> None:
         """The end of a partition's log has moved, or a partition changed its role: complete if that is enough."""
-        # Without a quota whatever wakes the fetch is to be told, a byte or a lost role: nothing has to be counted.
+        # Without a quota whatever wakes the fetch is answered, a byte or a lost role: nothing has to be counted.
         if not self._finished and (
             (self._min_bytes <= 1 and self._quota is None) or self._has_lost_one() or self._is_enough()
         ):
@@ -133,7 +133,7 @@ class FollowerFetch(FetchOperation):
         return size
 
     def _is_settled(self, fetched: FetchPartition) -> bool:
-        """Whether the follower has everything (if not, there was no room, or it is throttled), and is in sync."""
+        """Whether the follower has everything (if not, there was no space, or it is throttled), and is in sync."""
         partition = fetched.partition
         if partition is None or partition.followers is None or fetched.fetch_offset < partition.log.log_end_offset:
             return False

@@ -1,7 +1,7 @@
 """What a leader has to look at for a follower: those partitions of its fetches of which there may be something to say.
 
-Owns: which partitions of a follower are due, in which order they are looked at, and the fetch that waits for more.
-Does not own what is read, and told, of them (``follower_fetch``), nor when something happens to one (``followers``).
+Owns: which partitions of a follower are due, in which order they are looked at, and the fetch that waits for more. Does
+not own what is read, and answered, of them (``follower_fetch``), nor when something happens to one (``followers``).
 
 Invariants:
 - A partition is due from whatever may change its answer: the follower asks anew, the log's end or the high watermark

@@ -103,7 +103,7 @@ class LedPartition(Protocol):
         ...
 
     def look_at_waiting(self) -> None:
-        """A follower has told where it begins."""
+        """A follower has said where it begins."""
         ...
 
 
@@ -227,7 +227,7 @@ class Followers:
             self._wake_fetches()
         if self._in_sync.committed is not self._looked_at_isr:
             self._looked_at_isr = self._in_sync.committed
-            self.tell_more()  # who is out of it may join, who has no replica any more is told so
+            self.tell_more()  # who is out of it may join, who has no replica any more hears so
         committed = self._committed_end(log)
         if committed <= log.high_watermark or self.is_under_min_isr(log):
             return False
@@ -354,7 +354,7 @@ class Followers:
         return follower is None or not self._keeps_up(follower, end_offset, now_ms)
 
     def _is_eligible(self, follower: Follower) -> bool:
-        """Whether it may be in the ISR: it and its log dir live, that has room, it means to stay, and has fetched since
+        """Whether it may be in the ISR: it and its log dir live, has space, it means to stay, and has fetched since
         registered."""
         broker: BrokerRegistration | None = self._broker.image.brokers.get(follower.broker_id)
         return (

@@ -9,7 +9,7 @@ Invariants:
 - What waits for a broker waits for one answer of it at the most, or for its time-out.
 
 The other broker answers the requests of a connection one after another, and what it is asked here waits there for its
-followers: item by item each would wait for the followers of all before it.
+followers. Item by item each would wait for the followers of all before it.
 
 Kafka counterpart: TransactionMarkerChannelManager and AddPartitionsToTxnManager, each with a queue per broker.
 """

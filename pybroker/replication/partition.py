@@ -1,8 +1,8 @@
 """One partition on this broker: its leader epoch, its high watermark, and who waits for it.
 
 Owns: the partition's role, who may append when (leader, replicas in sync), the rule by which the high watermark moves,
-when a batch is acknowledged, what is parked on the partition, and what clients are told of its offsets and may delete.
-Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
+and when a batch is acknowledged. Owns what is parked on the partition, and what clients get of its offsets and may
+delete. Does not own bytes, nor the rules for records and producers (``storage.log.log``), the wire or time.
 
 Invariants: the high watermark never moves back while the leader stays, never passes the log's end, and is all that a
 consumer sees. With one replica it is the end of the log as soon as the bytes are written, or synced where
@@ -197,7 +197,7 @@ class Partition:
             followers.retire()
 
     def retire(self) -> None:
-        """It has another role, or epoch, from now on; who waits for it is to be told."""
+        """It has another role, or epoch, from now on; who waits for it is answered."""
         self.gone, self._is_alone = True, False
         self._end_followers()
 
@@ -363,7 +363,7 @@ class Partition:
         self.replica_manager.on_former_append(log)
         return False
 
-    # --- what clients are told -------------------------------------------------------------------------------------
+    # --- what clients get ------------------------------------------------------------------------------------------
 
     def upper_bound(self, read_committed: bool) -> int:
         """The offset that a consumer's fetch stops at."""

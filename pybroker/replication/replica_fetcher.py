@@ -190,7 +190,7 @@ class ReplicaFetcher:
             self._is_busy = False
             self._session.begin_anew()
             if response is None or response.error_code not in _SESSION_ERRORS:
-                if response is not None:  # a failure of the connection is told by whoever has it
+                if response is not None:  # a failure of the connection is reported by its owner
                     self._tell(logging.INFO, f"it refuses to be followed: {error_name(response.error_code)}")
                 self._rest()
             else:
@@ -272,7 +272,7 @@ class ReplicaFetcher:
             logger.error("%s is not followed any more: its log takes nothing", partition)
             self._wait_for(partition)
         elif error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            self._put_off(partition)  # the log dir has told of it: this broker's disk takes nothing
+            self._put_off(partition)  # the log dir has reported it: this broker's disk takes nothing
         else:
             self._tell(logging.ERROR, f"it sent what cannot be appended: {error_name(error_code)}", partition)
             self._put_off(partition)
@@ -290,7 +290,7 @@ class ReplicaFetcher:
         if partition.retired:
             return
         if partition.has_to_sync:
-            self._put_off(partition)  # it failed, or there is no room
+            self._put_off(partition)  # it failed, or there is no space
         else:
             self._ready(partition)
 

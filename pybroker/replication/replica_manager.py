@@ -1,10 +1,10 @@
 """The partitions that this broker leads, and the fetches that wait on them.
 
-Owns: which partitions are led here (made at first use, so that 10,000 idle ones cost nothing), what the cluster image
-means for them, and the turn-end look at fetches whose partitions were appended to.  Partitions with several replicas
-are made when the image names them, and those that others lead are followed: ``replica_roles``, which a broker without
-such partitions does not import.
-Does not own the logs (``storage.manager.log_manager``), the image (``cluster``) or any request's shape.
+Owns: which partitions are led here, and what the cluster image means for them. They are made at first use, so that
+10,000 idle ones cost nothing. Owns the look, at the end of a turn, at fetches whose partitions were appended to, too.
+Partitions with several replicas are made when the image names them, and those that others lead are followed:
+``replica_roles``, which a broker without such partitions does not import. Does not own the logs
+(``storage.manager.log_manager``), the image (``cluster``) or any request's shape.
 
 Invariants:
 - A partition object is made only for a partition that this broker leads by the image. Its log is open, and stays so as

@@ -1,9 +1,13 @@
 """What replication needs of the coordinators beside it and of the controller, and what its parts need of each other.
 
-Owns: ``ReplicatingBroker``, what fetchers and quotas see of ``ReplicaManager``; ``TransactionPartitions``, by which a
-partition asks whose transaction it belongs to; ``IsrChanger``, by which a leader asks for another ISR; and ``Watcher``,
-by which a partition's followers are told that there is more.  Owns no implementation: the transaction coordinator, the
-channel to the controller and ``follower_watch`` have one each, tests have others.
+Owns:
+- ``ReplicatingBroker``, what fetchers and quotas see of ``ReplicaManager``.
+- ``TransactionPartitions``, by which a partition asks whose transaction it belongs to.
+- ``IsrChanger``, by which a leader asks for another ISR.
+- ``Watcher``, by which a partition's followers hear that there is more.
+
+Owns no implementation: the transaction coordinator, the channel to the controller and ``follower_watch`` have one each,
+tests have others.
 
 Counterpart in Kafka: ``AddPartitionsToTxnManager``, ``AlterPartitionManager``.
 """

@@ -1,8 +1,8 @@
 """Replication quotas (KIP-73): how fast the replicas are copied that an administrator has throttled.
 
-Owns: ``SlidingRate``, the bytes per second of the last seconds; ``ReplicationQuota``, a bound, the partitions that are
-held to it, and what went by of theirs; ``ReplicationQuotas``, a leader's and a follower's, as the settings have them.
-Does not own what is left out while a quota is exceeded: of a leader's answer (``follower_fetch``), and of what a
+Owns: ``SlidingRate``, the bytes per second of the last seconds. ``ReplicationQuota`` is a bound, the partitions that
+are held to it, and what went by of theirs. ``ReplicationQuotas`` are a leader's and a follower's, as the settings have
+them. Does not own what is left out while a quota is exceeded: of a leader's answer (``follower_fetch``), and of what a
 follower asks for (``follower_throttle``).
 
 Invariants:
@@ -47,7 +47,7 @@ class _Sample:
 class SlidingRate:
     """The rate over the last ``samples`` stretches of ``sample_ms``, and the one that is not over yet.
 
-    Time only goes on: no call may be told less than the one before.
+    Time only goes on: no call may have an earlier time than the one before.
     """
 
     __slots__ = ("_sample_ms", "_samples", "_size", "_window_ms")

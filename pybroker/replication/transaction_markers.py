@@ -1,9 +1,9 @@
 """Ending transactions in the partitions that are led here.
 
 Owns: ``TransactionMarkers``, which appends the control batch that commits or aborts a producer's transaction to each
-partition, and has the group coordinator do so for partitions of ``__consumer_offsets``, whose pending offsets end in
-the order of the log.  Owns neither the rules that refuse a marker (``storage.rules.producer_state``) nor trying
-again (the transaction coordinator).
+partition. The group coordinator does so for partitions of ``__consumer_offsets``, whose pending offsets end in the
+order of the log. Owns neither the rules that refuse a marker (``storage.rules.producer_state``) nor trying again (the
+transaction coordinator).
 
 Markers into many partitions are written over several turns of the loop.
 

@@ -31,7 +31,7 @@ class Step(Enum):
 
 
 class LoginFailed(Exception):
-    """The login is over.  The text may be told; ``reason`` is for the log alone.
+    """The login is over.  The text may be sent; ``reason`` is for the log alone.
 
     ``is_answered``: else the connection ends without an answer, as Kafka ends those that choose a wrong mechanism anew.
     """
@@ -47,7 +47,7 @@ class Session(NamedTuple):
 
     principal: str  # "User:alice"
     mechanism: str
-    lifetime_ms: int  # as clients are told: 0 for no end
+    lifetime_ms: int  # as clients get it: 0 for no end
     expires_at_ms: int | None
     is_broker: bool = False  # of this cluster, by its secret
     by_token: bool = False  # a delegation token's holder
@@ -66,7 +66,7 @@ class Mechanisms(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What clients are told."""
+        """What clients get."""
         ...
 
     def start(self, name: str) -> Started | None:
@@ -105,7 +105,7 @@ class Login:
 
     @property
     def names(self) -> list[str]:
-        """The mechanisms that clients are told."""
+        """The mechanisms that clients get."""
         return list(self._mechanisms().names)
 
     @property

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pybroker.security.key_sets import KeySets
 
-# By which a broker proves on a SASL listener that it knows the cluster's secret; no client is told of it.
+# By which a broker proves on a SASL listener that it knows the cluster's secret; no client gets it.
 CLUSTER_MECHANISM: Final = "PYBROKER-CLUSTER-SCRAM-SHA-256"
 _FETCH_TIMEOUT_MS: Final = 10_000  # where no setting says how long a key set's server is waited for
 

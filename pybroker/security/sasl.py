@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class SaslError(Exception):
-    """The exchange has failed.  Its text is for the log, and must name no secret; clients are told nothing of it."""
+    """The exchange has failed.  Its text is for the log, and must name no secret; clients get nothing of it."""
 
 
 class SaslRefused(SaslError):

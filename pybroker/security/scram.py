@@ -30,7 +30,7 @@ ITERATIONS_MAX: Final = 16_384  # ScramControlManager.MAX_ITERATIONS
 # What a client does for a server: as many as another broker's version may ask for.
 _CLIENT_ITERATIONS_MAX: Final = 16 * ITERATIONS_MIN
 SALT_BYTES: Final = 16
-# Whoever names a user is told its salt before any proof; clients make some of 16 to 64 bytes.
+# A client that names a user gets its salt before any proof; clients make some of 16 to 64 bytes.
 SALT_BYTES_MAX: Final = 1024
 USER_SALT_BYTES: Final = 26  # of users who are made here: as many as Kafka's own tools give them
 NONCE_BYTES: Final = 18

@@ -5,10 +5,10 @@ the lines of the logger ``kafka.authorizer.logger``.  Owns no rule of ACLs (``ac
 change of the metadata, and forgets then what it had decided.
 
 Another broker of the cluster may do everything once it has proved that it is one (Kafka wants it among the super
-users); the client whose request it forwards may do what its own principal may.
+users). The client whose request it forwards may do what its own principal may.
 
-The audit log is Kafka's: a denial is a line at INFO, a grant one at DEBUG, and questions behind which no refusal stands
-(what may be listed, authorized operations) say nothing.  A client can cause denials at will, so they are folded: one
+The audit log is Kafka's. A denial is a line at INFO, a grant one at DEBUG, and questions behind which no refusal stands
+(what may be listed, authorized operations) say nothing. A client can cause denials at will, so they are folded: one
 line for each kind, then counts; and beyond so many kinds (``limits.FOLDED_LOG_KINDS_OF_ONE``) counts alone.
 
 Counterpart in Kafka: ``org.apache.kafka.metadata.authorizer.StandardAuthorizer``.
@@ -102,7 +102,7 @@ class StandardAuthorizer:
         self._limited_log = RateLimitedLog(audit_log, timers, logging.INFO)
 
     def close(self) -> None:
-        """Tell of denials that are not told yet."""
+        """Log the denials that are not logged yet."""
         self._limited_log.close()
 
     def on_acls(self, acls: Mapping[bytes, Acl], changed: Collection[bytes]) -> None:

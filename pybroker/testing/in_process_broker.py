@@ -1,8 +1,8 @@
 """The in-process broker: a whole broker on a thread and an event loop of its own.
 
-Owns: the thread, and starting and stopping it.  The thread owns what a broker leaves (the loop, the temporary
-directory, the broker's parts): it makes and removes all of it, because Ctrl-C strikes the main thread alone, and there
-between any two steps.  Does not own the broker (``pybroker.server``).
+Owns: the thread, and starting and stopping it. The thread owns what a broker leaves (the loop, the temporary directory,
+the broker's parts). It makes and removes all of it, because Ctrl-C strikes the main thread alone, and there between any
+two steps. Does not own the broker (``pybroker.server``).
 
 Invariants:
 - Nothing of the host is touched: no signal handler, event loop policy, logging handler or garbage collector setting.
@@ -13,9 +13,9 @@ Invariants:
 
 The thread is started from another thread, because of Ctrl-C. Cancelling the ``started`` future gives the start up.
 
-``kill``, ``pause`` and ``resume`` are what ``kill -9``, SIGSTOP and SIGCONT are to a process, whose part the broker
-plays: a killed broker finishes and marks nothing, and what was written is there, synced or not.  It keeps its
-directories, and its port by a socket that never listens, until ``stop``.
+``kill``, ``pause`` and ``resume`` are what ``kill -9``, SIGSTOP and SIGCONT are to a process. A killed broker finishes
+and marks nothing, and what was written is there, synced or not. It keeps its directories, and its port by a socket that
+never listens, until ``stop``.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class Broker:
     def start(self) -> Broker:
         """Start the broker; returns when it serves.
 
-        Raises what the broker's start raised (``ConfigError``, a ValueError, for a setting that cannot be; OSError for
-        a port that is taken), ModuleNotFoundError for TLS without the extra ``tls``, and TimeoutError when it takes
-        longer than 30 s.  A start that was given up, for that or by Ctrl-C, is undone; what cannot be interrupted is
-        undone by its thread when it is over.
+        Raises what the broker's start raised: ``ConfigError``, a ValueError, for a setting that cannot be, OSError for
+        a port that is taken. Raises ModuleNotFoundError for TLS without the extra ``tls``, and TimeoutError when it
+        takes longer than 30 s. A start that was given up, for that or by Ctrl-C, is undone; what cannot be interrupted
+        is undone by its thread when it is over.
         """
         return self._start(Future())
 

@@ -44,14 +44,14 @@ _SESSION_TIMEOUT_MS = 1_000
 class Cluster:
     """Brokers of one cluster: ``with Cluster(3) as cluster: KafkaProducer(bootstrap_servers=cluster.bootstrap)``.
 
-    ``settings`` are Kafka's broker settings for each of them, on top of those of ``pybroker serve --dev``; the brokers'
-    ids are 1 and up, and ``cluster.brokers[1]`` is the first one, a ``Broker``.  A broker that dies is replaced at
-    once, one that is paused after ``pybroker.metadata.session.timeout.ms``, here a second.  Topics of coordinators have
-    three replicas if there are as many brokers.  Without ``data_dir`` the data lives in a temporary directory that
-    ``stop`` removes.  ``async with`` works too, and blocks no loop.
+    ``settings`` are Kafka's broker settings for each of them, on top of those of ``pybroker serve --dev``. The brokers'
+    ids are 1 and up, and ``cluster.brokers[1]`` is the first one, a ``Broker``. A broker that dies is replaced at once,
+    one that is paused after ``pybroker.metadata.session.timeout.ms``, here a second. Topics of coordinators have three
+    replicas if there are as many brokers. Without ``data_dir`` the data lives in a temporary directory that ``stop``
+    removes. ``async with`` works too, and blocks no loop.
 
-    ``security`` is as of ``Broker``: clients of every broker speak TLS, log in, or both, and so do the brokers among
-    each other, who know each other by the cluster's secret.  ValueError where there are no brokers, and for a security
+    ``security`` is as of ``Broker``. Clients of every broker speak TLS, log in, or both, and so do the brokers among
+    each other, who know each other by the cluster's secret. ValueError where there are no brokers, and for a security
     that cannot be; TypeError for settings that are neither text nor numbers nor bools.
     """
 

@@ -1,8 +1,8 @@
 """An ``Env`` that ends, or stands still, with the process that a broker in a test stands for.
 
-Owns: the switch.  Once it is dead, no timer and no completion of that broker runs any more, and its threads begin no
-job: as after ``kill -9``, what a thread is in the middle of may or may not have been done.  While it stands still, its
-threads begin no job.  Does not own the loop (``cluster_node``).
+Owns: the switch. Once it is dead, no timer and no completion of that broker runs any more, and its threads begin no
+job. As after ``kill -9``, what a thread is in the middle of may or may not have been done. While it stands still, its
+threads begin no job. Does not own the loop (``cluster_node``).
 
 There is no counterpart in Kafka, whose tests kill processes.
 """

@@ -1,7 +1,7 @@
 """Values read one by one, in Python, as an array of Arrow.
 
-Owns that an error becomes the value's, with its reason, and fails no batch: the function's own, and that of Arrow for a
-value that its type has no room for.
+Owns that an error becomes the value's, with its reason, and fails no batch. That is the function's own, and that of
+Arrow for a value that its type cannot hold.
 """
 
 from collections.abc import Callable

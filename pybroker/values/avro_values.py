@@ -1,9 +1,9 @@
 """Avro, by fastavro: schemas, given or from a file, the values that they read, and the types of Arrow that these have.
 
-Owns which type of Arrow's a type of Avro's is.  A UUID is text, a time of day the number that it is written as.  A
-logical type that does not fit what it stands on counts for nothing, as the specification has it.  A value is Avro's
+Owns which type of Arrow's a type of Avro's is. A UUID is text, a time of day the number that it is written as. A
+logical type that does not fit what it stands on counts for nothing, as the specification has it. A value is Avro's
 binary encoding, with or without the five bytes that serializers of a schema registry put in front
-(`registry_header.without_header`); the schema's id in them is not looked up.
+(`registry_header.without_header`). The schema's id in them is not looked up.
 
 Bytes that are left over behind a value are an error: Avro's encoding has no marks, so that a value of another schema
 often reads well up to there.

@@ -170,7 +170,7 @@ def test_acls_outlive_the_broker(tmp_path: Path) -> None:
 def test_who_was_denied_is_refused_from_then_on_and_until_it_is_taken_back(guarded: Broker) -> None:
     with client_of(guarded) as admin, client_of(guarded, GUEST) as guest:
         admin.create_topic("t")
-        for _ in range(3):  # the like of which goes by a front from now on
+        for _ in range(3):  # the like of which goes by a fast path from now on
             assert guest.produce("t", batch(b"a")).error_code == 0
         everybody = acl("*", AclOperation.ALL, host="*")
         denied = acl("t", AclOperation.WRITE, permission=Permission.DENY)

@@ -207,7 +207,7 @@ def test_produce_and_fetch_by_id_ask_for_the_name(
 def test_refused_batch_is_not_written(wire: WireClient, authorizer: Denying) -> None:
     end = wire.produce(SEEN, batch(b"a")).base_offset + 1
     authorizer.deny(AclOperation.WRITE, SEEN)
-    for _ in range(3):  # the like of which was served before, also by a front
+    for _ in range(3):  # the like of which was served before, also by a fast path
         assert wire.produce(SEEN, batch(b"a")).error_code == TOPIC_FAILED
     authorizer.denied.clear()
     assert wire.produce(SEEN, batch(b"a")).base_offset == end

@@ -28,7 +28,7 @@ def refuse_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, judge = count(1), Partition._refusal
 
     def refusal(self: Partition, required_acks: int) -> int:
-        # A front looks first, and what it does not take is looked at once more.
+        # A fast path looks first, and what it does not take is looked at once more.
         return ErrorCode.NOT_ENOUGH_REPLICAS if next(looks) % EVERY < 2 else judge(self, required_acks)
 
     monkeypatch.setattr(Partition, "_refusal", refusal)

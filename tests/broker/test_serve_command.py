@@ -48,6 +48,7 @@ NOT_WITHOUT_SECURITY = (
 )
 # What it has no use for as long as it is alone.
 NOT_WITHOUT_OTHERS = (
+    *("pybroker.cluster_wiring", "pybroker.cluster.membership.too_few_brokers"),
     *(
         "pybroker.cluster.membership.broker_lifecycle",
         "pybroker.cluster.controller.controller_election",

@@ -325,7 +325,7 @@ def test_the_size_of_a_topic_is_that_of_all_its_partitions_also_where_some_are_s
     client: Any = None
     topics.add_sizes(client, shown, metadata)
     assert (shown[0]["size"], shown[0]["partitions"][0]["size"]) == (112, 100)
-    assert capsys.readouterr().err == "sizes are without replicas on broker 2, of which nothing is told\n"
+    assert capsys.readouterr().err == "sizes are without replicas on broker 2, which did not report them\n"
     del told["t", 1]
     topics.add_sizes(client, shown, metadata)
     assert (shown[0]["size"], shown[0]["partitions"][0]["size"]) == (12, None)

@@ -70,7 +70,7 @@ def test_who_waits_for_a_topic_is_told_though_another_one_fails(
         cluster.auto_topics.ensure(GROUPS.topic, done)
     cluster.world.run()
     assert answers == [0, 0, 0]
-    assert caplog.text.count(f"who waited for topic {GROUPS.topic} could not be told") == 2
+    assert caplog.text.count(f"a callback that waited for topic {GROUPS.topic} failed") == 2
 
 
 def test_creation_beside_a_create_request_is_no_error(cluster: FakeCluster) -> None:

@@ -504,7 +504,7 @@ def test_who_fails_to_hear_that_a_controller_decides_or_does_not_keeps_nobody_fr
     controller.activity_listeners += [fail, heard.append]
     controller.activate(0, 1) if is_active else controller.deactivate()
     assert heard == [is_active]
-    assert "could not be told" in caplog.text
+    assert "a listener of whether the controller is active failed" in caplog.text
 
 
 @pytest.mark.parametrize(

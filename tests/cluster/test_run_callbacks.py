@@ -78,7 +78,7 @@ def test_who_waits_for_a_revision_hears_of_it_whatever_others_do(
     following.follower.listeners += [fail, lambda: heard.append("a step")]
     following.change()
     assert heard == ["it is reached", "a step"]
-    assert caplog.text.count("could not be told") == 2
+    assert caplog.text.count("a callback that waited for revision") == 2
 
 
 def test_who_follows_which_brokers_are_alive_hears_of_it_whatever_others_do(
@@ -91,5 +91,5 @@ def test_who_follows_which_brokers_are_alive_hears_of_it_whatever_others_do(
     live.enter(lambda why: None)
     following.world.run()
     assert heard[-1] == [1]
-    assert "could not be told" in caplog.text
+    assert "a listener of which brokers are alive failed" in caplog.text
     live.close()

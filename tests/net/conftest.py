@@ -1,4 +1,4 @@
-"""What the tests of connections share: fronts from the first request or none, sweeps by hand."""
+"""What the tests of connections share: fast paths from the first request or none, sweeps by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fronts ask every rule that the ordinary way asks: one that is written once is seen through both.
+"""The fast paths ask every rule that the ordinary way asks: one that is written once is seen through both.
 
 The rules are planted where the handlers and the partition ask them, and nowhere in ``net``.
 """

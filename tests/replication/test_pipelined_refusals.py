@@ -35,7 +35,7 @@ def test_too_few_in_sync_is_what_the_next_batches_are_told_when_enough_are_back(
     cluster.settle()  # the followers join again
     assert len(cluster.state().isr) > 1
     assert produce(leader, 2) == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    assert leader.partition().append_run([encoded(2)], -1, 13) == [], "a front asks the same rule"
+    assert leader.partition().append_run([encoded(2)], -1, 13) == [], "a fast path asks the same rule"
     assert [produce(leader, sequence, acks=1) for sequence in (1, 2, 3)] == [[0]] * 3
 
 

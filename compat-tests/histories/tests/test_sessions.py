@@ -108,7 +108,7 @@ def forget_the_end(self: Connection) -> None:
 
 
 def keep_the_front(self: Connection, dispatcher: Dispatcher) -> None:
-    """In the place of ``Connection._serve_only``: what is repeated is served on by its front."""
+    """In the place of ``Connection._serve_only``: what is repeated is served on by its fast path."""
     self._requests.serve_by(dispatcher)
 
 

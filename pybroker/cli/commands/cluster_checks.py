@@ -148,7 +148,7 @@ def _rights(cluster: Any, metadata: Any) -> Finding:
 
 
 def _operations(bits: int) -> list[str]:
-    """The names of operations in a set of bits, in Kafka's order; none where it is not told."""
+    """The names of operations in a set of bits, in Kafka's order; none where the broker does not say."""
     return [] if bits < 0 else [word_of(each) for each in AclOperation if bits >> each & 1]
 
 

@@ -1,4 +1,4 @@
-"""``pybroker logdirs``: the log dirs of brokers, the room in them, and the replicas that lie there.
+"""``pybroker logdirs``: the log dirs of brokers, their free space, and the replicas that lie there.
 
 Owns: the shapes that this command prints.  Counterpart: kafka-log-dirs.sh.
 """
@@ -18,7 +18,7 @@ from pybroker.cli.terminal.failure import describe_error_code
 from pybroker.cli.terminal.options import INT32_MAX, repeated
 from pybroker.cli.terminal.output import Row, show_size
 
-app = typer.Typer(help="Show the log dirs of brokers: their size, and the room in them.", no_args_is_help=True)
+app = typer.Typer(help="Show the log dirs of brokers: their size, and their free space.", no_args_is_help=True)
 
 
 @admin_command(app, "describe")
@@ -33,7 +33,7 @@ def describe(
     ],
     replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica, the largest first.")] = False,
 ) -> None:
-    """Show the log dirs of all brokers that run: state, size, free room, and the bytes of the replicas in them."""
+    """Show the log dirs of all brokers that run: state, size, free space, and the bytes of the replicas in them."""
     if strange := [text for text in broker_ids if not text.isdecimal() or int(text) > INT32_MAX]:
         raise typer.BadParameter(f"--broker takes the id of a broker, not {strange[0]!r}")
     wanted = sorted(set(map(int, broker_ids)))

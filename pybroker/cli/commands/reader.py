@@ -235,7 +235,7 @@ class Reader:
         self._say_uncommitted(why)
 
     def _commit_at_end(self) -> str | None:
-        """Commit what is left, with some patience; why that is not possible, if it is not."""
+        """Commit what is left, within a time-out; why that is not possible, if it is not."""
         why = "no broker answers"
         if not self._watch.is_out:
             try:

@@ -1,4 +1,4 @@
-"""What a cluster has of a tenant: found, told and taken away (``pybroker tenants``).
+"""What a cluster has of a tenant: found, listed and taken away (``pybroker tenants``).
 
 Owns: what counts as a tenant's, and the order in which it goes.  Of a tenant ``acme`` are the users ``acme`` and
 ``acme.*`` with their passwords, ACLs, quotas and delegation tokens; whatever is named ``acme.*``, which are topics,
@@ -68,7 +68,7 @@ class Names(NamedTuple):
         return [user for kind, user in owner_and_renewers if kind == _USER and self.has_user(user)]
 
     def has_token(self, token: DescribedDelegationToken) -> bool:
-        """Whether one of its users would be told a token's secret: its owner, who asked for it, who may renew it."""
+        """Whether one of its users would see a token's secret: its owner, who asked for it, who may renew it."""
         asked = token.token_requester_principal_type == _USER and self.has_user(token.token_requester_principal_name)
         return asked or bool(self.users_of(token))
 

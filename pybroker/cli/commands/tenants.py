@@ -9,7 +9,7 @@ Invariants:
 - No tenant's prefix is the beginning of another's, nor collides with it in the names of metrics, where Kafka takes
   ``.`` and ``_`` for one.
 - A user is in one tenant, and may do nothing but what the tenant may.
-- A tenant finds nothing that a former one of its name has left, but for connections: as in Kafka a deleted user keeps
+- A tenant finds nothing that a former one of its name has left, but for connections. As in Kafka a deleted user keeps
   those that are open, and ``delete`` says so.
 - What lets a user in comes last, and goes first.
 """

@@ -214,7 +214,7 @@ def print_descriptions(output: Output, topics: list[dict[str, Any]]) -> None:
                 )
             ],
         )
-        # A terminal of 80 columns has room for one of the two.
+        # A terminal of 80 columns has space for one of the two.
         third = ("SIZE", "size") if has_sizes else ("EPOCH", "leader_epoch")
         columns = ("PARTITION", "LEADER", third[0], "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET")
         keys = ("partition", "leader", third[1], "replicas", "isr", "start_offset", "end_offset")
@@ -242,7 +242,7 @@ def add_sizes(client: AdminClient, topics: list[dict[str, Any]], metadata: Mappi
         topic["size"] = sum_of_known(size for of_one in sizes.values() for size in of_one.values())
     if missing:
         brokers_of = ", ".join(map(str, sorted(missing)))
-        remark(f"sizes are without replicas on broker {brokers_of}, of which nothing is told")
+        remark(f"sizes are without replicas on broker {brokers_of}, which did not report them")
 
 
 def replica_sizes(client: AdminClient) -> dict[tuple[str, int], dict[int, int]]:
@@ -326,7 +326,7 @@ def ends_of_deletion(
 ) -> dict[Partition, tuple[int, int]]:
     """Each partition's error code, and the offset before which records are deleted; without a bound all of now.
 
-    The offset is never -1: a broker takes that for the high watermark of the moment in which it deletes, so that
+    The offset is never -1. A broker takes that for the high watermark of the moment in which it deletes, so that
     records would go that came after the question, or between two attempts.
     """
     if before_offset is not None:
@@ -398,7 +398,7 @@ def describe_one(client: AdminClient, topic: dict[str, Any]) -> dict[str, Any]:
 
 
 def offset_of(answers: dict[Partition, tuple[int, int]], partition: Partition) -> int | None:
-    """What a leader has told of one; None where there is none."""
+    """What a leader reports of one; None where there is none."""
     code, offset = answers.get(partition, (0, None))
     if code:
         raise refused(partition, code)

@@ -1,7 +1,7 @@
 """One connection to one broker, made step by step, so that what fails can be said: name, TCP, TLS, protocol, login.
 
 Owns: the steps and their order, requests in messages of ``pybroker_protocol``, and the sentence for each way in which
-a broker is not reached.  Owns no patience (``reachability``) and no settings (``client_settings``).
+a broker is not reached.  Owns no retries (``reachability``) and no settings (``client_settings``).
 
 A step that fails raises ``NotReached``.  Where the two sides speak different protocols, a second connection asks in the
 other one, so that the sentence says what the broker speaks, and does not guess.

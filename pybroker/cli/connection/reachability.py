@@ -1,7 +1,7 @@
 """Whether a cluster is there and lets this client in, found out before a client library is given the work.
 
-Owns: the patience with a broker that starts, and what is said where none is reached.  A library tries again for as long
-as it is allowed to, and says "no broker" of a wrong password as of a wrong port; ``broker_connection`` says which.
+Owns: how long a starting broker is waited for, and what is said where none is reached. A library tries again for as
+long as it is allowed to, and says "no broker" of a wrong password as of a wrong port; ``broker_connection`` says which.
 """
 
 from __future__ import annotations

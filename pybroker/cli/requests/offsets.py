@@ -75,7 +75,7 @@ def parse_timestamp_ms(text: str, now_ms: int) -> int:
     try:
         return max(0, int(moment.timestamp() * 1000))
     except OverflowError:
-        raise ValueError(f"{text!r} lies beyond the times that can be told") from None
+        raise ValueError(f"{text!r} lies beyond the times that Kafka knows") from None
 
 
 def _int64(digits: str) -> int:

@@ -1,7 +1,7 @@
 """Which brokers get the replicas of partitions that are spread anew.
 
-Owns: the decision alone; pure.  What it promises: each partition has its replicas on as many different brokers of the
-list; what lies on one of them stays, unless another broker has at least two replicas less, so that little is copied.
+Owns: the decision alone; pure. What it promises: each partition has its replicas on as many different brokers of the
+list. What lies on one of them stays, unless another broker has at least two replicas less, so that little is copied.
 What it aims at: as many replicas, and as many first ones (preferred leaders), on each broker; and, where brokers name
 their racks, the replicas of a partition in different ones.
 

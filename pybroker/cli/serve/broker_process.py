@@ -1,7 +1,7 @@
 """The process around a broker: settings in, exit code out.
 
-Owns: the event loop, the signals, the ready line and the line that says which broker it is, logging to stderr, and the
-garbage collector's tuning, all of which only a process that is ours may touch.  Owns nothing of the broker
+Owns: the event loop, the signals, the ready line and the line that says which broker it is. Owns logging to stderr and
+the garbage collector's tuning, too. All of these only a process that is ours may touch. Owns nothing of the broker
 (``pybroker.server``).
 
 An in-process broker leaves the host's garbage collector alone, so the request path avoids cycles of objects.

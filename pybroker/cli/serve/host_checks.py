@@ -1,7 +1,7 @@
 """The checks of ``pybroker doctor`` on a broker's own machine: its data directory, disk, descriptors and limits.
 
 Owns: what is looked at and when it is too little.  Only reads: neither the lock nor any file is touched, so that it may
-run beside the broker.  What is not told by Linux's ``/proc`` elsewhere is looked at of this process in place of the
+run beside the broker.  What Linux's ``/proc`` does not show elsewhere is looked at of this process in place of the
 broker's.
 """
 
@@ -131,7 +131,7 @@ def _disk(path: Path) -> Finding:
     usage, files = shutil.disk_usage(path), os.statvfs(path)
     share = usage.free / usage.total if usage.total else 0.0
     message = f"{show_size(usage.free)} of {show_size(usage.total)} are free ({share:.0%})"
-    advice = "make room, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
+    advice = "free space, or lower retention.ms and retention.bytes; a broker on a full disk refuses writes"
     if usage.free < _FREE_BYTES_MIN:
         return Finding("disk", Status.FAILED, message, advice)
     if files.f_files and files.f_favail < _FREE_INODES_MIN:

@@ -33,7 +33,7 @@ def is_locked_by_another(path: Path) -> bool:
     """Whether another process holds the lock on a file.  This one must not: it would lose it."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # who wants it will be told why
+    except OSError:  # its user gets the reason
         return False
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

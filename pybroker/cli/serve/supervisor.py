@@ -1,7 +1,7 @@
 """The process beside the brokers of one machine: starts them, starts the dead again, and stops all.
 
-Owns: the brokers' processes, the signals of its own process, and the killing of a broker that was stopped while it
-writes to the metadata store, because it keeps all others from writing as long as it lives.  Owns no broker, and not
+Owns: the brokers' processes, and the signals of its own process. It kills a broker that was stopped while it writes to
+the metadata store, because such a broker keeps all others from writing as long as it lives. Owns no broker, and not
 where a broker's data lies: ``workers`` and ``cluster`` say that by the command.
 
 Invariants:

@@ -1,1 +1,1 @@
-"""A person at a terminal, or a script: options and their errors, results and how a command fails.  Imports no room."""
+"""A person at a terminal, or a script: options and their errors, results and how a command fails."""

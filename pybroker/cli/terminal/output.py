@@ -28,7 +28,7 @@ Row = Sequence[object]
 # Control characters, formats (bidirectional overrides are such) and separators of lines.
 _UNSEEN: Final = ("Cc", "Cf", "Zl", "Zp")
 
-# Wider than any table: what rich is told to find out how wide one would like to be.
+# Wider than any table: the width that rich gets, to find out how wide one would like to be.
 WIDTH_UNBOUND = 10_000
 
 

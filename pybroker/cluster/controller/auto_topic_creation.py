@@ -31,7 +31,7 @@ from pybroker.env import Env
 from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
 
-# Names whose refusal the log has told and does not tell again; beyond, it begins anew.
+# Names whose refusal is logged, and is not logged again; beyond, it begins anew.
 REFUSED_CREATIONS_REMEMBERED = 1_000
 
 # Topics whose creation is begun per turn of the loop: each takes some 20 µs, so that a turn stays at a millisecond.
@@ -62,13 +62,13 @@ class AutoTopicCreation:
         self._limited_log = RateLimitedLog(log, env.timers)
 
     def close(self) -> None:
-        """Tell what is not told yet; nothing is called off."""
+        """Log what is not logged yet; nothing is called off."""
         self._limited_log.close()
 
     def begin(self, names: Iterable[str], allows: Allows = anything) -> None:
         """Create these topics with the broker's defaults, Kafka's own with theirs; no request waits.
 
-        Those that are being created already, for which there is no room now, or which ``allows`` refuses, are left out:
+        Those that are being created already, that are too many now, or that ``allows`` refuses, are left out:
         who still needs them asks again.  Thousands take so long that others would notice, so they are begun over
         several turns of the loop.
         """
@@ -117,10 +117,10 @@ class AutoTopicCreation:
                 reason = f"{reason} ({coordinator.factor_setting})"
             self._tell(name, reason)
         for failure in run_each(self._in_flight.pop(name), error_code):
-            log.error("who waited for topic %s could not be told", name, exc_info=failure)
+            log.error("a callback that waited for topic %s failed", name, exc_info=failure)
 
     def _tell(self, name: str, reason: str) -> None:
-        """Clients are told no reason, and ask again and again: the log has it, once for a name."""
+        """Clients get no reason, and ask again and again: the log has it, once for a name."""
         if name not in self._logged_refusals:
             if len(self._logged_refusals) >= REFUSED_CREATIONS_REMEMBERED:
                 self._logged_refusals.clear()

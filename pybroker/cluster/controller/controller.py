@@ -100,7 +100,7 @@ class Controller:
         self._images = images
         self._queue: WriteQueue | None = None  # while it is active
         self.epoch = 0  # that of the controller key in its present or last activity
-        self.activity_listeners: list[Callable[[bool], None]] = []  # told whether it is active from now on
+        self.activity_listeners: list[Callable[[bool], None]] = []  # called with whether it is active from now on
         self.is_live: Callable[[int, bytes], bool] = lambda broker_id, incarnation_id: True  # as far as is known
         self.on_contact: Callable[[int], None] = lambda broker_id: None  # a broker's heartbeat or registration came
         self.topic_rules = TopicRules(config, validate_topic_configs, env.new_uuid, env.random)
@@ -132,7 +132,7 @@ class Controller:
 
     def _tell_activity(self, is_active: bool) -> None:
         for failure in run_each(self.activity_listeners, is_active):
-            log.error("who follows whether the controller is active could not be told", exc_info=failure)
+            log.error("a listener of whether the controller is active failed", exc_info=failure)
 
     def close(self) -> None:
         """What still waits is dropped; a transaction in flight still ends, and answers."""
@@ -208,7 +208,7 @@ class Controller:
         cordoned_directories: Collection[bytes] | None = None,
         wants_shutdown: bool = False,
     ) -> None:
-        """A broker lives, tells of its log dirs (failed; all without room; all cordoned; None says nothing), or wants
+        """A broker lives, tells of its log dirs (failed; all without space; all cordoned; None says nothing), or wants
         to stop and be rid of its leaderships first.  A heartbeat that tells nothing does not wait for the store."""
         known = self._images.image.brokers.get(broker_id)
         if self.is_active and known is not None and known.epoch == broker_epoch:

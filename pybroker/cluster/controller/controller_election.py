@@ -178,7 +178,7 @@ class ControllerElection:
     def _on_holder(
         self, term: int, entry: Entry | None, holder: ControllerKey, found: Snapshot | None, error: StoreError | None
     ) -> None:
-        """Whether the holder lives, by the store itself: of one that has just come it may not have told yet."""
+        """Whether the holder lives, by the store itself: one that has just come it may not have reported yet."""
         if term != self._term:
             return
         if found is None or store_codec.live_key(holder.broker_id) in found.entries:  # that of 10 begins like that of 1

@@ -1,8 +1,8 @@
 """The order of metadata changes: decide, commit, apply, answer.
 
-Owns: the operations that wait, their deadlines, the one transaction in flight, and the group commit: what arrives while
-the store is busy is decided one after another on the image to be, and commits together in the next transaction.
-Owns no rule: an operation brings its own.
+Owns: the operations that wait, their deadlines, the one transaction in flight, and the group commit. What arrives while
+the store is busy is decided one after another on the image to be, and commits together in the next transaction. Owns no
+rule: an operation brings its own.
 
 Invariants:
 - One transaction is in flight at a time.
@@ -207,7 +207,7 @@ class WriteQueue:
         try:
             image, delta = builder.build(result.revision)
         except Exception:
-            # The store has what no image shows before the next start: whoever asked cannot be told that it is done.
+            # The store has what no image shows before the next start: no answer can say that it is done.
             log.exception("no image can be made of the change of revision %d", result.revision)
             self._refuse(decided, ErrorCode.UNKNOWN_SERVER_ERROR, None)
             return

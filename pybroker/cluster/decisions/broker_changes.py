@@ -112,7 +112,7 @@ def _rejoined(
 def assign_replicas(
     builder: ImageBuilder, broker_id: int, found: FoundReplicas
 ) -> Generator[None, None, dict[tuple[bytes, int], int]]:
-    """The broker's replicas lie there; it may lead them if the log dir works, and goes on to if that has room.
+    """The broker's replicas lie there; it may lead them if the log dir works, and goes on to if that has space.
 
     Gives back errors for others.
     """
@@ -227,7 +227,7 @@ def take_directories_offline(builder: ImageBuilder, broker_id: int, directories:
 def note_full_directories(
     builder: ImageBuilder, broker_id: int, directories: Collection[bytes]
 ) -> Generator[None, None, None]:
-    """These log dirs of a broker have no room, and its others have: replicas elsewhere that have it lead, and are in
+    """These log dirs of a broker have no space, and its others have: replicas elsewhere that have it lead, and are in
     sync, in place of those in there."""
     broker = builder.view().brokers[broker_id]
     full_dirs = tuple(directory for directory in broker.log_dirs if directory in directories)

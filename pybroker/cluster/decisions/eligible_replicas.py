@@ -85,7 +85,7 @@ def forget(builder: ImageBuilder, resource: tuple[int, str]) -> None:
     """``min.insync.replicas`` of a topic, or of brokers, has changed: who is eligible was judged by another one.
 
     A partition without in-sync replicas keeps its eligible ones, since nothing was written after they were, and is
-    looked at again when it has a leader (``elected``); Kafka takes them away, and leaves it to an unclean election.
+    looked at again when it has a leader (``elected``). Kafka takes them away, and leaves it to an unclean election.
     """
     image = builder.view()
     resource_type, name = resource

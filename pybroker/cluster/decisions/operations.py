@@ -290,7 +290,7 @@ FoundReplicas = Mapping[tuple[bytes, int], bytes]
 
 
 class Assignments(NamedTuple):
-    """The answer to a broker that told where its replicas lie: those that are not its own, by topic id and partition.
+    """The answer to a broker that says where its replicas lie: those that are not its own, by topic id and partition.
 
     The error is that of the whole, and then nothing was noted.
     """

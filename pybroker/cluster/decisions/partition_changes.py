@@ -1,12 +1,12 @@
 """Who is in sync, and who leads, when replicas come and go.
 
-Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, whether a leader may have those in
-sync that it asks for (KIP-497, KIP-903), and who leads where replicas were chosen anew.  Does not own elections on
-request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up: its leader
-says so (``replication``).
+Owns: what becomes of a partition when a replica's broker, or its log dir, is lost, and who leads where replicas were
+chosen anew. Owns whether a leader may have those in sync that it asks for (KIP-497, KIP-903), too. Does not own
+elections on request (``elections``), what a reassignment wants (``reassignments``), nor when a follower has caught up:
+its leader says so (``replication``).
 
-A replica whose log dir has no room can be read and takes nothing.  It is in sync, and leads, only where no other that
-is in sync has room (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
+A replica whose log dir has no space can be read and takes nothing.  It is in sync, and leads, only where no other that
+is in sync has space (``relieved``).  Kafka takes the log dir offline, and what no other replica has with it.
 
 Invariants:
 - A leader is in sync, or was the last that was.
@@ -42,7 +42,7 @@ def is_online(image: ClusterImage, partition: PartitionImage, replica: int) -> b
 
 
 def has_free_space(image: ClusterImage, partition: PartitionImage, replica: int) -> bool:
-    """Whether the log dir of the replica has room, as far as its broker has said."""
+    """Whether the log dir of the replica has space, as far as its broker has said."""
     broker = image.brokers.get(replica)
     return broker is None or partition.directory(replica) not in broker.full_dirs
 
@@ -117,9 +117,9 @@ def _led_anew(
 
 
 def relieved(image: ClusterImage, topic: str, partition: PartitionImage) -> PartitionImage:
-    """The partition without what has no room among its in-sync replicas, and led by another, where any of these has it.
+    """The partition without full log dirs among its in-sync replicas, and led by another, where any of these has space.
 
-    Else those without room stay, and one of them goes on to lead: what it has can be read.  The same object if
+    Else those without space stay, and one of them goes on to lead: what it has can be read.  The same object if
     unchanged.
     """
     full = [replica for replica in partition.isr if not has_free_space(image, partition, replica)]

@@ -82,7 +82,7 @@ def _cannot_replicate(replication_factor: int, reason: str) -> Refused:
 def _racks(brokers: Collection[BrokerRegistration], random: Shuffler) -> list[tuple[list[int], list[int]]]:
     """Per rack the brokers that may lead and the others, all in a random order.
 
-    One without room is among the others, unless none of those that may lead has any.
+    One without space is among the others, unless none of those that may lead has any.
     """
     racks: dict[str | None, tuple[list[int], list[int]]] = {}
     any_has_space = any(broker.is_active and broker.has_free_space for broker in brokers)
@@ -157,7 +157,7 @@ def new_partition(
 ) -> PartitionImage:
     """The first state of a partition: live replicas are in sync, the first of them leads; ``Refused`` if none lives.
 
-    Those without room are not, where any has it.
+    Those without space are not, where any has it.
     """
     active = [broker_id for broker_id in replicas if brokers[broker_id].is_active]
     if not active and manual:
@@ -174,7 +174,7 @@ def new_partition(
 
 
 def choose_directory(builder: ImageBuilder, broker: BrokerRegistration) -> bytes:
-    """The log dir of the broker that has room and holds the fewest replicas; one more is counted to it.
+    """The log dir of the broker that has space and holds the fewest replicas; one more is counted to it.
 
     A cordoned one only where there is no other: who assigns replicas by hand may do that, as in Kafka.
     """

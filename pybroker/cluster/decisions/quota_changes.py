@@ -46,7 +46,7 @@ def alter_client_quotas(builder: ImageBuilder, alterations: Sequence[QuotaAltera
     results: dict[QuotaEntity, str | None] = {}
     for entity, operations in alterations:
         names = [name for name, _ in operations]
-        # As in Kafka: of an entity that comes twice the first is done, and an error is told.
+        # As in Kafka: of an entity that comes twice the first is done, and an error is answered.
         if entity in results or len(set(names)) != len(names):
             results[entity] = f"Ignoring duplicate entity {entity_text(entity)}"
         else:

@@ -1,7 +1,7 @@
 """Creating, deleting and growing topics.
 
-Owns: the rules of CreateTopics, DeleteTopics and CreatePartitions, one topic at a time: what is refused leaves no
-trace, and does not keep the others of the request from being done.  What may take long is decided in steps
+Owns: the rules of CreateTopics, DeleteTopics and CreatePartitions, one topic at a time. What is refused leaves no
+trace, and does not keep the others of the request from being done. What may take long is decided in steps
 (``write_queue``).
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ReplicationControlManager``.

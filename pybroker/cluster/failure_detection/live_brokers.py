@@ -3,8 +3,8 @@
 Owns: what the ephemeral keys say, this broker's own key, and who hears of a change.  Does not own what follows from a
 death (``controller_election``, ``controller``) nor registration (``broker_lifecycle``).
 
-Invariant: a broker's key is put by one process at a time: a process that finds it taken by one that held the same log
-dirs knows that one to be dead, because it has locked them since.  Any other process is to be left alone.
+Invariant: a broker's key is put by one process at a time. A process that finds it taken by one that held the same log
+dirs knows that one to be dead, because it has locked them since. Any other process is to be left alone.
 
 Counterpart in Kafka: the ephemeral nodes of ``KafkaZkClient.registerBroker``, and ``BrokerHeartbeatManager``.
 """
@@ -56,7 +56,7 @@ class LiveBrokers:
         self.brokers = store_codec.decode_live(entries)
         self.known = True
         for failure in run_each(self.listeners):
-            log.error("who follows which brokers are alive could not be told", exc_info=failure)
+            log.error("a listener of which brokers are alive failed", exc_info=failure)
 
     def enter(self, done: Callable[[str | None], None]) -> None:
         """Put this broker's key; ``done(why)`` says why that was not possible, ``done(None)`` that it is there."""

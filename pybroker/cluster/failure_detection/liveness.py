@@ -5,10 +5,10 @@ the others tell of that.  Does not own the sockets (``net/datagrams``, ``net/con
 silence (``controller_election``).  That is decided by compare-and-set in the store, so that a wrong suspicion costs a
 fail-over and never data.
 
-Three things make a broker silent for another one.  It refuses connections and is not heard: its machine says that no
+Three things make a broker silent for another one. It refuses connections and is not heard. Its machine says that no
 process listens any more, which is so a moment after a process was killed, and never while a process listens, however
-busy it is.  Its machine does not answer, and it was not heard for the time-out.  Or its machine takes connections for
-it, and it was not heard for ``LIVENESS_OVERLOAD_FACTOR`` times as long: it is stopped, or so busy that it is of no use.
+busy it is. Its machine does not answer, and it was not heard for the time-out. Or its machine takes connections for it,
+and it was not heard for ``LIVENESS_OVERLOAD_FACTOR`` times as long: it is stopped, or so busy that it is of no use.
 Which of them it is is found out by connecting (a probe) when a connection to it breaks, or a datagram of it is overdue.
 
 Invariants:
@@ -255,9 +255,10 @@ class Liveness:
     # --- judging -----------------------------------------------------------------------------------------------------
 
     def is_silent(self, broker_id: int) -> bool:
-        """Whether the brokers have good reason to take one for dead that they did hear: by what this broker and a
-        majority of all, itself among them, found out; where there are two, by this one alone.  What a fenced broker
-        finds does not count: it may be fenced because it is cut off."""
+        """Whether the brokers have good reason to take one for dead that they did hear. This broker and a majority of
+        all, itself among them, have to find so; where there are two, this one alone. What a fenced broker finds does
+        not count: it may be fenced because it is cut off.
+        """
         registered, known = self._image().brokers.get(broker_id), self._reporting.get(broker_id)
         if broker_id not in self._silent or registered is None or known is None or known.epoch != registered.epoch:
             return False
@@ -326,7 +327,7 @@ class Liveness:
             self._silent = silent
             self._speak()
         for failure in run_each(self.listeners):
-            log.error("who follows which brokers are silent could not be told", exc_info=failure)
+            log.error("a listener of which brokers are silent failed", exc_info=failure)
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Brokers that were fenced a moment ago, and are still named to clients.
 
 Owns: which brokers those are. When a Metadata response no longer names a broker, librdkafka takes back the partitions
-that it is about to give to their new leader, and asks again up to a second later. So the response that names the new
+that it is about to give to their new leader. It asks again up to a second later. So the response that names the new
 leaders names the old one's address, too, and a later one does not. A broker that stops cleanly hands its leaderships
 over before it goes, so its clients have heard of the new leaders by then: it leaves the list at once.
 

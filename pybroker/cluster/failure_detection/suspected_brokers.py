@@ -78,4 +78,4 @@ class SuspectedBrokers:
             return  # the next doubt came before those who wait had their turn
         waiting, self._waiting = self._waiting, {}
         for failure in run_each(waiting.values()):
-            log.error("who waited for certainty about a broker could not be told", exc_info=failure)
+            log.error("a callback that waited for certainty about a broker failed", exc_info=failure)

@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """One registered broker; ``epoch`` grows with each registration, a fenced broker leads nothing.
 
-    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` of those without room, and
+    ``log_dirs`` has the ids of its log dirs that work, ``full_dirs`` of those without space, and
     ``cordoned_log_dirs`` of those that take no new replicas.
     """
 
@@ -109,8 +109,8 @@ class BrokerRegistration(NamedTuple):
 class PartitionImage(NamedTuple):
     """The state of one partition.  ``leader_epoch`` grows with each leader, ``partition_epoch`` with each change.
 
-    ``directories`` has one log-dir id per replica, in the order of ``replicas``; ``elr`` and ``last_known_elr`` are
-    KIP-966's eligible leader replicas; ``adding_replicas`` and ``removing_replicas`` are KIP-455's;
+    ``directories`` has one log-dir id per replica, in the order of ``replicas``. ``elr`` and ``last_known_elr`` are
+    KIP-966's eligible leader replicas; ``adding_replicas`` and ``removing_replicas`` are KIP-455's.
     ``leader_recovery_state`` is KIP-704's: RECOVERING from an unclean election until the leader says RECOVERED.
     """
 

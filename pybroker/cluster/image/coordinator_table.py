@@ -1,8 +1,8 @@
 """Kafka's coordinators: a row for each, with all that tells one from another.
 
-Owns: the topic that keeps a coordinator's state, the settings and configs that the topic is created with, the type of
-its keys in FindCoordinator, how they are guarded, and its name among the services.  Owns no state of a coordinator
-(``coordinators/``) and no creation (``auto_topic_creation``).
+Owns: the topic that keeps a coordinator's state, and the settings and configs that the topic is created with. Owns the
+type of its keys in FindCoordinator, how they are guarded, and its name among the services. Owns no state of a
+coordinator (``coordinators/``) and no creation (``auto_topic_creation``).
 
 A further coordinator is a row, a service (``handlers/services``, built by ``lazy_services``) and its handlers.
 

@@ -35,8 +35,8 @@ def invalid_reason(name: str) -> str | None:
 def colliding_name(name: str, existing: Collection[str]) -> str | None:
     """An existing topic other than ``name`` that differs from it only in '.' against '_', or None.
 
-    Such pairs would share one metric name.  The few spellings of a name are looked up one by one; only a name with
-    so many of these characters that the spellings outnumber the topics is compared with every topic.
+    Such pairs would share one metric name. The few spellings of a name are looked up one by one. Only a name with so
+    many of these characters that the spellings outnumber the topics is compared with every topic.
     """
     parts = re.split("[._]", name)
     collision_chars = len(parts) - 1

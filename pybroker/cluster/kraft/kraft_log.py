@@ -5,7 +5,7 @@ both in order.  Nothing is written: the directory stays as Kafka left it.
 
 Invariants:
 - Control batches are skipped.
-- The log ends before the first batch of the last segment that is cut off or damaged, as in Kafka's own recovery: a
+- The log ends before the first batch of the last segment that is cut off or damaged, as in Kafka's own recovery. A
   write was torn when the broker was killed.
 - Damage anywhere else is an error.
 

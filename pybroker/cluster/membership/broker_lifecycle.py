@@ -8,7 +8,7 @@ controller fenced this broker, and leaving with leaderships handed over.  Does n
 
 Invariants:
 - A registration follows the live key of the same process. Before it the log dirs say on the disk that they are this
-  broker's: what is registered may be a replica at once, and after a crash has to come back with the same log dirs.
+  broker's. What is registered may be a replica at once, and after a crash has to come back with the same log dirs.
 - The first image is published only once it has this broker's own registration: by an earlier one the broker would lead
   what it led before it died. It also has each replica in the log dir in which that was found (KIP-858): else another
   one would be made elsewhere.
@@ -64,7 +64,7 @@ class State(StrEnum):
 
 
 # What moves it.  Its live key is there; the controller has granted the registration; the image has that fenced, or no
-# more; another broker decides in its place, or the patience with that is over; no leadership is left.  The others come
+# more; another broker decides in its place, or the time for that is over; no leadership is left.  The others come
 # at any time, but the stop comes once.  A succession: the image has another process's registration, a later one.
 Event = StrEnum("Event", "ENTERED GRANTED FORGOTTEN REPLACED HANDED_OVER SESSION_LOST WITHDRAWAL STOP SUCCESSION CLOSE")
 ENTERING, REGISTERING, REGISTERED, WITHDRAWN, LEAVING, LEFT, SUPERSEDED, CLOSED = State
@@ -92,9 +92,9 @@ TRANSITIONS: Final = {
 
 class BrokerLifecycle:
     """``claim()`` has the log dirs say whose they are, once the id is this process's, or tells why it cannot.
+
     ``on_entered()`` is called whenever the live key is there, ``on_registered()`` whenever the controller has
-    registered this broker: others may know of it from then on; ``on_superseded()``, once, when another process is this
-    broker, after the start.
+    registered this broker.  ``on_superseded()`` is called once, when another process is this broker, after the start.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class BrokerLifecycle:
         self._registration = registration
         self._cluster_id = cluster_id
         self._previous_broker_epoch = previous_broker_epoch
-        self._found = found  # not told yet
+        self._found = found  # not reported yet
         self._assigning = False
         self._claim = claim
         self._on_entered = on_entered
@@ -268,7 +268,7 @@ class BrokerLifecycle:
             self._refused_since_ms = None
             # Its log is whole as long as the process lives.
             self._previous_broker_epoch = answer.broker_epoch
-            self._pending_reason = "it is registered, but the metadata store has not told of that yet"
+            self._pending_reason = "it is registered, but the metadata store has not reported that yet"
             self._tell_registered()
             self._look()
 
@@ -344,8 +344,8 @@ class BrokerLifecycle:
     def _on_assigned(self, error_code: int) -> None:
         if error_code:
             name = ErrorCode(error_code).name
-            self._note_pending(f"where its replicas lie cannot be told, the controller's answer is {name}")
-        # What is done the image shows, soon; what is not, by then, is told again.
+            self._note_pending(f"the controller does not take where its replicas lie, and answers {name}")
+        # What is done the image shows, soon; what is not, by then, is reported again.
         self._env.timers.call_later(STORE_RETRY_MS, self._assigned)
 
     def _assigned(self) -> None:

@@ -26,7 +26,7 @@ from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_follower import MetadataFollower
 from pybroker.cluster.store.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
 from pybroker.cluster.store.store_codec import LiveBroker
-from pybroker.cluster_limits import LIVENESS_INTERVAL_MS, WITHDRAWN_SESSIONS
+from pybroker.cluster_limits import LIVENESS_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pybroker.cluster.decisions.operations import FoundReplicas
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A broker that has withdrawn, because it decided and was cut off, comes back when another one decides, or after so many
+# sessions.
+WITHDRAWN_SESSIONS = 2
+
 # A session ends so much later than its time-out at most.
 SESSION_MARGIN_MS = 2_000
 
@@ -62,8 +66,8 @@ class LivenessTransport(NamedTuple):
 class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
-    ``found()`` gives the first contents of a new store; ``connect(follower, secret)`` makes the way to the other
-    brokers, whose addresses are in the follower's image; ``known_cluster_id`` is that of the data directory or of the
+    ``found()`` gives the first contents of a new store. ``connect(follower, secret)`` makes the way to the other
+    brokers, whose addresses are in the follower's image. ``known_cluster_id`` is that of the data directory or of the
     settings, if any.
     """
 
@@ -235,7 +239,7 @@ class ClusterMember:
         lifecycle.start(self._session_timeout_ms + SESSION_MARGIN_MS, timeout_ms, started)
 
     def _tell_of_log_dirs(self, lifecycle: BrokerLifecycle) -> None:
-        """The controller hears which log dirs of this broker have no room, and which are cordoned."""
+        """The controller hears which log dirs of this broker have no space, and which are cordoned."""
         from pybroker.cluster.membership.log_dir_reports import LogDirReports
 
         timers, channel = self._env.timers, self.channel
@@ -346,7 +350,7 @@ class ClusterMember:
         self.channel.take_directory_offline(directory)
 
     def note_full_directories(self, directories: frozenset[bytes]) -> None:
-        """These log dirs of this broker have no room, and its others have: replicas elsewhere take over."""
+        """These log dirs of this broker have no space, and its others have: replicas elsewhere take over."""
         assert self._full_log_dirs is not None
         self._full_log_dirs.become(directories)
 

@@ -1,8 +1,9 @@
 """The way to the active controller, wherever it is, for the parts of a broker that need one.
 
-Owns: where the active controller is (``holder``), also for what clients ask of it (``handlers/forwarding``); the shapes
-of the broker's own requests, which its own handlers serve while its controller is active, and those of the active one's
-broker otherwise.  Does not own connections (``peers``) nor trying again: the caller knows how long it needs the answer.
+Owns: where the active controller is (``holder``), also for what clients ask of it (``handlers/forwarding``). Owns the
+shapes of the broker's own requests, too. Its own handlers serve those while its controller is active, and the handlers
+of the active one's broker otherwise. Does not own connections (``peers``) nor trying again: the caller knows how long
+it needs the answer.
 
 Invariants: ``done`` runs on the loop, later than the call, exactly once. A request without an answer comes back as
 NOT_CONTROLLER where it surely was not done, and as REQUEST_TIMED_OUT where it may have been. It comes back as
@@ -273,7 +274,7 @@ class ControllerChannel:
         self._ask(request, _ASSIGNMENT, answer)
 
     def take_directory_offline(self, directory: bytes) -> None:
-        """A log dir of this broker failed; told until the controller knows, also of a broker that registers anew."""
+        """A log dir of this broker failed; sent until the controller knows, also of a broker that registers anew."""
 
         def done(heartbeat: Heartbeat) -> None:
             if heartbeat.error_code:

@@ -1,7 +1,7 @@
-"""Telling the controller one thing of this broker's log dirs: which have no room, or which are cordoned.
+"""Telling the controller one thing of this broker's log dirs: which are full, or which are cordoned.
 
 Owns what is to be known of them, and telling the controller until the image has it, also after this process has
-registered anew.  Does not own when a log dir has room (``storage/dirs/log_dir``) or is cordoned (the settings), nor
+registered anew.  Does not own when a log dir has space (``storage/dirs/log_dir``) or is cordoned (the settings), nor
 what follows from it (``decisions/brokers``).
 
 Invariants:
@@ -35,7 +35,7 @@ class LogDirReports:
     """Those of one process.
 
     The ports:
-    - ``registered()`` is this process's registration as the image has it, None while nothing can be told.
+    - ``registered()`` is this process's registration as the image has it, None while nothing can be reported.
     - ``known(of)`` are the log dirs of which the image says it.
     - ``controller()`` differs for each that may hear it.
     - ``tell(directories, done)`` tells the controller, and ``done`` runs when that has answered, or cannot be reached.

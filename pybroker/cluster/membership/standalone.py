@@ -88,10 +88,10 @@ class Standalone(ClusterMember):
     ) -> None:
         """Take the controller key, register this broker and publish the first image, in one transaction.
 
-        ``endpoints`` are what clients of each listener connect to, ``log_dirs`` the ids of the log dirs that work,
-        ``cordoned`` those of them that take no new replicas, ``found`` where replicas lie for which ``loaded_image``
-        names another log dir, or none.  After an unclean shutdown the leader epochs of this broker's partitions grow.
-        StoreError when the store fails.
+        ``endpoints`` are what clients of each listener connect to. ``log_dirs`` are the ids of the log dirs that work,
+        ``cordoned`` those of them that take no new replicas. ``found`` says where replicas lie for which
+        ``loaded_image`` names another log dir, or none. After an unclean shutdown the leader epochs of this broker's
+        partitions grow. StoreError when the store fails.
         """
         loaded, incarnation_id = self.loaded_image, self._env.new_uuid()
         registration = BrokerRegistration(

@@ -114,7 +114,7 @@ class MetadataFollower:
         reached = [then for wanted, then in self._waiting if wanted <= self.revision]
         self._waiting = [(wanted, then) for wanted, then in self._waiting if wanted > self.revision]
         for failure in run_each((*reached, *self.listeners)):
-            log.error("who waited for revision %d could not be told", self._revision, exc_info=failure)
+            log.error("a callback that waited for revision %d failed", self._revision, exc_info=failure)
 
     def _on_gap(self) -> None:
         log.warning("the metadata store knows not all changes since revision %d: all is read anew", self.revision)

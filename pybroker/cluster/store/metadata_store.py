@@ -41,7 +41,7 @@ class SessionExpiredError(StoreError):
 
 
 class RefusedWriteError(StoreError):
-    """The store has no room for something in the transaction, a key that is too long: nothing was written."""
+    """The store has no space for something in the transaction, a key that is too long: nothing was written."""
 
 
 class Entry(NamedTuple):
@@ -139,8 +139,8 @@ class MetadataStore(Protocol):
         """Tell every change behind ``revision``, of any process, in order and once; the result ends that.
 
         ``follow`` with the revision of a ``Snapshot``, or of the ``load`` at the start, leaves no hole.  Several
-        transactions may arrive as one ``Changes``, and one that touched ephemeral keys alone is not told.  One's own
-        are told too, before or after the ``done`` of their ``commit``.  ``on_gap()`` is called once, and nothing more
+        transactions may arrive as one ``Changes``, and one that touched ephemeral keys alone is none.  One's own
+        come too, before or after the ``done`` of their ``commit``.  ``on_gap()`` is called once, and nothing more
         after it, where the store does not know all of the changes any more: read everything and follow anew.  While the
         store is away nothing is called; once it is back, what was missed is reported.
         """
@@ -150,7 +150,7 @@ class MetadataStore(Protocol):
         """Tell all ephemeral keys below ``prefix``, of any process: soon, and again at each change; the result ends
         that.
 
-        While the store is away nothing is called: the last that was told may be out of date.
+        While the store is away nothing is called: the last call may be out of date.
         """
         ...
 

@@ -374,7 +374,7 @@ def apply_changes(builder: ImageBuilder, changes: Changes) -> None:
                 builder.put_topic(_topic(name, topic_id, partitions.pop(topic_id, {})))
         for changed_id, changed in partitions.items():
             topic = image.topics_by_id.get(changed_id)
-            if topic is not None:  # else it was deleted since, and what was written of it before is told with that
+            if topic is not None:  # else it was deleted since, and what was written of it before goes with that
                 by_index = {**dict(enumerate(topic.partitions)), **changed}
                 builder.put_topic(_topic(topic.name, changed_id, by_index))
     except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""Who follows a metadata store, and what each of them was told.
+"""Who follows a metadata store, and what each of them has seen.
 
 Owns: the callbacks of ``MetadataStore.follow`` and ``watch_ephemerals``, each follower's place, and what is below each
 watched prefix.  Owns no history: the store has one, and brings new followers up to where it tells the others from.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class _Follower:
-    """One call of ``follow``; ``place`` is the revision up to which it was told, None while it is brought there."""
+    """One call of ``follow``; ``place`` is the revision up to which it was called, None while it is brought there."""
 
     __slots__ = ("on_changes", "on_gap", "place")
 
@@ -32,7 +32,7 @@ class _Follower:
 
 
 class _Watcher:
-    """One call of ``watch_ephemerals``; ``sent`` is what it was told last, None before the first time."""
+    """One call of ``watch_ephemerals``; ``sent`` is what it was called with last, None before the first time."""
 
     __slots__ = ("on_change", "prefix", "sent")
 
@@ -53,7 +53,7 @@ class StoreFollowers:
         self._timers = timers
         self._catch_up = catch_up
         self._revision = 0
-        self._ephemerals: Mapping[str, bytes] | None = None  # as they were told last
+        self._ephemerals: Mapping[str, bytes] | None = None  # as they were reported last
         self._followers: list[_Follower] = []
         self._watchers: list[_Watcher] = []
 

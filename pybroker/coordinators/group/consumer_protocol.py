@@ -1,8 +1,8 @@
 """The little that a broker understands of what consumers tell one another.
 
-Owns: reading subscriptions and reading and writing assignments of the classic protocol.  The bytes are the clients'
-business; they are read so that offsets of topics that are in use neither expire nor get deleted, and where members of
-both protocols are in one group.  Each version is a prefix of the next, so that a later one is read as the last known.
+Owns: reading subscriptions and reading and writing assignments of the classic protocol. The bytes are the clients'
+business. They are read so that offsets of topics that are in use neither expire nor get deleted, and where members of
+both protocols are in one group. Each version is a prefix of the next, so that a later one is read as the last known.
 
 Invariant: what is read at once is bounded (``limits``), because it is read between the requests of others; what is
 longer counts as unreadable.

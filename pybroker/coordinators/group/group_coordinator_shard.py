@@ -3,7 +3,7 @@
 Owns: finding the group that a request is about, replaying records, deletion and expiry.  What a group does with a
 request is in ``classic/``, what offsets do in ``offsets/``.
 
-Invariant: a group exists for every committed offset; one that only keeps offsets (a "simple" group) comes into being
+Invariant: a group exists for every committed offset. One that only keeps offsets (a "simple" group) comes into being
 when its first offset is replayed and has no record of its own.
 
 A group's tombstone never removes offsets.

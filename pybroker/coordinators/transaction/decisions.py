@@ -1,11 +1,11 @@
 """What may be done with a transactional id in which state.
 
-Owns: the rules of InitProducerId, AddPartitionsToTxn and EndTxn, of both protocols.  A decision is a value: the
-metadata to write next, the error code to answer (NONE when there is nothing to write), or that a new producer id is
-needed first, because this one's epochs are used up.
+Owns: the rules of InitProducerId, AddPartitionsToTxn and EndTxn, of both protocols. A decision is a value: the metadata
+to write next, the error code to answer (NONE when there is nothing to write), or that a new producer id is needed
+first. The epochs of the present one are used up then.
 
-Between two steps of one id nothing else happens to it, so Kafka's "pending state" is the prepared one here: until the
-markers are written everybody but who verifies is to come again, before it is asked who that is.
+Between two steps of one id nothing else happens to it, so Kafka's "pending state" is the prepared one here. Until the
+markers are written every request but a verification is to come again, before it is asked whose it is.
 
 PrepareX already carries the next epoch in the second transaction version.
 

@@ -4,7 +4,7 @@ Owns: which partitions still need the marker of which transaction, and when they
 transaction: the shard says what to send, and hears when all is written.
 
 Invariant: ``completed`` is called once for each end that was handed over, unless the coordinator's partition is lost
-meanwhile, or led on in a new leader epoch; then its next leader sends the markers again.
+meanwhile, or led on in a new leader epoch. Then its next leader sends the markers again.
 
 Counterpart in Kafka: ``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
 """

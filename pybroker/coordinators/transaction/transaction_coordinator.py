@@ -284,7 +284,7 @@ class TransactionCoordinator:
         """All markers of ``txn`` are written."""
 
         def completed(error_code: int) -> None:
-            # A disk without room is answered with NOT_COORDINATOR, too; it heals while the partition is led here.
+            # A disk without space is answered with NOT_COORDINATOR, too; it heals while the partition is led here.
             if error_code and partition in self._led:
                 self._sender.later(lambda: self._complete(partition, txn))
 

@@ -3,8 +3,8 @@
 Owns: the states of a transaction and what each step changes.  Whether a step may be taken is decided in
 ``decisions.py``; how a value is written is in ``transaction_records.py``.
 
-Epochs: the client of transaction version 2 gets a new epoch with every end of a transaction, so ``PrepareCommit`` and
-``PrepareAbort`` already carry the epoch of the next transaction, which is the epoch of the markers too.  An id whose
+Epochs: the client of transaction version 2 gets a new epoch with every end of a transaction. So ``PrepareCommit`` and
+``PrepareAbort`` already carry the epoch of the next transaction, which is the epoch of the markers too. An id whose
 epochs are used up keeps its next producer id in ``next_producer_id`` until the markers are written, and goes on with it
 from epoch 0.
 

@@ -1,7 +1,7 @@
 """Whether a value is what a schema of Avro's says, before it is written.
 
-Owns that nothing changes on the way: fastavro alone cuts floats to integers, writes integers that their type has no
-room for, takes anything for a boolean, and a field that is misspelt for one that is missing.
+Owns that nothing changes on the way. fastavro alone cuts floats to integers, and writes integers that are too large for
+their type. It takes anything for a boolean, and a field that is misspelt for one that is missing.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Decoders by Spark's own functions: JSON by a schema, text, bytes.
 
-Owns the reason why a value does not fit.  Fields that the schema does not name are left out; fields that it names and a
+Owns the reason why a value does not fit. Fields that the schema does not name are left out. Fields that it names and a
 value has not are null, and an error where the schema says that they may not be, within structs, arrays and maps, too.
 Of an array or a map in which something is of another type, the message names the field alone.
 """

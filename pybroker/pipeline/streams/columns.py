@@ -7,7 +7,7 @@ Python's side of ``transformWithState`` gives a struct as a dict when it is inpu
 times with a zone or without.  So values come to our processors as JSON text, which Spark writes and reads (`as_text`,
 `from_text`), keys that they give or keep as well, and times as microseconds.
 
-Neither JSON nor Python has a text that is no UTF-8, which Spark makes of bytes by a cast: `as_text` and `checked` end
+Neither JSON nor Python has a text that is no UTF-8, which Spark makes of bytes by a cast. `as_text` and `checked` end
 the query there, since two of them would be one key.
 """
 

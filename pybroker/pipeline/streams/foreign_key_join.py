@@ -4,8 +4,8 @@ Two states in a row.  The first is keyed by the left key: it knows which foreign
 the old and to the new one.  The second is keyed by the foreign key: it has the right value and all left rows that name
 it.  Each gathers what a micro-batch brings of its key before it says anything.
 
-Invariants: the result has one row per left key and micro-batch at most.  A left row that moves is reported by its new
-foreign key alone, since two tasks have no order among each other: the old one is silent, and the new one tells a
+Invariants: the result has one row per left key and micro-batch at most. A left row that moves is reported by its new
+foreign key alone, since two tasks have no order among each other. The old key is silent, and the new one emits a
 tombstone (``tells``) where it has no match.
 
 Counterpart: KTable.join and leftJoin with a foreign key extractor (KIP-213), and its instructions of subscriptions.

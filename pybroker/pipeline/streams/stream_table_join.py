@@ -1,7 +1,7 @@
 """Joins a stream with a table that changes: each record meets the value that its key has when it comes.
 
 Spark's own join of a stream with a static table reads the table anew in each micro-batch, and its stream-stream join
-keeps every version: neither has one current value per key.
+keeps every version. Neither has one current value per key.
 
 Invariants: the state has one value per key, or with a ``history`` its `Versions`.  A record that came before its key's
 value is not joined with it later, as in Kafka Streams.  Within a micro-batch records and changes are taken by their

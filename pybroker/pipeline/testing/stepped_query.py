@@ -25,7 +25,7 @@ TRIGGER_INTERVAL_MS = 1
 TRIGGERS_MAX = 1_000
 HANGS_AFTER_S = 240.0
 _LOOK_S = 0.2
-# Of the threads of Spark's process, those that a trigger runs on, and how much is told of each.
+# Of the threads of Spark's process, those that a trigger runs on, and how much is shown of each.
 _FRAMES_SHOWN = 16
 _TRIGGERS_THREADS = ("stream execution thread", "Executor task launch worker", "stateConnectionListenerThread")
 _ALL_BATCHES = 1 << 62

@@ -1,7 +1,7 @@
 """Admin clients that a cluster has let in.
 
-Owns that a client that is refused hears so at once, by TLS or by a login: librdkafka tries again for as long as it is
-given, and tells the reason on the side.
+Owns that a client that is refused hears so at once, by TLS or by a login. By itself librdkafka tries again for as long
+as it is given, and tells the reason on the side.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _POLL_S = 0.05
 
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 
-# A handshake may be cut short by a broker that stops; what is wrong with the certificates is told each time.
+# A handshake may be cut short by a broker that stops; what is wrong with the certificates comes each time.
 _TLS_FAILURES_MAX = 3
 # In TLS 1.3 a certificate is refused behind the handshake, which librdkafka takes for a failure of the transport.
 _OF_OPENSSL = "SSL routines::"

@@ -181,8 +181,8 @@ def claimed(client: Mapping[str, str], query_run: QueryRun, task: int, epoch: in
                 check_epoch(query_run, found.epoch, epoch)
                 return found
             elif found.run != query_run.run and found.number != checked:
-                # Who may not write is told before it has fenced anybody.  Then the claim is looked at again: of tasks
-                # that begin at once one has announced it meanwhile, and the others leave it to that one.
+                # A query that may not write fails before it has fenced another.  Then the claim is looked at again: of
+                # tasks that begin at once one has announced it meanwhile, and the others leave it to that one.
                 marks = _marks_of_all(client, query_run, found)
                 expired = NO_CLAIM if found.number else _claim_of(marks)
                 _check(query_run, marks, epoch)
@@ -244,7 +244,7 @@ def _check(query_run: QueryRun, marks: Mapping[int, Mark], epoch: int) -> None:
 
 
 def slots_for(task: int) -> int:
-    """How many task numbers there is room for where one is wanted: few claims and partitions are made for more."""
+    """How many task numbers there is space for where one is wanted: few claims and partitions are made for more."""
     return max(1 << task.bit_length(), SLOTS_MIN)
 
 
@@ -286,7 +286,7 @@ class _Claimant:
         self._group_metadata = marks_topic.group_metadata(client, query_run)
 
     def claim(self, epoch: int, expired: Claim) -> None:
-        """Announce, fence, and say which rows are there; or have room for the task in what is claimed.
+        """Announce, fence, and say which rows are there; or have space for the task in what is claimed.
 
         ``expired`` is the last claim, where there is none to be read.
         """
@@ -335,10 +335,10 @@ def fenced(
     settings: dict[str, Any] = {**client, "transactional.id": transactional_id}
     if on_delivery is not None:
         settings |= {"on_delivery": on_delivery, "delivery.report.only.error": True}
-    admin(client)  # who is not let in is told at once
+    admin(client)  # a login that is refused fails at once
     producer = Producer(with_client_log(settings))
     # Also for a connection to stand: librdkafka looks for a coordinator at once then, else half a second later.  That
-    # to the bootstrap address, whose broker has no id, it gives up as soon as it has been told of the brokers.
+    # to the bootstrap address, whose broker has no id, it gives up as soon as it knows the brokers.
     if producer.list_topics(topic, REQUEST_TIMEOUT_S).orig_broker_id < 0:
         producer.list_topics(topic, REQUEST_TIMEOUT_S)
     answered(producer.init_transactions, REQUEST_TIMEOUT_S)

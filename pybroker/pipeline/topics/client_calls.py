@@ -1,6 +1,6 @@
 """Calls of the client library that a write needs beside its producers' own: bounded in time, and without guessing.
 
-Owns the patience with librdkafka, one admin client per cluster and process, and the reading of a group's offsets, whose
+Owns the retries with librdkafka, one admin client per cluster and process, and the reading of a group's offsets. Its
 errors are errors: an offset that could not be read is not an offset that is not there.
 """
 

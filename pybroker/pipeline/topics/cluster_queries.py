@@ -1,6 +1,6 @@
 """Asks a cluster about its topics: their partitions and ids, where a partition begins and ends, and who leads it.
 
-Owns the patience: a question is asked again where a leader moves or a broker is gone, which librdkafka's admin client
+Owns the retries: a question is asked again where a leader moves or a broker is gone, which librdkafka's admin client
 leaves to its caller.  Owns this process's clients for the questions of tasks, too.  No answer is remembered, for topics
 and partitions come and go under a running query.  What a query wants to know of them is `directory`'s and
 `range_reader`'s.

@@ -23,7 +23,7 @@ _ADDRESS = f"{CLIENT_PREFIX}bootstrap.servers"
 
 # What a task that reads or writes imports beside PySpark.
 NEEDED = ("confluent_kafka", "pyarrow")
-# Before it a stream's source was not told where a micro-batch begins.
+# Before it a stream's source did not know where a micro-batch begins.
 PYSPARK_MIN = (4, 2)
 
 # Names and types, as Spark's types say themselves.

@@ -14,9 +14,9 @@ look at the mark: a producer that committed that epoch would have fenced it.  It
 because a query that is started again registers anew, perhaps in another process, and would find this one's producer
 fenced.
 
-Where the query was started again in the middle of an epoch, some tasks of it are committed (``claims`` tells which),
-and it is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor
-what the others have. So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
+Where the query was started again in the middle of an epoch, some tasks of it are committed; ``claims`` says which. It
+is not known yet whether it is divided into tasks as it was: Spark tells a task neither how many there are nor what the
+others have. So the rows of the other tasks are sent, and held back: their transactions stay open in the tasks'
 processes. They are over once the driver, which hears of all tasks, has seen that each of the committed ones is there
 and has what it had (`decide`). Then they are committed; or the query stops, and nothing was written twice.
 
@@ -98,8 +98,8 @@ class TransactionTimedOut(RuntimeError):
 class Write(NamedTuple):
     """What all tasks of a write have in common.
 
-    ``is_single`` says that there is no other run: a write of a name that is used once; ``outlives_task``, that this
-    process does not end with its task, so that rows may be held back.  ``save`` names one of several writes that a
+    ``is_single`` says that there is no other run: a write of a name that is used once. ``outlives_task``, that this
+    process does not end with its task, so that rows may be held back. ``save`` names one of several writes that a
     micro-batch may have.
     """
 
@@ -370,7 +370,7 @@ class SlotWriter:
             raise NotDelivered(self._refused)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        # What an abort throws away is told as well: the first reason counts.
+        # What an abort throws away is reported as well: the first reason counts.
         if error is not None and self._refused is None:
             self._refused = _refusal(message.topic() or "", len(message), error)
 
@@ -398,7 +398,7 @@ class SlotWriter:
             self._forget_records()
 
     def _forget_records(self) -> None:
-        """Take from the producer what it has not sent or told: each record refers to it, so that it would never end."""
+        """Take from the producer what it has not sent or reported: each record refers to it, and it would never end."""
         self._producer.purge()
         deadline = time.monotonic() + _PURGED_WITHIN_S
         while len(self._producer) and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """Turns ``kafka.*`` options, whose names are those of Kafka's Java clients, into librdkafka's settings.
 
 Owns what is called otherwise there, what has no counterpart and is passed over, and what is refused: what the data
-source does itself, and what librdkafka cannot be told.  Most names are the same in both and pass through;
+source does itself, and what librdkafka has no setting for.  Most names are the same in both and pass through;
 ``settings_check`` has librdkafka refuse what it does not know.
 """
 
@@ -119,7 +119,7 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
 
 
 def _login(line: str) -> dict[str, str]:
-    """User and password of a JAAS line for PLAIN or SCRAM; others take more than librdkafka could be told by it."""
+    """User and password of a JAAS line for PLAIN or SCRAM; others take more than librdkafka has settings for."""
     try:
         user, password = jaas.login_of(line)
     except jaas.JaasError as error:
@@ -175,7 +175,7 @@ def _protocols(value: str) -> dict[str, str]:
     if {each.strip() for each in value.split(",")} != _PROTOCOLS:
         raise ValueError(
             f"option {CLIENT_PREFIX}ssl.enabled.protocols must be TLSv1.2,TLSv1.3, is {value}: "
-            "librdkafka takes both, and can be told no other choice"
+            "librdkafka takes both, and has no setting for another choice"
         )
     return {}
 

@@ -1,8 +1,8 @@
 """Where the sink keeps what it knows of a query's writes: the metadata of offsets of one consumer group per query.
 
-An offset carries text, and moves with a transaction's rows or not at all.  A group has one offset per partition, and
-tasks commit at once: each task number has a partition of its own, in a topic that is there for that alone and that all
-queries share.  Partition 0 is the claim's, 1 the decision's, and those from 2 on are the task numbers'.
+An offset carries text, and moves with a transaction's rows or not at all. A group has one offset per partition, and
+tasks commit at once. Each task number has a partition of its own, in a topic that is there for that alone and that all
+queries share. Partition 0 is the claim's, 1 the decision's, and those from 2 on are the task numbers'.
 
 Owns the topic, and the reading and committing of texts; what they say is ``claims``' and ``epoch_transactions``'.
 

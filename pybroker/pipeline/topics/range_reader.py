@@ -240,7 +240,7 @@ def _batches(
             taken, behind = _divided(consumer.take(min(PORTION_ROWS, found.end - position)), found.end)
             records, events = _sorted_out(taken)
             if behind:
-                # With what is told among them: librdkafka tells an end once, and the next range may need it.
+                # With the events among them: librdkafka reports an end once, and the next range may need it.
                 consumer.give_back(behind)
                 position = found.end
             elif records:
@@ -268,7 +268,7 @@ def _batches(
 
 
 def _of_the_planned_topic(rows: _Rows, reading: Reading, found: OffsetRange) -> Generator[pa.RecordBatch, None, bool]:
-    """The rows, unless they may be another topic's: then they are dropped, and told as lost, and False comes back."""
+    """The rows, unless they may be another topic's: then they are dropped, reported as lost, and False comes back."""
     batches = list(rows.batches())
     if batches and not _is_still_there(reading, found):
         return False
@@ -314,7 +314,7 @@ def _offset(message: Message) -> int:
 def _behind_event(
     consumer: _PositionedConsumer, reading: Reading, found: OffsetRange, position: int, event: Message
 ) -> int:
-    """The position behind what librdkafka told instead of a record."""
+    """The position behind what librdkafka reported instead of a record."""
     error = event.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         # What is before the end and was not given are markers of transactions, or was compacted away.

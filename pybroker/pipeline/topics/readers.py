@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The end of a query that reads what is there and ends, and its topics' ids; ``None`` for one that goes on.
         self._available_now: tuple[dict[TopicPartition, int], dict[str, str]] | None = None
         self._is_available_now = False
-        # The partitions that ended before their positions when they were looked at, and where: each is told once.
+        # The partitions that ended before their positions when they were looked at, and where: each is reported once.
         self._behind: dict[TopicPartition, int] = {}
         self._last_trigger_s = -math.inf  # the first micro-batch does not wait
 
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planned_ids.give(starts, ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What ``maxOffsetsPerTrigger`` says; the minimum is looked at with either limit, for one can be told."""
+        """What ``maxOffsetsPerTrigger`` says; the minimum is looked at with either limit, for Spark takes one."""
         options = self._tasks.options
         if options.offsets_per_trigger_max is not None:
             return ReadMaxRows(options.offsets_per_trigger_max)

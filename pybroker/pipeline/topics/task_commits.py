@@ -1,6 +1,6 @@
 """The run that writes, and what its tasks report to the driver.
 
-Owns no protocol (``claims``, ``epoch_transactions``), and imports neither librdkafka nor Arrow: the driver's process
+Owns no protocol (``claims``, ``epoch_transactions``), and imports neither librdkafka nor Arrow. The driver's process
 that hears the answers of a micro-batch mostly has nothing to decide, and is started for it.
 """
 

@@ -1,8 +1,8 @@
 """Partitions and their offsets, and the JSON in which options and checkpoints name them.
 
 Owns the forms ``{"topic": [0, 1]}`` and ``{"topic": {"0": 23}}``, which are those of Spark's Kafka connector (its class
-JsonUtils), so that options and checkpoints can be taken over as they are, by either from the other.  In a checkpoint of
-an earlier version a topic has its id (KIP-516) beside its partitions: ``{"topic": {"0": 23, "id": "Zm9v…"}}``.
+JsonUtils). So options and checkpoints can be taken over as they are, by either from the other. In a checkpoint of an
+earlier version a topic has its id (KIP-516) beside its partitions: ``{"topic": {"0": 23, "id": "Zm9v…"}}``.
 """
 
 import json

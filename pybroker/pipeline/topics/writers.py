@@ -1,7 +1,7 @@
 """Takes rows to topics, in batch and in streaming, each epoch of each task exactly once.
 
-Owns what an epoch and a task are called: a stream's query and its micro-batch, as Spark tells its tasks; a batch is one
-epoch of a write that gets a name of its own.  ``epoch_transactions`` writes.
+Owns what an epoch and a task are called: a stream's query and its micro-batch, as Spark tells its tasks. A batch is one
+epoch of a write that gets a name of its own. ``epoch_transactions`` writes.
 
 Marks of a stream stay, for the query may be started again; those of a batch go with its end.
 """

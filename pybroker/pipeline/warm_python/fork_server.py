@@ -173,7 +173,7 @@ class Server:
 
 
 def fork() -> int | None:
-    """As ``os.fork``; ``None`` where the system has no room for another process."""
+    """As ``os.fork``; ``None`` where the system has no memory for another process."""
     try:
         return os.fork()
     except OSError:

@@ -216,7 +216,7 @@ class BatchFilter:
         """Whether a producer's next batch, or a repeat of one that it had in flight, is recognized by this one.
 
         Kafka keeps the last alone.  After a crash the log is all that is known of producers: a repeat of one before it
-        would be told OUT_OF_ORDER_SEQUENCE_NUMBER.
+        would get OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
         if last is None:

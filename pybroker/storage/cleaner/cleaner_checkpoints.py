@@ -55,7 +55,7 @@ class CleanerCheckpoints:
 
         def written(_: None, error: BaseException | None) -> None:
             if error is not None and os_file.is_passing(error):
-                logger.warning("No room to write %s: %s", path, error)
+                logger.warning("No space to write %s: %s", path, error)
             elif error is not None:
                 directory.fail(error, f"writing {path}")
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pybroker.storage.log.partition_log import PartitionLog
 
 # A cleaner on a thread shares the interpreter with the broker and its host: it goes by small pieces, rests so many
-# times as long as each took, and has room for some 270,000 keys a round.
+# times as long as each took, and has space for some 270,000 keys a round.
 IN_PROCESS_CLEANER_BUFFER_BYTES = 32 << 10
 IN_PROCESS_CLEANER_REST = 3
 IN_PROCESS_CLEANER_MAP_BYTES = 8 << 20
@@ -335,7 +335,7 @@ class LogCleaner:
             stats.keys,
         )
         self._end(round_)
-        # Where the map had no room for all keys, or a round for all records, there is more to do: behind the others.
+        # Where the map had no space for all keys, or a round for all records, there is more to do: behind the others.
         self._due[:0] = self._examine(log)
         self._employ()
 

@@ -1,7 +1,7 @@
 """The last offset of each key in the dirty part of a log, in bounded memory.  Kafka's SkimpyOffsetMap.
 
 Owns two tiers.  What came last is a dict, which takes and answers a batch of keys at a fraction of the cost of anything
-that is written in Python, at the price of six times the memory.  Once it has no room the keys go to an open-addressing
+that is written in Python, at the price of six times the memory.  Once it has no space the keys go to an open-addressing
 table of 24 bytes a slot: 128 bits of hash and the offset.  The hash is the interpreter's own SipHash, keyed anew in
 every process, taken twice: 128 bits, at a fifth of a digest's cost.  As in Kafka, keys of equal hashes count as equal.
 
@@ -53,7 +53,7 @@ class OffsetMap:
         return self._table.size + len(self._recent)
 
     def put_all(self, keys: Sequence[bytes], offsets: Iterable[int]) -> bool:
-        """Note that these keys were last written at these offsets, in ascending order; whether there was room."""
+        """Note that these keys were last written at these offsets, in ascending order; whether there was space."""
         if self.size + len(keys) > self._table.capacity_max and not self._fits(keys):
             return False
         recent = self._recent

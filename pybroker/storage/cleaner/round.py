@@ -6,7 +6,7 @@ nothing, and knows neither clock nor thread: the driver of the generator sees to
 Invariant: what was begun is removed when the generator is closed or fails; a group that was handed out is the
 driver's.
 
-The first pass makes the map of keys, and judges the batches: the offsets in one have to ascend up to its header's last
+The first pass makes the map of keys, and judges the batches. The offsets in one have to ascend up to its header's last
 one, so that a batch that lies cannot supersede what was written later. Such a batch makes its log uncleanable, named by
 segment and offset. The second pass goes by offsets alone while the map is a dict. A batch of which no offset is the
 last of its key is dropped by its header, unread if it is larger than the buffer. Only keys of the clean part are looked
@@ -84,7 +84,7 @@ class Round:
     # The offset map ---------------------------------------------------------------------------------------------------
 
     def _build_map(self) -> Iterator[Step]:
-        """Map the dirty part, as much of it as there is room for and a round may read: at least one batch more."""
+        """Map the dirty part, as much of it as there is space for and a round may read: at least one batch more."""
         job = self._job
         # Of one that ended in the clean part no marker comes: its producer's next transactions would count as aborted.
         aborted = [each for each in self._aborted_transactions() if each.last_offset >= job.first_dirty_offset]
@@ -108,7 +108,7 @@ class Round:
     def _map_batch(
         self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
     ) -> Generator[Step, None, bool]:
-        """Take the keys of a batch; whether there was room for them."""
+        """Take the keys of a batch; whether there was space for them."""
         if header.is_control:
             pass_control(transactions, header, batch)
         elif not transactions.on_data(header.producer_id, header.last_offset, header.is_transactional):
@@ -117,7 +117,7 @@ class Round:
                 if not self._map.put_all(*self._dirty_keys(header, columns)):
                     if self._map.latest_offset < 0:
                         raise CleaningFailed(
-                            f"log.cleaner.dedupe.buffer.size has no room for one batch in {self._directory}"
+                            f"log.cleaner.dedupe.buffer.size is too small for one batch in {self._directory}"
                         )
                     return False
                 looked_at += len(columns.keys)

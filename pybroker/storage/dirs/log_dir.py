@@ -4,17 +4,17 @@ Owns the ``.lock`` file (the same POSIX lock as Kafka's FileLock), ``.kafka_clea
 threads (writers, reader, flusher, remover), each started by its first job. Owns the step from online to offline, too,
 which is for good: after a failed write or sync it is not known what the disk holds.
 
-ENOSPC of a write fails that append, and heals by itself.  The directory has no free space (``has_free_space``) until as
-much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time.  EIO, and
-any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages.  With no
-directory left the process ends with exit code 1.  A directory, or a partition's files, that were moved away count as
-failed, too (``Log.check_place``): the active segment's file is compared with its path by ``housekeeping`` if something
-was appended, before a roll, and after each sync before that is reported.  Kafka notices at its next roll or deletion.
+ENOSPC of a write fails that append, and heals by itself. The directory has no free space (``has_free_space``) until as
+much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time. EIO, and
+any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages. With no
+directory left the process ends with exit code 1. A directory, or a partition's files, that were moved away count as
+failed, too (``Log.check_place``). The active segment's file is compared with its path by ``housekeeping`` if something
+was appended, before a roll, and after each sync before that is reported. Kafka notices at its next roll or deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
-clean-shutdown mark, or in a directory without partitions, and gone after a clean stop.  It says that since all was on
-the disk nothing was acknowledged before it was synced, and this version's cleaner alone was at work: Kafka's, and those
-of versions before, clean past the recovery points that the disk knows.
+clean-shutdown mark, or in a directory without partitions, and gone after a clean stop. It says that since all was on
+the disk nothing was acknowledged before it was synced, and this version's cleaner alone was at work. Kafka's cleaner,
+and those of versions before, clean past the recovery points that the disk knows.
 
 Kafka: the log directory parts of LogManager, and LogDirFailureChannel.
 """
@@ -45,8 +45,8 @@ from pybroker.storage.files import os_file
 from pybroker.storage.results import StorageError, TopicPartition
 from pybroker_protocol.uuids import ZERO_UUID
 
-# A full disk is reported when it begins and, with the number of refusals, when there is room again and nothing was
-# refused for so long: one line per refused append would fill what room there is.  Where it is full again within
+# A full disk is reported when it begins and, with the number of refusals, when there is space again and nothing was
+# refused for so long: one line per refused append would fill what space there is.  Where it is full again within
 # ``FREE_SPACE_LASTS_MS`` the interval doubles, so that replicas do not come and go with each file that is removed.
 FREE_SPACE_CHECK_INTERVAL_MS = 1_000
 FREE_SPACE_CHECK_INTERVAL_MAX_MS = 60_000
@@ -85,7 +85,7 @@ def _remove(paths: list[Path]) -> Generator[None, None, None]:
 
 
 def _has_free_space_for(directory: Path, refused_bytes: int) -> bool:
-    """Whether there is room, also for a write of this size: that may be more than what passes for room otherwise."""
+    """Whether there is space, also for a write of this size: that may be more than what passes for space otherwise."""
     return os_file.has_free_space(directory, FREE_SPACE_BYTES) and os_file.takes(directory, refused_bytes)
 
 
@@ -153,10 +153,10 @@ class LogDir:
         self._rollback: StartRollback | None = None  # this and the next two: from the lock on
         self._lock_fd: int | None = None
         self._identity: tuple[int, int] | None = None
-        self._refusals = self._refused_bytes = 0  # since room began to lack: how many, and the largest of them
+        self._refusals = self._refused_bytes = 0  # since space began to lack: how many, and the largest of them
         self._is_checking_space = False  # a thread is at it
         self._space_check_interval_ms = FREE_SPACE_CHECK_INTERVAL_MS
-        self._space_freed_ms = 0  # when there was room again (monotonic)
+        self._space_freed_ms = 0  # when there was space again (monotonic)
         self._space_check_timer: Cancellable | None = None
         self._removals: dict[object, Cancellable] = {}
 
@@ -290,7 +290,7 @@ class LogDir:
         self._ask_for_free_space(partial(os_file.has_free_space, self.path, FREE_SPACE_AT_START_BYTES), looked)
 
     def refused_for_space(self, error: BaseException, size: int = 0) -> None:
-        """A write of ``size`` bytes, as far as that is known, found no room or no descriptor.
+        """A write of ``size`` bytes, as far as that is known, found no space or no descriptor.
 
         The log says when that begins and, with the number of refusals, when it has ended.
         """
@@ -309,7 +309,7 @@ class LogDir:
             self.on_free_space_changed(self)
 
     def _adapt_check_interval(self) -> None:
-        """What is full again soon after it had room is looked at less often."""
+        """What is full again soon after it had space is looked at less often."""
         since_ms = self._env.clock.monotonic_ms() - self._space_freed_ms
         is_relapse = self._space_freed_ms and since_ms < FREE_SPACE_LASTS_MS
         longer_ms = min(2 * self._space_check_interval_ms, FREE_SPACE_CHECK_INTERVAL_MAX_MS)
@@ -321,7 +321,7 @@ class LogDir:
         )
 
     def _check_free_space(self, refusals_before: int) -> None:
-        """Where so much room is found, and nothing was refused for a while, there is room again."""
+        """Where so much space is found, and nothing was refused for a while, there is space again."""
         self._space_check_timer = None
         if self.offline or self.closing:
             return

@@ -4,8 +4,8 @@ Owns the lookups of one log directory that wait for the thread, or have it.  Doe
 ``log/timestamp_lookup`` and ``log/timestamp_search``.
 
 Invariants: there are two lines, so that searches in batches as producers send them do not wait for searches in batches
-of millions of tiny records.  Of each line the thread has one lookup of a log at most, and of all logs
-``LOOKUPS_AT_ONCE``, because each may hold what it has decompressed; the logs whose lookups wait take turns.
+of millions of tiny records. Of each line the thread has one lookup of a log at most, and of all logs
+``LOOKUPS_AT_ONCE``, because each may hold what it has decompressed. The logs whose lookups wait take turns.
 
 Kafka: none; there a request handler thread decodes for as long as it takes.
 """

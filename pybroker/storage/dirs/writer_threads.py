@@ -1,17 +1,17 @@
 """The threads that make the large appends of one log directory, and whose turn it is.
 
-Owns: which thread makes an append, and when.  Writing is copying into the page cache, and where the kernel has to be
-given the memory for that first it takes longer than all else that a request needs: one thread would leave the other
-processors idle.  While there are small requests beside the large ones it is one, because they wait for the loop, and
-every further thread takes the processors and the interpreter from it.
+Owns: which thread makes an append, and when. Writing is copying into the page cache. Where the kernel has to find the
+memory for that first, it takes longer than all else that a request needs. One thread would leave the other processors
+idle. While there are small requests beside the large ones it is one, because they wait for the loop, and every further
+thread takes the processors and the interpreter from it.
 
 Invariants: a lane's jobs run one after another, in order; a lane that has nothing with a thread may go to any.  No
 thread is handed more than ``WRITER_JOBS_AHEAD``; what is more waits here for the first to be free.  Lanes take turns.
 
 What has to be done before an append (``submit_steps``) is in no lane: who asks for it holds back what comes behind it.
-A thread has ``WRITER_STEPS_AHEAD`` of those beside its other jobs, and turns to each of them after every portion; after
-``WRITER_STEPS_PER_TURN`` steps one gives its place up to the next that waits.  So an append waits for a portion of
-each, and what is quickly done not for all of what takes long, however many logs there are for which it has to be done.
+A thread has ``WRITER_STEPS_AHEAD`` of those beside its other jobs, and turns to each of them after every portion. After
+``WRITER_STEPS_PER_TURN`` steps one gives its place up to the next that waits. So an append waits for a portion of each,
+and what is quickly done not for all of what takes long, however many logs there are for which it has to be done.
 
 Kafka: the request handler threads, any of which appends, under the log's lock.
 """
@@ -138,7 +138,7 @@ class Writers:
             logger.exception("a completion of a large append failed")
 
     def _hand_out(self) -> None:
-        """Give the threads what they have room for, a job of each lane in turn."""
+        """Give the threads what they have space for, a job of each lane in turn."""
         in_use = self._writers[: self._count()]
         passed_over = 0
         while passed_over < len(self._ready) and _any_is_available(in_use) and not self._closing:

@@ -1,8 +1,8 @@
 """Every call of the operating system by which the log touches files: the place where disk faults are planted.
 
-Owns: positional writes and reads, read-only maps of growing files, residency probes and releases, syncs of files
-and directories, atomic replacement of small files, POSIX locks, the names in a directory.  Owns no state: everything
-takes a descriptor, a map or a path.  Does not own what concerns the process and no file: that is ``os_process``.
+Owns: positional writes and reads, read-only maps of growing files, residency probes and releases. Owns syncs of files
+and directories, atomic replacement of small files, POSIX locks, and the names in a directory. Owns no state: everything
+takes a descriptor, a map or a path. Does not own what concerns the process and no file: that is ``os_process``.
 
 Invariants: no other module of ``storage`` calls the system for a file (``tests/test_system_calls.py``).  Faults are
 planted by replacing functions of this module.  So callers reach them as ``os_file.pwrite(...)``, and a function here
@@ -67,7 +67,7 @@ _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, err
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the error only says that there is no room, or no descriptor, now: later calls may work again."""
+    """Whether the error only says that there is no space, or no descriptor, now: later calls may work again."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
@@ -79,7 +79,7 @@ def is_disk_full(error: BaseException) -> bool:
 def has_free_space(directory: StrPath, most: int) -> bool:
     """Whether ``most`` bytes could be written below a directory, or a twentieth of its file system if that is less.
 
-    The look takes so much room for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
+    The look takes so much space for a moment, in a file without a name, because no other call knows of quotas.  Blocks;
     raises OSError.
     """
     system = statvfs(directory)
@@ -125,12 +125,12 @@ def identity(path: StrPath) -> tuple[int, int]:
 
 
 def exists(path: StrPath) -> bool:
-    """Whether something lies at a path, or behind the link there.  OSError where that cannot be told."""
+    """Whether something lies at a path, or behind the link there.  OSError where that cannot be known."""
     return _mode(path) != 0
 
 
 def is_dir(path: StrPath) -> bool:
-    """Whether a directory, or a link to one, lies at a path.  OSError where that cannot be told."""
+    """Whether a directory, or a link to one, lies at a path.  OSError where that cannot be known."""
     return stat_modes.S_ISDIR(_mode(path))
 
 
@@ -225,7 +225,7 @@ def _mincore() -> Callable[[int, int, Any], int]:
 
 
 def map_address(mapped: mmap.mmap) -> int:
-    """Where a map lies in memory; 0 if that cannot be told."""
+    """Where a map lies in memory; 0 if that cannot be known."""
     import ctypes
 
     # CPython's Py_buffer, of which the first field is the address.

@@ -200,7 +200,7 @@ class Segment(SegmentFile):
         """Whether a time index may end with ``last``, given the first batch; that of a whole segment, if it has none.
 
         An entry has the largest timestamp up to its offset: none is older than the first batch, and one in the first
-        batch has just its timestamp.  An entry of which the power failed to write the end has zeros there: it is older,
+        batch has just its timestamp. An entry of which the power failed to write the end has zeros there. It is older,
         or lies at the segment's base offset with a timestamp that is not the first batch's.
         """
         header = None if self.retired else self._first_header()

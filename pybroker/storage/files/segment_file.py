@@ -8,9 +8,9 @@ Invariants:
 - The map is never closed while a view of it is out: dropping the reference lets the last view unmap it.
 - A descriptor that a thread may be using is not closed: another file could get its number.
 
-Files are written with ``pwrite`` and read through the map.  To cut a file under a map kills the process that touches
-the map: where readers still hold views of what goes, the file is replaced by a copy of what stays.  So what a thread
-looks at through a view lies below ``exposed_end``, or truncation would cut the file under it.
+Files are written with ``pwrite`` and read through the map. To cut a file under a map kills the process that touches the
+map. Where readers still hold views of what goes, the file is replaced by a copy of what stays. So what a thread looks
+at through a view lies below ``exposed_end``, or truncation would cut the file under it.
 
 Kafka: FileRecords.
 """
@@ -92,7 +92,7 @@ class SegmentFile:
         self.writes_in_flight = 0
         self._replaced_fds: list[int] = []
         self.referenced = True
-        self.released_to = size  # up to here it was told of as written lately
+        self.released_to = size  # up to here it was reported as written lately
         self.retired = False
         self.sealed = True
 
@@ -304,7 +304,7 @@ class SegmentFile:
     def cut(self, position: int) -> None:
         """Drop everything from file ``position`` on.
 
-        Where a reader still holds views of what goes, the file is replaced by a copy of what stays: cutting a file
+        Where a reader still holds views of what goes, the file is replaced by a copy of what stays. Cutting a file
         under a map kills the process that touches the map.
         """
         self.open()

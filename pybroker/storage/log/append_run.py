@@ -5,7 +5,7 @@ plain that passes ``validate``, whose records are in order where they are to be 
 its place at once (``placing``), and is answered without a sync.
 
 Invariant: the batches that were appended are a prefix of those that were given, and look in the log, in its producer
-state and in its indexes as if ``append_as_leader`` had appended them one by one; of the others nothing was changed.
+state and in its indexes as if ``append_as_leader`` had appended them one by one. Of the others nothing was changed.
 
 Measured by ``bench/produce_path.py``.
 """

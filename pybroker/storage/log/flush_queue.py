@@ -250,7 +250,7 @@ class FlushQueue:
 
     @staticmethod
     def _persist_indexes(segment: Segment) -> None:
-        """Write the indexes; where there is no room, a start finds its way with the entries that are there."""
+        """Write the indexes; where there is no space, a start finds its way with the entries that are there."""
         try:
             segment.persist_indexes()
         except OSError as error:

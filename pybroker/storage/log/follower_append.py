@@ -40,7 +40,7 @@ def append_as_follower(log: LogState, records: memoryview) -> AppendResult:
     """Append the leader's batches as they are, with their offsets and epochs.
 
     Nothing is appended from the first batch on that is corrupt or does not lie past the log's end, or that shows that
-    this log lacks a marker (``LACKS_MARKER``); the result's ``last_offset`` says how far it went (-1: nowhere).
+    this log lacks a marker (``LACKS_MARKER``). The result's ``last_offset`` says how far it went (-1: nowhere).
     """
     if log.refusal:
         return log.storage_error()

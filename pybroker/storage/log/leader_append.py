@@ -72,8 +72,8 @@ def append_as_leader(
 ) -> AppendResult | None:
     """Append one batch of a producer; its bytes must be writable and are patched in place.
 
-    Returns the result now, or ``None``: then ``on_complete(AppendResult)`` runs on the loop later, and a buffer of
-    more than ``INLINE_WRITE_BYTES_MAX`` must stay as it is until then (a smaller one is copied if need be).
+    Returns the result now, or ``None``. Then ``on_complete(AppendResult)`` runs on the loop later, and a buffer of more
+    than ``INLINE_WRITE_BYTES_MAX`` must stay as it is until then (a smaller one is copied if need be).
     """
     if log.refusal:
         return log.storage_error()
@@ -148,7 +148,7 @@ def append_end_transaction(
     """Append the control batch that ends a producer's transaction; otherwise as ``append_as_leader``.
 
     INVALID_PRODUCER_EPOCH for a marker that comes late, TRANSACTION_COORDINATOR_FENCED for one of a former
-    coordinator.  It is decided, and written, when nothing is in flight: failed writes could not be told apart from
+    coordinator.  It is decided, and written, when nothing is in flight: failed writes could not be distinguished from
     the open transaction that they belong to.
     """
     view = memoryview(bytearray(marker))

@@ -3,8 +3,8 @@
 Owns the way from an offset range to a file range.  The fast path is that of everything up to the end of the active
 segment, which was written a moment ago.
 
-A read ends with its segment.  A cleaned segment may end in a gap: a read that finds nothing there goes on in the next
-segment, cold reads too, because a coordinator would take emptiness for the end of its log.  A read to the end of a
+A read ends with its segment. A cleaned segment may end in a gap. A read that finds nothing there goes on in the next
+segment, cold reads too, because a coordinator would take emptiness for the end of its log. A read to the end of a
 sealed segment walks from its last index entry (``_Range.whole_end``), and so finds a torn batch that no start has
 looked for.
 """

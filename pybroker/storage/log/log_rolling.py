@@ -1,4 +1,4 @@
-"""Making room for the next append: a log's first files, and the roll to a new segment.
+"""Making space for the next append: a log's first files, and the roll to a new segment.
 
 Invariants:
 - Before a new segment takes an append, the former one is sealed, its indexes are written, and a snapshot of the

@@ -1,9 +1,9 @@
 """The state of one partition's log that is open, and the only methods that change it.
 
 Owns the offsets (start, end, reserved end, high watermark, recovery point), which segment is the active one, the leader
-epochs and the producers, what an append is compared with, and what follows a failure of the disk.  Does not own what is
-done with a log: appends, reads, truncations and retention are modules beside this one, which know a ``LogState``, and
-``log.Log`` offers them.
+epochs and the producers. Owns what an append is compared with, and what follows a failure of the disk. Does not own
+what is done with a log: appends, reads, truncations and retention are modules beside this one, which know a
+``LogState``, and ``log.Log`` offers them.
 
 Invariants:
 - ``log_end_offset`` is the readable end: the bytes below it are written.  ``next_offset`` is the reserved end; the two
@@ -364,7 +364,7 @@ class LogState:
             self.write_epochs()
 
     def write_epochs(self) -> None:
-        """Write the leader epochs' checkpoint; where there is no room for it, the next flush does."""
+        """Write the leader epochs' checkpoint; where there is no space for it, the next flush does."""
         try:
             self.leader_epochs.write()
             self.flushes.note_changed_files()
@@ -454,7 +454,7 @@ class LogState:
         return result
 
     def write_failed(self, error: BaseException, size: int) -> None:
-        """A write of ``size`` bytes failed: cut the torn tail; all but a lack of room takes the log dir offline."""
+        """A write of ``size`` bytes failed: cut the torn tail; all but a lack of space takes the log dir offline."""
         self.next_offset = self.log_end_offset
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         try:
@@ -464,11 +464,11 @@ class LogState:
         self._failed(error, os_file.is_passing(error), f"a write to {self.path}", size)
 
     def planning_failed(self, error: BaseException) -> None:
-        """What comes before a sync failed: a lack of room or of descriptors may pass, and the next one covers all."""
+        """What comes before a sync failed: a lack of space or of descriptors may pass, and the next one covers all."""
         self._failed(error, os_file.is_passing(error), f"preparing a sync of {self.path}")
 
     def sync_failed(self, error: BaseException) -> None:
-        """A sync failed: what it covered may be lost, for want of room too, and only a restart can tell."""
+        """A sync failed: what it covered may be lost, for want of space too, and only a restart can tell."""
         self._failed(error, os_file.lacks_descriptor(error), f"a sync of {self.path}")
 
     def _failed(self, error: BaseException, may_pass: bool, what: str, size: int = 0) -> None:

@@ -99,7 +99,7 @@ class PartitionLog(LogSetup):
             self.directory.fail(error, f"opening the log {self.path}")
 
     def forget_failure(self) -> None:
-        """If it could not be opened for want of room, the next touch tries again."""
+        """If it could not be opened for want of space, the next touch tries again."""
         if self._refusal is Refusal.UNOPENED:
             self._refusal = None
             self.opened = None

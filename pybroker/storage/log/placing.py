@@ -3,7 +3,7 @@
 Owns what every batch of a leader's goes through, whether a client's or the broker's own, on the loop or on a writer
 thread. That is its place in the active segment, its offset and leader epoch in its bytes, its producer's state and the
 write. It is also how all of that is undone where the disk does not take it. Does not own which batch may be appended
-(``leader_append`` and ``append_run`` ask the rules before) nor what makes room for one.
+(``leader_append`` and ``append_run`` ask the rules before) nor what makes space for one.
 
 Invariant: a batch that has its place changes what is readable only once it is written; ``write_failed`` gives the
 log's producers the state that they had before.
@@ -50,11 +50,11 @@ def place(
 ) -> Placed | None:
     """Give a batch the place at ``position`` and ``base_offset``; None where something is in the way: nothing changes.
 
-    In the way is that it is not next in its producer's sequence (``check_sequence``), or has no room in the active
+    In the way is that it is not next in its producer's sequence (``check_sequence``), or has no space in the active
     segment.  Its bytes are patched.  A data batch's producer is taken to have written it:  ``formers`` says what was
     before.  A marker's is not, as what it ends cannot be taken back:  ``LogState.note_producer`` follows its write.
 
-    The segment's bounds are looked at before ``must_roll`` is called: a call less is 4 % of what a small batch that
+    The segment's bounds are looked at before ``must_roll`` is called. A call less is 4 % of what a small batch that
     comes alone costs a fast path, as much as this function is.
     """
     _, length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, epoch, sequence, _ = header

@@ -6,10 +6,10 @@ epochs are made anew from what is good. Also owns finishing, or undoing, an inte
 
 Invariants: nothing below the recovery point is changed; afterwards the directory may be opened as after a clean stop.
 
-Where the disk has no room for what is made anew from the data (indexes, snapshots, leader epochs) it is left out, and
-its file removed: an opening of the log or the segment finds it missing and makes it in memory.  Only aborted
-transactions that cannot be written down make a log wait for room.  So each such file may be missing or damaged at any
-time (``tests/storage/test_every_damaged_file.py``); an empty transaction index alone looks like that of a segment where
+Where the disk has no space for what is made anew from the data (indexes, snapshots, leader epochs) it is left out, and
+its file removed. An opening of the log or the segment finds it missing and makes it in memory. Only aborted
+transactions that cannot be written down make a log wait for space. So each such file may be missing or damaged at any
+time (``tests/storage/test_every_damaged_file.py``). An empty transaction index alone looks like that of a segment where
 nothing was aborted, as in Kafka.
 """
 
@@ -68,7 +68,7 @@ def recover_partition(
     ``clean_offset``: what the cleaner's checkpoint says of the log; what is missing behind a segment that begins below
     was cleaned away.
 
-    Without room on the disk what can be made anew from the data is left out, for the next opening: a torn tail is
+    Without space on the disk what can be made anew from the data is left out, for the next opening: a torn tail is
     cut all the same.
     """
     tidy_directory(directory)
@@ -173,7 +173,7 @@ def sync_transaction_indexes(directory: Path, from_offset: int, recovery_point: 
 class _KnownEpochs:
     """The leader epochs as the batches have them and, where batches were cleaned away, as the checkpoint had them.
 
-    A follower that has what those batches were in place of would not be told so, if the epoch began behind it.
+    A follower that has what those batches were in place of would not learn that, if the epoch began behind it.
     """
 
     def __init__(self, epochs: LeaderEpochCache, known: Sequence[tuple[int, int]], end_offset: int) -> None:

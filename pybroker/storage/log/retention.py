@@ -1,8 +1,8 @@
 """Which of a log's oldest segments may go.  Kafka: UnifiedLog.deleteOldSegments.
 
-A segment goes when everything in it lies below the log start offset, or, with ``cleanup.policy=delete``, when its
-newest record is older than ``retention.ms`` or the log is larger than ``retention.bytes`` without it; never past the
-high watermark.
+A segment goes when everything in it lies below the log start offset. With ``cleanup.policy=delete`` it goes when its
+newest record is older than ``retention.ms`` or the log is larger than ``retention.bytes`` without it. Nothing past the
+high watermark goes.
 """
 
 from __future__ import annotations

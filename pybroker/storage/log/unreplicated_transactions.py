@@ -3,8 +3,8 @@
 Owns the search for them, backwards from the log's end.  A snapshot of producers does not name them: it has the open
 transactions alone, so that one taken behind a marker says nothing of where the marker's transaction began.
 
-The search ends after ``UNREPLICATED_TRANSACTIONS_BYTES``: of a transaction that begins further back only the part that
-was looked at counts, and one whose marker lies there does not count at all.  Markers are past the high watermark for as
+The search ends after ``UNREPLICATED_TRANSACTIONS_BYTES``. Of a transaction that begins further back only the part that
+was looked at counts, and one whose marker lies there does not count at all. Markers are past the high watermark for as
 long as the replicas take to copy them.
 
 Kafka: none.  There a log that was closed cleanly, with a marker past its high watermark, takes the transaction for

@@ -118,7 +118,7 @@ class LogDirsDescription:
         """Look at every directory and the ``wanted`` partitions in it (``None``: all).
 
         ``assigned`` are this broker's by the metadata, with the id of the directory that was chosen for each (or
-        ``None``): one that nothing was written to has no place yet, and the size 0.
+        ``None``). One that nothing was written to has no place yet, and the size 0.
         """
         keys: dict[LogDirState, list[TopicPartition]] = {state: [] for state in states}
         wanted = None if wanted is None else dict.fromkeys(wanted)

@@ -79,7 +79,7 @@ class LogManager:
         self._closed = False
         # Hears of a directory that fails while others go on, by its id.
         self.on_directory_failed: Callable[[bytes], None] | None = None
-        # Hears which directories have no room, by their ids, whenever one has it no more, or again.
+        # Hears which directories have no space, by their ids, whenever one has it no more, or again.
         self.on_free_space_changed: Callable[[frozenset[bytes]], None] | None = None
         # Hears of a replica, by topic id and partition, that lies in another directory than the metadata says.
         self.on_replica_moved: Callable[[tuple[bytes, int], bytes], None] | None = None
@@ -123,7 +123,7 @@ class LogManager:
                 raise StorageError("; ".join(reasons))
         ids = self.directory_ids()
         if len(set(ids)) < len(ids):
-            # Which of them the metadata means cannot be told.
+            # Which of them the metadata means cannot be known.
             raise StorageError("Two log directories have the same directory.id: one is a copy of the other")
         self._housekeeping.start()
         if self._config.get_bool("log.cleaner.enable"):
@@ -240,7 +240,7 @@ class LogManager:
         return [state.directory.directory_id for state in online(self._states)]
 
     def full_directory_ids(self) -> frozenset[bytes]:
-        """The ids of the directories that work and have no room."""
+        """The ids of the directories that work and have no space."""
         return frozenset(s.directory.directory_id for s in online(self._states) if not s.directory.has_free_space)
 
     def check_free_space(self) -> None:
@@ -279,7 +279,7 @@ class LogManager:
     ) -> PartitionLog | None:
         """The partition's log; a new one gets a place (``PartitionPlaces.of``) but no files yet.
 
-        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``None`` if its directory is not online, or if it is not known now whose the partition is that lies there.
         """
         key = (topic, partition)
         if (key, topic_id) in self._to_delete:

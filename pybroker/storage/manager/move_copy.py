@@ -52,7 +52,7 @@ def make_whole(
     """On the mover's thread, while appends are held: after this the target has what the log has, synced.
 
     ``names`` are copied from the source; ``contents`` are what the log has in memory, for which the source may have no
-    room.
+    space.
     """
     yield from copying
     for name in names:

@@ -1,7 +1,7 @@
 """Which partition lies in which log directory.
 
-Owns: listing what lies on the disks, sorting it out by what the cluster knows, choosing the directory of a new
-partition, and renaming the directories of deleted partitions and of strays.  Owns no log and no offset.
+Owns: listing what lies on the disks, and sorting it out by what the cluster knows. It chooses the directory of a new
+partition, and renames the directories of deleted partitions and of strays. Owns no log and no offset.
 
 Invariants: a partition that the metadata places in a directory that is not here must not begin anew in another
 (KIP-858).  Nothing that an unknown topic left is ever removed: it is renamed.
@@ -134,8 +134,9 @@ class PartitionPlaces:
     def _choose_between(
         self, key: TopicPartition, first: LogDirState, second: LogDirState, expected: tuple[bytes, bytes | None] | None
     ) -> None:
-        """A partition lies in two directories: one is what a deleted topic of that name left, or what a directory has
-        that was away while the replica went and came back elsewhere; or it is not known which."""
+        """A partition lies in two directories. One is what a deleted topic of that name left, or what a directory has
+        that was away while the replica went and came back elsewhere. Or it is not known which.
+        """
         ours = [state for state in (first, second) if expected and _topic_id_of(state, key) == expected[0]]
         named = [state for state in ours if expected and state.directory.directory_id == expected[1]]
         ours = named or ours
@@ -155,7 +156,7 @@ class PartitionPlaces:
     ) -> LogDirState | None:
         """Where the partition lies, or will lie if it is new.
 
-        ``None`` if its directory is not online, or if it cannot be told now whose the partition is that lies there.
+        ``None`` if its directory is not online, or if it is not known now whose the partition is that lies there.
         ``directory_id`` names the directory of a new one, which has to be online; with ``None`` it goes where the
         fewest are, and in either case where it is preferred.  What an earlier topic of the same name left is put aside,
         and without ``adopt`` what does not say whose it is.
@@ -246,7 +247,7 @@ class PartitionPlaces:
     def delete_of_topic(self, key: TopicPartition, topic_id: bytes) -> None:
         """The topic is deleted: so is the partition, if it is that topic's.
 
-        Where that cannot be told now it stays, and the next start finds it to be of no topic.
+        Where that is not known now it stays, and the next start finds it to be of no topic.
         """
         if self._is_of_topic(key, topic_id):
             self.delete(key)

@@ -138,7 +138,7 @@ class ReplicaMove:
         self._state = IDLE
         self._closing = False
 
-    # --- what is told of it ------------------------------------------------------------------------------------------
+    # --- what is shown of it -----------------------------------------------------------------------------------------
 
     @property
     def is_committed(self) -> bool:
@@ -291,7 +291,7 @@ class ReplicaMove:
         self._submit(work, done)
 
     def _last_step(self, log: Log) -> Callable[[], Generator[None, None, None]]:
-        """Give what makes the target whole, also where the source has no room.  Raises OSError."""
+        """Give what makes the target whole, also where the source has no space.  Raises OSError."""
         active, end_offset = log.active, log.log_end_offset
         active.open()
         _persist_indexes(active)
@@ -368,7 +368,7 @@ class ReplicaMove:
             return
         former = log.path
         self.log.move_to(self.target.directory, path, fds)
-        log.guarded(log.active.persist_indexes, "indexes")  # there may have been no room for them in the source
+        log.guarded(log.active.persist_indexes, "indexes")  # there may have been no space for them in the source
         log.mirror = None
         self._mover.took_place(self)
         self._let_go()
@@ -485,7 +485,7 @@ class ReplicaMove:
 
 
 def _persist_indexes(segment: Segment) -> None:
-    """Write the indexes where they lie; where there is no room for them, what is missing is written in the target."""
+    """Write the indexes where they lie; where there is no space for them, what is missing is written in the target."""
     try:
         segment.persist_indexes()
     except OSError as error:

@@ -6,8 +6,8 @@ at all.  Judges no record: what is out of its range, damaged or long is ``record
 
 Invariant: a batch's bytes and checksum change only where its maximum does.
 
-Every batch is looked at, whatever client it comes from: one record's time is two comparisons, and many records take a
-tenth of a microsecond each, less where they are equally long (``record_times``).  What that costs in all stands in
+Every batch is looked at, whatever client it comes from. One record's time is two comparisons, and many records take a
+tenth of a microsecond each, less where they are equally long (``record_times``). What that costs in all stands in
 ``storage/README.md``.
 """
 

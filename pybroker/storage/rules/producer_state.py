@@ -177,7 +177,8 @@ class ProducerStateManager:
         self, error: SequenceError, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int
     ) -> SequenceError:
         """What a batch that ``check`` refuses is answered: ``error``, or that of the batch which is missing before it,
-        if that was refused a moment ago; the first such answer begins the moment (``refused_batches``)."""
+        if that was refused a moment ago. The first such answer begins the moment (``refused_batches``).
+        """
         if not self.refused.by_producer or error.error_code != OUT_OF_ORDER_SEQUENCE_NUMBER:
             return error
         error_code = self.refused.lend_error(producer_id, producer_epoch, base_sequence, now_ms)
@@ -287,7 +288,7 @@ class ProducerStateManager:
     ) -> SequenceError | None:
         """Why an end marker is refused, if it is.
 
-        In transaction version 2 the marker's epoch must be larger than that of the records; one with the same epoch
+        In transaction version 2 the marker's epoch must be larger than that of the records. One with the same epoch
         repeats a marker that is there already, or is the last that the producer id has (KAFKA-19999).
         """
         entry = self.producers.get(producer_id)

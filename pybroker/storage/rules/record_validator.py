@@ -11,8 +11,8 @@ Invariants:
   decompressed.
 - Records are copied as they are: their offsets are in order, or the batch is refused.
 
-``pybroker.validate.records`` is off unless it is set, because of what a look at all of each record costs in Python: for
-small records several times as much as all else that is done for their batch.  What is looked at without it are the
+``pybroker.validate.records`` is off unless it is set, because of what a look at all of each record costs in Python. For
+small records several times as much as all else that is done for their batch. What is looked at without it are the
 lengths and times of records, from which count and maximum follow.
 """
 

@@ -186,7 +186,7 @@ def _reject_header(header: HeaderFields, records: memoryview, rules: AppendRules
             INVALID_RECORD, f"The record batch counts {count} records, its last offset delta is {last_offset_delta}"
         )
     if not _can_hold(count, len(records), attributes):
-        return Rejection(INVALID_RECORD, f"The record batch has no room for the {count} records that it counts")
+        return Rejection(INVALID_RECORD, f"The record batch is too short for the {count} records that it counts")
     if attributes & CONTROL_FLAG:
         return Rejection(INVALID_RECORD, "Clients may not write control batches")
     if producer_id >= 0 and sequence < 0:

@@ -1,7 +1,7 @@
 """Transactions whose partition is being verified with the transaction coordinator (KIP-890).
 
 Owns, for one partition: which producers ask their coordinator whether this partition belongs to their transaction, and
-who has been told that it does.  Does not ask (``replication.transaction_verification`` does), and does not judge
+who knows that it does.  Does not ask (``replication.transaction_verification`` does), and does not judge
 sequence numbers or epochs of batches that need no verification (``producer_state`` does).
 
 Invariants:

@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
+"""Space on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
 
 A broker that was killed on a full disk has to write a little before it can serve reads: the store's shared memory file,
 and its registration with the new leader epochs.  While it runs, a full disk refuses changes of the metadata instead.
@@ -22,7 +22,7 @@ class ReservedSpace:
         self._path = Path(path)
 
     def keep(self, size: int) -> None:
-        """Have at least ``size`` bytes of room, or as much as there is; a failing disk shows elsewhere."""
+        """Have at least ``size`` bytes of space, or as much as there is; a failing disk shows elsewhere."""
         try:
             if os_file.stat(self._path).st_size >= size:
                 return
@@ -41,7 +41,7 @@ class ReservedSpace:
             os_file.unlink(self._path)
 
     def give_way(self) -> bool:
-        """Free some of the room; whether there was any."""
+        """Free some of the space; whether there was any."""
         with suppress(OSError):
             size = os_file.stat(self._path).st_size
             if size:

@@ -320,7 +320,7 @@ class SharedSqliteWorker(SqliteWorker):
 
     def _renew(self) -> None:
         """Renew the lease, which need not outlive a loss of power."""
-        self._lapse_at_ms = None  # told anew by the next news
+        self._lapse_at_ms = None  # set again by the next news
         self._renew_at_ms = self._now_ms() + self._timeout_ms // 3
         connection = self._opened()
         connection.execute(f"PRAGMA synchronous = {self._synchronous_of_renewals}")

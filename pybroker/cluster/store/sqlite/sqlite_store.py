@@ -5,8 +5,8 @@ lies in ``metadata.log.dir``, or else in the first of the log dirs, where Apache
 So a data directory that is moved or copied takes the topics' ids and configs along with their records, and the
 directory's ``.lock`` guards both. A file that brokers share lies where ``pybroker.metadata`` says.
 
-A broker has its own file for itself, the store's exclusive mode: no other process commits, so that there is nothing to
-follow, and the thread begins with the first commit in service.  With ``sharing`` the thread is there from the start
+A broker has its own file for itself, the store's exclusive mode. No other process commits, so that there is nothing to
+follow, and the thread begins with the first commit in service. With ``sharing`` the thread is there from the start
 (``shared_sqlite_thread``): it renews this process's session and looks for news of the others.
 
 Not owned: which keys there are (``store_codec``) and what happens in the file (``sqlite_worker``).

@@ -1,7 +1,7 @@
 """A metadata store's SQLite file in the hands of one process: everything that touches it, and nothing of the broker.
 
-Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_space``).  Not owned: which
-thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``): without
+Owns: the connection, transactions on it, and what a start needs on a full disk (``reserved_space``). Not owned: which
+thread calls (``sqlite_store``), the tables (``sqlite_tables``), and other processes (``shared_sqlite_worker``). Without
 them there is no session to lose, no history to keep and no news to look for.
 
 Invariants:
@@ -20,9 +20,11 @@ from typing import ClassVar, Final
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, Snapshot, StoreError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_tables
 from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
-from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_COMMITS
+from pybroker.limits import RESERVED_SPACE_BYTES_MIN
 
 RESERVE_SUFFIX: Final = "-room"
+# Transactions of the metadata after which the reserved space is made to fit the store again.
+RESERVED_SPACE_COMMITS = 64
 
 
 class SqliteWorker:
@@ -37,7 +39,7 @@ class SqliteWorker:
         self._path = path
         self._now_ms = now_ms
         self._synchronous = "FULL" if fsync else "OFF"
-        self._reserves_space = fsync  # where the loss of room is to be survived; throw-away brokers take none
+        self._reserves_space = fsync  # where the loss of space is to be survived; throw-away brokers take none
         self._reserved_space = ReservedSpace(path + RESERVE_SUFFIX)
         self._lock_timeout_ms = 5_000
         self._connection: sqlite3.Connection | None = None
@@ -130,7 +132,7 @@ class SqliteWorker:
             sqlite_tables.roll_back(connection)
 
     def commit_at_start(self, transaction: Transaction) -> CommitResult:
-        """``commit``, for which the kept room gives way where the disk is full; as much is kept again behind it."""
+        """``commit``, for which the kept space gives way where the disk is full; as much is kept again behind it."""
         result = self.commit(transaction)
         while result.error is not None and _is_disk_full(result.error.__cause__) and self._reserved_space.give_way():
             result = self.commit(transaction)
@@ -187,6 +189,6 @@ class SqliteWorker:
 
 
 def _is_disk_full(error: BaseException | None) -> bool:
-    """Whether SQLite could not write: it does not always say that it is for want of room."""
+    """Whether SQLite could not write: it does not always say that it is for want of space."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}

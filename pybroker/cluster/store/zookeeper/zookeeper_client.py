@@ -26,7 +26,7 @@ from pybroker.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; that the store is away is told once, by the store
+_kazoo_log.setLevel(logging.ERROR)  # a line per attempt to connect; that the store is away is logged once, by the store
 
 PORT: Final = 2181
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
@@ -142,7 +142,7 @@ def is_failure(result: object) -> bool:
 
 
 def failure(error: Exception | None) -> StoreError:
-    """What the port's users are told of an error."""
+    """What the port's users get of an error."""
     if isinstance(error, StoreError):
         return error
     return StoreError(f"the metadata store failed: {reason_of(error)}")

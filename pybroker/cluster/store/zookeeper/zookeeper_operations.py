@@ -1,7 +1,7 @@
 """Operations on ZooKeeper, one after another: each is a generator that yields what it waits for.
 
 Owns: whose turn it is, the way from kazoo's threads back to the loop, and what becomes of an operation when the
-connection breaks: it waits for the next one and begins anew, until it has waited for too long.  Owns no operation.
+connection breaks. It waits for the next one and begins anew, until it has waited for too long. Owns no operation.
 
 An operation yields results of kazoo's ``…_async`` calls and gets their values, or their exceptions raised; ``None``
 lets others have a turn.  Being begun again must do no harm.  At the start and at the close the loop itself waits
@@ -151,7 +151,7 @@ class OperationQueue:
             self.go_on()
         except AWAY:
             operation.steps = None
-            # Whether it is connected again may have been told before what was lost with the connection.
+            # Whether it is connected again may have been reported before what was lost with the connection.
             self._env.timers.call_later(_PAUSE_MS, self.go_on)
         except Exception as failure:
             self._finish(operation, None, failure)

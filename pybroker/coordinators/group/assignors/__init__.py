@@ -2,8 +2,8 @@
 
 Owns: which assignors there are.  The first is what a group gets whose members name none.
 
-They go by ids where Kafka goes by hash order: a test that asks Kafka hands it the members in our order, and topic ids
-that its hash sets keep in order.  They are generators that pause often.
+They go by ids where Kafka goes by hash order. A test that asks Kafka hands it the members in our order, and topic ids
+that its hash sets keep in order. They are generators that pause often.
 
 Counterpart in Kafka: the classes that ``group.consumer.assignors`` names.
 """

@@ -1,9 +1,9 @@
 """The range assignor: contiguous ranges of each topic, so that equal topics are read side by side.
 
-Owns: its rules.  Each topic's partitions are cut into as many ranges as it has subscribers, the first ones longer by
-one where the division leaves a rest.  Members that subscribe to the same topics get the same partitions of all topics
-with equally many, which is what joins need.  What members had before does not count; their order does: static members
-by instance id, then the others by member id, so that a static member that comes back finds its ranges again.
+Owns: its rules. Each topic's partitions are cut into as many ranges as it has subscribers, the first ones longer by one
+where the division leaves a rest. Members that subscribe to the same topics get the same partitions of all topics with
+equally many, which is what joins need. What members had before does not count. Their order does: static members by
+instance id, then the others by member id, so that a static member that comes back finds its ranges again.
 
 Counterpart in Kafka: ``RangeAssignor``.
 """

@@ -1,8 +1,8 @@
 """The input and the output of an assignor.
 
-Owns: the vocabulary that all assignors share.  An assignor is a function of its arguments alone: the same members,
-subscriptions, assignments and topics give the same answer, whatever order they come in and after any restart.  It
-changes nothing that it is handed, and pauses often: a thousand members that subscribe to a thousand topics each keep it
+Owns: the vocabulary that all assignors share. An assignor is a function of its arguments alone: the same members,
+subscriptions, assignments and topics give the same answer, whatever order they come in and after any restart. It
+changes nothing that it is handed, and pauses often. A thousand members that subscribe to a thousand topics each keep it
 busy for a third of a second, and its caller has others to serve.
 
 A topic that the describer does not know has no partitions.  (Kafka's assignors fail on one, which cannot happen there

@@ -11,7 +11,7 @@ Invariants:
 - ``protocol_counts[name]`` is the number of members that support the protocol.
 - ``members_joining`` is the number of members with a parked JoinGroup.
 - The leader, when there is one, is a member.
-- A generation that members were told never comes again for another set of members.
+- A generation that members have got never comes again for another set of members.
 
 Counterpart in Kafka: ``ClassicGroup``.
 """

@@ -2,7 +2,7 @@
 
 Owns: what the member said when it joined, what it was assigned, and which of its requests are parked.
 
-``assignment`` is of the present generation, and nothing once that came to nothing; ``held`` is of the last one that the
+``assignment`` is of the present generation, and nothing once that came to nothing. ``held`` is of the last one that the
 log has: what the member reads by until it joins again.
 
 Counterpart in Kafka: ``ClassicGroupMember``.

@@ -36,7 +36,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 # JoinGroup versions that make a client join twice, the second time with the id it was given.
 KNOWN_MEMBER_ID_VERSION = 4
 REBALANCE_TIMEOUT_SINCE = JoinGroupRequest.since("rebalance_timeout_ms")
-# JoinGroup versions whose leader can be told to skip the assignment (KIP-814).
+# JoinGroup versions whose response can have the leader skip the assignment (KIP-814).
 SKIP_ASSIGNMENT_SINCE = JoinGroupResponse.since("skip_assignment")
 
 

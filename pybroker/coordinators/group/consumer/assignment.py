@@ -2,10 +2,10 @@
 
 Owns: when the group epoch grows, when a new target assignment is computed, and the records of both.
 
-The group epoch grows when a subscription changes or a topic does; the target follows it, but not more often than the
-group's assignment interval allows: members that heartbeat meanwhile go by the last one.  A target that takes long is
-worked out in slices of the loop's time behind the request that asked for it, and then is the target of the epoch in
-which it began; one at a time.
+The group epoch grows when a subscription changes or a topic does. The target follows it, but not more often than the
+group's assignment interval allows: members that heartbeat meanwhile go by the last one. A target that takes long is
+worked out in slices of the loop's time behind the request that asked for it, one at a time. It then is the target of
+the epoch in which it began.
 
 A group's epochs begin at 1, so its first assignment has epoch 2.  No timer follows the assignment interval: the next
 heartbeat computes the target.  A group is checked against topics by ``Topics.version``, so that nothing runs over all

@@ -123,7 +123,7 @@ class ConsumerGroup(Group):
         self.owners = PartitionOwners()
         # (version of the topics, group epoch) for which the metadata hash is known to be right.
         self.metadata_checked = (NEVER_CHECKED, 0)
-        # Classic members that were told to join again, and have a timer for it.
+        # Classic members that are to join again, and have a timer for it.
         self.joins_awaited: set[str] = set()
         # The next target, while it is being worked out.
         self.target_assignment_builder: TargetAssignmentBuilder | None = None

@@ -2,9 +2,9 @@
 
 Owns: the decisions of ConsumerGroupHeartbeat v0-1 for members that are there; how they go is in ``member_removal``.
 
-A heartbeat does three things, each of which may write records: the member says something new of itself, the group gets
-a new target assignment if it is behind, the member takes its next step towards the target.  A heartbeat with nothing
-new writes nothing and looks at no other member.
+A heartbeat does three things, each of which may write records. The member says something new of itself, the group gets
+a new target assignment if it is behind, the member takes its next step towards the target. A heartbeat with nothing new
+writes nothing and looks at no other member.
 
 Counterpart in Kafka: ``consumerGroupHeartbeat`` of ``GroupMetadataManager``.
 """
@@ -142,7 +142,7 @@ def static_member(
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """A member may be one epoch behind, because the response that told it of its last may have been lost."""
+    """A member may be one epoch behind, because the response with its last may have been lost."""
     if epoch in {JOIN_EPOCH, member.member_epoch}:
         return
     is_lost_response = epoch == member.previous_member_epoch and _is_subset(owned, member.assigned)

@@ -35,7 +35,7 @@ class MemberState(IntEnum):
     """Where a member stands on its way to the target, by the numbers in its record.
 
     STABLE                 it has all that its epoch's target gives it
-    UNREVOKED_PARTITIONS   it has been told to give partitions up and has not said that it did
+    UNREVOKED_PARTITIONS   it is to give partitions up and has not said that it did
     UNRELEASED_PARTITIONS  it has the target's epoch; some of its partitions are still with others
     UNKNOWN                a state of a later version
     """

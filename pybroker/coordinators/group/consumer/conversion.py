@@ -4,7 +4,7 @@ Owns: when a group may change its protocol, and the records of the other kind of
 batch with those of the request that caused it: either all of it happens or nothing.
 
 A group that goes back to the classic protocol in the middle of a rebalance writes what its members hold, and a state
-without a time: a broker that loads it goes on with the rebalance.  A request that is refused does not disturb a classic
+without a time. A broker that loads it goes on with the rebalance. A request that is refused does not disturb a classic
 rebalance by upgrading it.
 
 Counterpart in Kafka: ``convertToConsumerGroup``, ``convertToClassicGroup`` and their checks in
@@ -132,7 +132,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, frozenset[int]]:
 
 
 def finish_upgrade(classic: ClassicGroup, result: Result) -> None:
-    """Members that wait for the classic rebalance are told to begin anew; their sessions go on in the new group."""
+    """Members that wait for the classic rebalance begin anew; their sessions go on in the new group."""
     logger.debug("group %s: from the classic to the consumer protocol", classic.group_id)
     code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():

@@ -138,7 +138,7 @@ def rebalance_timer(group: ConsumerGroup, member_id: str) -> TimerKey:
 
 
 def cancel_timers(group: ConsumerGroup, member_id: str, result: Result) -> None:
-    """Nothing is expected of the member in this group any more, once that is in the log: a leave that finds no room
+    """Nothing is expected of the member in this group any more, once that is in the log: a leave that finds no space
     leaves it in the group."""
     for kind in (SESSION_TIMER, REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER):
         result.cancel((kind, group.group_id, member_id), when_written=True)

@@ -4,7 +4,7 @@ Owns: the next state of a member, given its own, the target and what others stil
 writes the record.
 
     STABLE --------------- newer target ---------------> one of the three, by what is left to do
-    UNREVOKED_PARTITIONS   stays until the member no longer names what it was told to give up; its epoch stays, too
+    UNREVOKED_PARTITIONS   stays until the member no longer names what it is to give up; its epoch stays, too
     UNRELEASED_PARTITIONS  has the target's epoch, and gets the rest as others let go of it
 
 Counterpart in Kafka: ``CurrentAssignmentBuilder``.
@@ -55,7 +55,7 @@ def reconcile(member: ConsumerMember, situation: Situation) -> ConsumerMember:
 
 
 def _still_owns(owned: Owned | None, revoked: Assigned) -> bool:
-    """Whether the client has, or may have, something that it was told to give up."""
+    """Whether the client has, or may have, something that it is to give up."""
     if owned is None:
         return True
     return any(not partitions.isdisjoint(revoked.get(topic_id, ())) for topic_id, partitions in owned.items())

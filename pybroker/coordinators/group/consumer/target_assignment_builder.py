@@ -3,7 +3,7 @@
 Owns: the steps of one calculation, from the members and topics as they were when it began to the shares and their
 records.  Knows no group: when one is made, and whether its target is still wanted, is ``assignment``'s.
 
-Classic members are not told to rejoin while one is in the making, and a reload forgets it.
+Classic members do not rejoin while one is in the making, and a reload forgets it.
 
 Counterpart in Kafka: ``TargetAssignmentBuilder``.
 """

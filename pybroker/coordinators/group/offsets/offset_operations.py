@@ -175,7 +175,7 @@ def fetch_offsets(
     """Offsets of one group: those that were asked for, or all that there are when ``topics`` is None.
 
     An offset of a deleted topic is not shown as one of its namesake, even where its tombstone could not be written or
-    the partition was being loaded then; Kafka looks at that only where the client names ids.  ``topic_id(name)`` is the
+    the partition was being loaded then. Kafka looks at that only where the client names ids. ``topic_id(name)`` is the
     id of the topic that has the name now.
     """
     group_id, exists = request.group_id, group is not None

@@ -3,8 +3,8 @@
 Owns: the offsets that the log has for each group, topic and partition, those inside open transactions, and replaying
 both.  Owns no rule of who may commit.
 
-An offset is kept as the bytes of its record's value and read when somebody asks: a commit is then one dict entry, and
-a hundred thousand of them take little memory.  ``_by_prefix`` finds a topic's offsets by the record's key without its
+An offset is kept as the bytes of its record's value and read when somebody asks. A commit is then one dict entry, and a
+hundred thousand of them take little memory. ``_by_prefix`` finds a topic's offsets by the record's key without its
 partition, so that replaying a commit decodes nothing.
 
 Invariants:
@@ -116,7 +116,7 @@ class OffsetStore:
         return self._by_prefix.get(prefix)
 
     def add_topic(self, prefix: bytes) -> TopicOffsets:
-        """Make room for the first offset under a prefix that ``find`` does not know."""
+        """Make space for the first offset under a prefix that ``find`` does not know."""
         group_id, topic = read_offset_key_prefix(prefix)
         topics = self._by_group.setdefault(group_id, {})
         offsets = topics[topic] = self._by_prefix[prefix] = TopicOffsets(group_id, topic, prefix)
