@@ -86,7 +86,7 @@ CONNECTION: Final = (
     Key("connection.password", KeyType.PASSWORD, "The user's password.", group="Database"),
 )
 
-_OF_CLUSTER: Final = (
+_OF_CLUSTER: Final[Sequence[tuple[str, KeyType, str, Sequence[str]]]] = (
     ("bootstrap.servers", KeyType.STRING, "Brokers of the other cluster; unset is the supervisor's own.", ()),
     ("security.protocol", KeyType.STRING, "How it is reached.", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     ("sasl.mechanism", KeyType.STRING, "The way of logging in.", ()),
