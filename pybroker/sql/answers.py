@@ -17,7 +17,14 @@ from pybroker.sql import ksql_functions, tail
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column
 from pybroker.sql.engine import UnknownColumn
 from pybroker.sql.pushdown import Restriction, restriction
-from pybroker.sql.queries import TableReference, replace_tables, table_references, used_columns
+from pybroker.sql.queries import (
+    TableReference,
+    name_columns_of_whole_topics,
+    reads_twice,
+    replace_tables,
+    table_references,
+    used_columns,
+)
 from pybroker.sql.query_progress import QueryProgress
 from pybroker.sql.relation_decoding import IS_TOMBSTONE, Misfits, quoted
 from pybroker.sql.row_output import OutputForm, RowPrinter
@@ -30,10 +37,14 @@ from pybroker.sql.token_reader import tokens_of
 
 @dataclass(slots=True)
 class _Prepared:
-    """A query that is ready for DuckDB: its SQL there, and the plan of each topic by its name in it."""
+    """A query that is ready for DuckDB: its SQL there, and the plan of each topic by its name in it.
+
+    ``kept`` are the relations that are read into a table first, by that table's name.
+    """
 
     sql: str
     plans: dict[str, Plan] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 def answer(context: Context, query: Query) -> None:
@@ -92,7 +103,7 @@ def _run(context: Context, prepared: _Prepared, misfits: Misfits) -> None:
     scans = {name: Scan(context.connect, each, misfits) for name, each in prepared.plans.items()}
     streams = {name: scan.stream() for name, scan in scans.items()}
     progress = QueryProgress(context.show_progress, list(scans.values()), context.is_interrupted)
-    running = context.engine.run(prepared.sql, streams)
+    running = context.engine.run(prepared.sql, streams, prepared.kept)
     try:
         schema, batches = running.results(progress)
         first = next(batches, None)
@@ -136,6 +147,9 @@ def _follow(context: Context, query: Query, misfits: Misfits) -> None:
 def _prepared(context: Context, query: Query) -> _Prepared:
     tree = query.tree.copy()
     ksql_functions.for_duckdb(tree)
+    name_columns_of_whole_topics(tree)
+    is_kept = reads_twice(tree)
+    kept: dict[str, str] = {}
     names: dict[int, str] = {}
     columns: dict[int, list[Column]] = {}
     plans: dict[str, Plan] = {}
@@ -144,17 +158,20 @@ def _prepared(context: Context, query: Query) -> _Prepared:
         relation = context.relation(reference.name, query.text, reference.start)
         used = used_columns(tree, reference, relation)
         wanted = restriction(tree, reference.node, reference.alias, context.engine.value)
-        name = f"topic_{number}"
+        name = read = f"topic_{number}"
+        if is_kept:
+            read = f"rows_{number}"
+            kept[read] = name
         if relation.kind == "TABLE":
             # A table's row is its key's last one, whatever of it is asked for.
             wanted = Restriction(partitions=wanted.partitions)
             plans[name] = plan(context.cluster, relation, with_state(used), wanted)
-            views[id(reference.node)] = state_of(name, used)
+            views[id(reference.node)] = state_of(read, used)
         else:
             plans[name] = plan(context.cluster, relation, used, wanted)
-        names[id(reference.node)] = name
+        names[id(reference.node)] = read
         columns[id(reference.node)] = used
-    return _Prepared(replace_tables(tree, names, columns, views), plans)
+    return _Prepared(replace_tables(tree, names, columns, views), plans, kept)
 
 
 def with_state(used: Sequence[Column]) -> list[Column]:

@@ -75,11 +75,14 @@ class Engine:
                 return found
         return None
 
-    def run(self, sql: str, streams: Mapping[str, Any]) -> Running:
-        """Start a query over streams of Arrow, by their names in it."""
+    def run(self, sql: str, streams: Mapping[str, Any], kept: Mapping[str, str]) -> Running:
+        """Start a query over streams of Arrow, by their names in it.
+
+        ``kept``: tables that hold the rows of a stream while the query runs, with that stream's name.
+        """
         for name, stream in streams.items():
             self._connection.register(name, stream)
-        return Running(self._connection, sql, list(streams), self._memory)
+        return Running(self._connection, sql, list(streams), kept, self._memory)
 
     def rows_over(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """A short query over tables of Arrow, to its end."""
@@ -97,10 +100,18 @@ class Engine:
 class Running:
     """A query in a thread of its own; the batches of its rows come one after another to who iterates."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, names: Sequence[str], memory: str) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        sql: str,
+        names: Sequence[str],
+        kept: Mapping[str, str],
+        memory: str,
+    ) -> None:
         self._connection = connection
         self._sql = sql
         self._names = names
+        self._kept = kept
         self._memory = memory
         self._queue: Queue[pa.RecordBatch | pa.Schema | BaseException | None] = Queue(_BATCHES_AHEAD)
         self._stop = Event()
@@ -127,6 +138,9 @@ class Running:
             with suppress(Empty):
                 self._queue.get_nowait()
             self._thread.join(_LOOK_S)
+        for table in self._kept:
+            with suppress(duckdb.Error):
+                self._connection.execute(f"DROP TABLE IF EXISTS {table}").fetchall()
         for name in self._names:
             with suppress(duckdb.Error):
                 self._connection.unregister(name)
@@ -147,6 +161,8 @@ class Running:
 
     def _run(self) -> None:
         try:
+            for table, stream in self._kept.items():
+                self._connection.execute(f"CREATE TEMP TABLE {table} AS FROM {stream}").fetchall()
             # COPY has no rows, which DuckDB's hints of types leave out.
             relation = cast("duckdb.DuckDBPyRelation | None", self._connection.sql(self._sql))
             if relation is None:

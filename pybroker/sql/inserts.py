@@ -28,7 +28,9 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     columns = _columns(relation, wanted)
     for row in wanted.rows:
         if len(row.expressions) != len(columns):
-            raise SqlError(f"a row has {len(row.expressions)} values, and there are {len(columns)} columns")
+            raise SqlError(
+                f"a row has a value for each column; columns: {len(columns)}, values: {len(row.expressions)}"
+            )
     places = [f"c{number}" for number in range(len(columns))]
     casts = ", ".join(f"CAST({at} AS {column.type}) AS {at}" for at, column in zip(places, columns, strict=True))
     rows = ", ".join(row.sql(dialect="duckdb") for row in wanted.rows)

@@ -87,6 +87,28 @@ def _argument(node: exp.Expr, names: tuple[str, ...]) -> object:
     return next((node.args[name] for name in names if node.args.get(name) is not None), None)
 
 
+def name_columns_of_whole_topics(tree: exp.Expr) -> None:
+    """COPY and SUMMARIZE of a topic's name become those of a SELECT, since an alias may stand in that alone."""
+    for node in list(tree.find_all(exp.Copy, exp.Summarize)):
+        named = node.this
+        table, columns = (named.this, named.expressions) if isinstance(named, exp.Schema) else (named, [])
+        if not isinstance(table, exp.Table):
+            continue
+        chosen: list[exp.Expr] = [exp.column(column.copy()) for column in columns] or [exp.Star()]
+        select = exp.select(*chosen).from_(table.copy())
+        node.set("this", select.subquery() if isinstance(node, exp.Copy) else select)
+        node.set("table", None)
+
+
+def reads_twice(tree: exp.Expr) -> bool:
+    """Whether DuckDB asks a relation for a pivot's values, and then for its rows."""
+    return any(
+        not pivot.args.get("unpivot") and any(not isinstance(on, exp.In) for on in pivot.expressions)
+        for pivot in tree.find_all(exp.Pivot)
+        if not pivot.args.get("fields")
+    )
+
+
 def used_columns(tree: exp.Expr, reference: TableReference, relation: Relation) -> list[Column]:
     """The columns that a query may use of a topic, its pseudo columns among them: all that it names anywhere.
 

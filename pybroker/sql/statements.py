@@ -271,6 +271,9 @@ def _query(text: str, tokens: Sequence[Token]) -> Query:
     tree = tree_of(text, tokens)
     if not isinstance(tree, (exp.Query, exp.Values, exp.Summarize, exp.Copy, exp.Pivot)):
         raise SqlError(at_place("this is no query that is known here", text, tokens[0].start))
+    if isinstance(tree, exp.Copy) and tree.args.get("kind"):
+        message = "COPY … FROM writes no topic: pybroker produce TOPIC --file FILE does"
+        raise SqlError(at_place(message, text, tokens[0].start))
     return Query(text, tree, emits, limit)
 
 

@@ -94,6 +94,36 @@ def test_file_stands_beside_a_topic(world: World, tmp_path: Path) -> None:
         assert connection.execute(f"SELECT count(*) FROM '{tmp_path}/orders.parquet'").fetchall() == [(10,)]
 
 
+@pytest.mark.parametrize("written", ["orders", "orders (id, who)", "(SELECT id, who FROM orders)"])
+def test_topic_is_copied_to_a_file_by_its_name_or_by_a_query(world: World, tmp_path: Path, written: str) -> None:
+    path = tmp_path / "orders.parquet"
+    world.ask(f"COPY {written} TO '{path}'")
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT id, who FROM '{path}' ORDER BY id").fetchall()
+    assert found == sorted((row["id"], row["who"]) for row in ORDERS)
+
+
+def test_topic_is_summarized_by_its_name(world: World) -> None:
+    assert world.ask("SUMMARIZE orders") == world.ask("SUMMARIZE SELECT * FROM orders")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PIVOT orders ON who USING sum(amount)",
+        "SELECT * FROM (PIVOT orders ON who USING sum(amount))",
+        "WITH wide AS (PIVOT orders ON who USING sum(amount)) FROM wide",
+    ],
+)
+def test_pivot_finds_its_columns_in_the_topic(world: World, text: str) -> None:
+    """DuckDB reads the values first and the rows then, and a stream can be read once."""
+    for _ in range(2):
+        rows = world.ask(text)
+        assert {name for row in rows for name in row} >= {row["who"] for row in ORDERS}
+        of_a = sum(row["a"] for row in rows if row["a"] is not None)
+        assert of_a == sum(row["amount"] for row in ORDERS if row["who"] == "a")
+
+
 def test_limit_ends_the_fetch_early(world: World) -> None:
     # Much more than is fetched ahead of a decoder that is slow, which is 14 MB.
     world.cluster.produce("long", [{"n": number, "pad": "x" * 1_000} for number in range(60_000)])
@@ -237,6 +267,7 @@ def test_empty_topic_has_no_rows(world: World) -> None:
         ),
         ("SELECT count(*) FROM orders EMIT CHANGES", "EMIT CHANGES with an aggregate is a standing query"),
         ("SELECT 1 EMIT CHANGES", "EMIT CHANGES with a query over 0 topics is a standing query"),
+        ("COPY orders FROM 'a.csv'", "COPY … FROM writes no topic: pybroker produce TOPIC --file FILE does"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_nearest_name(world: World, text: str, told: str) -> None:
@@ -368,7 +399,7 @@ def test_values_of_a_topic_without_a_declaration_have_the_types_that_its_records
     ("text", "why"),
     [
         ("INSERT INTO orders (amuont) VALUES (1)", "orders has no column amuont; amount?"),
-        ("INSERT INTO orders (id) VALUES (1, 2)", "a row has 2 values, and there are 1 columns"),
+        ("INSERT INTO orders (id) VALUES (1, 2)", "a row has a value for each column; columns: 1, values: 2"),
         ("INSERT INTO orders (id) VALUES ('x')", "could not convert string 'x' to INT64"),
         ("INSERT INTO ordrs VALUES (1)", "there is no topic ordrs; orders?"),
         (
