@@ -52,6 +52,17 @@ need_compiler() {
     fi
 }
 
+# need_shells: the shells in which the completion of commands is tried.
+need_shells() {
+    local packages=() name
+    for name in zsh fish; do
+        command -v "$name" >/dev/null || packages+=("$name")
+    done
+    if [[ ${#packages[@]} -gt 0 ]]; then
+        apt_install "completion is tried in each shell" "${packages[@]}"
+    fi
+}
+
 # need_postgres: PostgreSQL's server, for the tour and Debezium; its own programs start it, so that no service of the
 # system is needed.
 need_postgres() {

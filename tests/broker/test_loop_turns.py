@@ -199,8 +199,17 @@ def session_of(client: WireClient, request: FetchRequest) -> tuple[int, int]:
     return session_id, len(payload)
 
 
-@pytest.mark.parametrize("authorizer", [None, Everything(True), Everything(False)], ids=["none", "allows", "denies"])
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    ("is_known", "authorizer"),
+    [
+        pytest.param(True, None, id="known"),
+        pytest.param(True, Everything(True), id="known-allows"),
+        pytest.param(True, Everything(False), id="known-denies", marks=pytest.mark.slow),
+        pytest.param(False, None, id="unknown", marks=pytest.mark.slow),
+        pytest.param(False, Everything(True), id="unknown-allows", marks=pytest.mark.slow),
+        pytest.param(False, Everything(False), id="unknown-denies"),
+    ],
+)
 def test_a_very_large_session_is_made_resumed_and_forgotten_in_short_turns(
     timed: TimedBroker, is_known: bool, authorizer: Everything | None
 ) -> None:
