@@ -42,7 +42,9 @@ def test_four_places_answer_the_same_and_the_lake_has_each_flight_once(tmp_path:
     assert done.stderr == ""
     assert "All four are the same in each of " in done.stdout
     assert (output / "delays.png").read_bytes().startswith(PNG)
-    ids = duckdb.sql(f"SELECT id FROM read_parquet('{output}/flights/*/*.parquet') ORDER BY id").fetchall()
+    asked = f"SELECT id FROM read_parquet('{output}/flights/*/*.parquet') ORDER BY id"
+    with duckdb.connect() as connection:
+        ids = connection.execute(asked).fetchall()
     assert ids == [(number,) for number in range(1, len(flights.rows(2)) + 1)]
 
 
@@ -126,12 +128,13 @@ def test_the_chart_has_zero_on_both_scales_and_its_legend_beside_the_frame(low: 
     }
     figure = plot(answer, ("2013-01-01", "2013-01-03"))
     FigureCanvasAgg(figure).draw()
-    delays, flights = figure.axes
+    drawn: list[Any] = figure.axes
+    delays, flights = drawn
     assert figure.get_suptitle() == "Departures from New York, 1 to 3 January 2013"
     assert delays.get_ylim()[0] <= 0 < delays.get_ylim()[1]
     assert flights.get_ylim()[0] == 0
     assert delays.get_xlim() == flights.get_xlim()
-    values: list[Any] = [y for line in delays.lines for y in line.get_ydata()]
+    values = [y for line in delays.lines for y in line.get_ydata()]
     assert delays.get_ylim()[0] <= min(values)
     assert max(values) <= delays.get_ylim()[1]
     box = delays.get_legend().get_window_extent()
