@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import process_tree
 
+from examples.flights.entry import EXPECTED
 from examples.lake import declared
 from examples.lake.answers import AnswersDiffer, Cell, Delays, Lake, answer_of_lines, check, total
 from pybroker.connectors.declared.declaration_files import declarations
@@ -60,6 +61,7 @@ def test_a_row_that_differs_ends_the_demo_with_its_place(answer: "Answer") -> No
     wrong = {**answer, Cell("EWR", 7): Delays(4, 4, -7)}
     with pytest.raises(AnswersDiffer) as told:
         check({"PostgreSQL": answer, "the topic": answer, "the lake": wrong})
+    assert isinstance(told.value, EXPECTED), "the command ends with 1, and this is what it says"
     assert str(told.value).splitlines() == [
         "the answers differ in 1 rows:",
         "EWR at 07:00: the lake has 4 flights, 4 departed, -7 minutes, PostgreSQL 4 flights, 4 departed, -8 minutes",
