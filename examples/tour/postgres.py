@@ -144,7 +144,7 @@ class Postgres:
         )
         if done.returncode != 0:
             raise PostgresFailed(f"PostgreSQL refused a statement: {done.stderr.strip()[-1000:]}")
-        return done.stdout.splitlines()
+        return done.stdout.split("\n")[:-1]
 
     def _initialize(self, password_file: Path) -> None:
         password_file.write_text(self.password)
