@@ -63,11 +63,11 @@ need_shells() {
     fi
 }
 
-# need_postgres: PostgreSQL's server, for the tour and Debezium; its own programs start it, so that no service of the
-# system is needed.
+# need_postgres: PostgreSQL's server, for the tour, the lake and Debezium; its own programs start it, so that no service
+# of the system is needed.
 need_postgres() {
     if ! command -v initdb >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
-        apt_install "the tour and Debezium have a PostgreSQL of their own" postgresql
+        apt_install "the tour, the lake and Debezium have a PostgreSQL of their own" postgresql
     fi
 }
 

@@ -1,7 +1,7 @@
-"""The two processes that the demo starts: a broker of its own, and the Spark job. Linux and macOS.
+"""The processes that demos start: a broker, a supervisor of connectors, and the Spark job. Linux and macOS.
 
-Owns their life cycles and their one-line contracts on stdout: the broker's ready line, the job's JSON lines. Each runs
-in a process group of its own, so that ending it ends its children too (Spark's JVM is a child of the job).
+Owns their life cycles and their one-line contracts on stdout: the ready line of a server, the job's JSON lines. Each
+runs in a process group of its own, so that ending it ends its children too (Spark's JVM is a child).
 """
 
 import json
@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +19,12 @@ from typing import IO, Any
 from examples.flights.failures import RunFailed
 from examples.flights.job_options import JobOptions
 
-READY_LINE = re.compile(r"pybroker ready on (\S+)")
-BROKER_READY_WITHIN_SECONDS = 30
+PYBROKER = str(Path(sys.executable).with_name("pybroker"))
+READY_LINE = re.compile(r"pybroker (?:connect )?ready on (\S+)")
+READY_WITHIN_SECONDS = 60
 BROKER_STOPS_WITHIN_SECONDS = 30
+# Connectors end their micro-batches, and then Spark's JVM ends.
+SUPERVISOR_STOPS_WITHIN_SECONDS = 120
 LOG_TAIL_CHARS = 3_000
 
 
@@ -58,18 +61,42 @@ def given_or_own_broker(bootstrap: str | None, work_dir: Path) -> Iterator[str]:
 @contextmanager
 def own_broker(data_dir: Path, log_path: Path) -> Iterator[str]:
     """A pybroker on a free port for the length of a `with`; yields its HOST:PORT."""
-    serve = [str(Path(sys.executable).with_name("pybroker")), "serve", "--dev"]
-    process = _start([*serve, "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)], log_path, {})
+    command = [PYBROKER, "serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    with _server("the broker", command, log_path, {}, BROKER_STOPS_WITHIN_SECONDS) as address:
+        yield address
+
+
+@contextmanager
+def own_supervisor(options: Sequence[str], work_dir: Path) -> Iterator[str]:
+    """A supervisor of connectors on a free port for the length of a `with`; yields its URL.
+
+    ``options`` are those of ``pybroker connect serve``. Its checkpoints, Spark's files and its log are in ``work_dir``.
+    """
+    scratch_dir = work_dir / "scratch"
+    scratch_dir.mkdir(exist_ok=True)
+    command = [PYBROKER, "connect", "serve", "--listen", "127.0.0.1:0", "--data", str(work_dir / "checkpoints")]
+    log_path, environment = work_dir / "supervisor.log", {"TMPDIR": str(scratch_dir)}
+    stops_within = SUPERVISOR_STOPS_WITHIN_SECONDS
+    with _server("the supervisor", [*command, *options], log_path, environment, stops_within) as url:
+        yield url
+
+
+@contextmanager
+def _server(
+    what: str, command: list[str], log_path: Path, environment: Mapping[str, str], stops_within_seconds: float
+) -> Iterator[str]:
+    """A process that says where it is reached; yields that."""
+    process = _start(command, log_path, environment)
     assert process.stdout is not None
     try:
-        ready = READY_LINE.match(_first_line(process.stdout, BROKER_READY_WITHIN_SECONDS))
+        ready = READY_LINE.match(_first_line(process.stdout, READY_WITHIN_SECONDS))
         if ready is None:
-            raise ProcessFailed("the broker did not get ready", log_path)
+            raise ProcessFailed(f"{what} did not get ready", log_path)
         yield ready.group(1)
-        if _terminated(process, BROKER_STOPS_WITHIN_SECONDS) != 0:
-            raise ProcessFailed("the broker did not stop cleanly", log_path)
+        if _terminated(process, stops_within_seconds) != 0:
+            raise ProcessFailed(f"{what} did not stop cleanly", log_path)
     finally:
-        _terminated(process, BROKER_STOPS_WITHIN_SECONDS)
+        _terminated(process, stops_within_seconds)
         process.stdout.close()
 
 
@@ -79,7 +106,7 @@ def _terminated(process: subprocess.Popen[str], timeout_seconds: float) -> int:
     try:
         return process.wait(timeout_seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
 
 

@@ -127,6 +127,25 @@ class Postgres:
             self._process.wait()
         self._process = None
 
+    def sql(self, text: str, rows: str = "") -> list[str]:
+        """The lines that psql prints for statements, without headings; raises `PostgresFailed`.
+
+        ``rows`` are what ``COPY … FROM STDIN`` reads.
+        """
+        address = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGDATABASE": DATABASE}
+        done = subprocess.run(
+            [str(program("psql")), "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", text],
+            input=rows,
+            env={**os.environ, **address, "PGUSER": SUPERUSER, "PGPASSWORD": self.password},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise PostgresFailed(f"PostgreSQL refused a statement: {done.stderr.strip()[-1000:]}")
+        return done.stdout.split("\n")[:-1]
+
     def _initialize(self, password_file: Path) -> None:
         password_file.write_text(self.password)
         if self._user is not None:

@@ -28,7 +28,7 @@ from pybroker.connectors.state.worker_settings import SettingsRefused, WorkerSet
 from pybroker.connectors.supervision.connect_operations import Operations, group_of
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line
-from pybroker.connectors.supervision.membership import SESSION_MS, Membership
+from pybroker.connectors.supervision.membership import SESSION_MS, Membership, Waits
 from pybroker.extras import how_to_install
 
 POSTGRES_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
@@ -52,6 +52,8 @@ class Service:
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     ready: Callable[[str], None] = print
     _operations: Operations | None = field(default=None, init=False)
+    # Why it does not work, while there are no operations.
+    _waits: Waits = field(default=Waits.NONE_WORKS_YET, init=False)
     _works: threading.Event = field(default_factory=threading.Event, init=False)
     # Set when work that is under way has to end.
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
@@ -68,7 +70,7 @@ class Service:
 
     async def _serve(self) -> None:
         root = {"version": __version__, "commit": "pybroker", "kafka_cluster_id": self._cluster_id()}
-        runner = web.AppRunner(make_app(lambda: self._operations, self.logins, root), access_log=None)
+        runner = web.AppRunner(make_app(lambda: self._operations or self._waits, self.logins, root), access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, self.host, self.port)
         await site.start()
@@ -96,9 +98,10 @@ class Service:
 
                 await asyncio.to_thread(pipeline.end_session, self._spark)
 
-    def _change(self, works: bool) -> None:
+    def _change(self, waits: Waits | None) -> None:
         """On the membership's thread."""
-        if works:
+        self._waits = waits or Waits.NONE_WORKS_YET
+        if waits is None:
             _log.info("this supervisor works")
             self._ends.clear()
             self._works.set()

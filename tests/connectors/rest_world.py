@@ -15,6 +15,7 @@ from pybroker.connectors.rest.rest_server import make_app
 from pybroker.connectors.state.state_records import Known, Record
 from pybroker.connectors.supervision.connect_operations import Operations
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
+from pybroker.connectors.supervision.membership import Waits
 
 WORKER = "127.0.0.1:8083"
 
@@ -70,16 +71,24 @@ class Run:
 class World:
     """The interface, and what is behind it."""
 
-    def __init__(self, logins: Mapping[str, str] | None = None) -> None:
+    def __init__(self, logins: Mapping[str, str] | None = None, cluster_id: str = "k") -> None:
         topics: Any = Topics()
         groups: Any = Groups()
         self.topics, self.groups = topics, groups
         self.runs: list[Run] = []
         self.supervisor = Supervisor(self.topics, self._start, WORKER)
-        self.works = True
-        operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
-        root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": "k"}
-        self.app = make_app(lambda: operations if self.works else None, logins or {}, root)
+        self.waits: Waits | None = None
+        # So many requests are refused before the supervisor works.
+        self.refusals = 0
+        self._operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
+        root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": cluster_id}
+        self.app = make_app(self._works, logins or {}, root)
+
+    def _works(self) -> Operations | Waits:
+        if self.refusals > 0:
+            self.refusals -= 1
+            return Waits.NONE_WORKS_YET
+        return self.waits or self._operations
 
     def _start(self, *_: Any) -> Run:
         self.runs.append(Run())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
-from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, program
+from examples.tour.postgres import SUPERUSER, Postgres, PostgresFailed
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 from pybroker.testing import Broker
 
@@ -121,17 +119,11 @@ class World:
         return str((status["tasks"] or [status["connector"]])[0]["state"])
 
     def sql(self, query: str) -> list[str]:
-        environment = {"PGHOST": "127.0.0.1", "PGPORT": str(self.postgres.port), "PGUSER": SUPERUSER}
-        environment |= {"PGDATABASE": DATABASE, "PGPASSWORD": self.postgres.password}
-        done = subprocess.run(
-            [str(program("psql")), "-At", "-c", query],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout.split("\n")[:-1]
+        """What psql prints; nothing where a table is not there yet."""
+        try:
+            return self.postgres.sql(query)
+        except PostgresFailed:
+            return []
 
 
 def send(broker: Broker, topic: str, *values: str | bytes | None, **more: Any) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.connectors.rest.rest_client import NoAnswer, ReplyRefused, RestClient
+from pybroker.connectors.supervision.membership import Waits
 from tests.cli.command import CommandLine, end_forked_commands
 from tests.connectors.rest_world import WORKER, World, served
 
@@ -154,6 +155,38 @@ def test_a_supervisor_that_is_not_there_is_one_line(cli: CommandLine) -> None:
     done = cli.run("connect", "list", "--url", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert done.stderr.startswith(b"pybroker: http://127.0.0.1:1 does not answer: ")
+
+
+def test_a_supervisor_that_does_not_work_yet_is_waited_for(cli: CommandLine, world: World, url: str, file: str) -> None:
+    world.refusals = 2
+    done = cli.run("connect", "create", file, "--url", url)
+    assert (done.returncode, done.stdout) == (0, b"NAME\tTYPE\nlines\tsource\nrows\tsink\n")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"no supervisor of this name works yet at {url}; it is waited for up to ")
+
+
+def test_a_short_wait_for_a_supervisor_is_not_told(world: World, url: str) -> None:
+    told: list[str] = []
+    pauses: list[float] = []
+    world.refusals = 1
+    assert RestClient(url, on_wait=told.append, pause=pauses.append).ask("GET", "connectors") == []
+    assert (pauses, told) == ([1.0], [])
+
+
+def test_a_supervisor_that_never_works_is_waited_for_so_long_and_no_longer(world: World, url: str) -> None:
+    pauses: list[float] = []
+    world.waits = Waits.NONE_WORKS_YET
+    with pytest.raises(NoAnswer, match="no supervisor of this name works yet"):
+        RestClient(url, pause=pauses.append, patience_s=0.5).ask("GET", "connectors")
+    assert pauses == []
+
+
+def test_a_supervisor_beside_one_that_works_is_not_waited_for(world: World, url: str) -> None:
+    pauses: list[float] = []
+    world.waits = Waits.ANOTHER_WORKS
+    with pytest.raises(NoAnswer, match="another one of its name works"):
+        RestClient(url, pause=pauses.append).ask("GET", "connectors")
+    assert pauses == []
 
 
 def test_a_supervisor_beyond_loopback_without_a_login_does_not_start(cli: CommandLine) -> None:

@@ -17,6 +17,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen
+from pybroker.connectors.supervision.membership import Waits
 from tests.connectors.rest_world import World
 
 SOURCE = {"connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
@@ -324,8 +325,35 @@ def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask:
     assert ask("DELETE", "/connectors/m") == (204, None)
 
 
+@pytest.mark.parametrize(
+    ("waits", "again_after", "message"),
+    [
+        (Waits.NONE_WORKS_YET, "1", "no supervisor of this name works yet"),
+        (Waits.ANOTHER_WORKS, None, "this supervisor waits: another one of its name works"),
+    ],
+)
+def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
+    world: World, waits: Waits, again_after: str | None, message: str
+) -> None:
+    async def refused() -> tuple[int, str | None, Any]:
+        client = await _client_of(world)
+        try:
+            async with client.get("/connectors") as reply:
+                return reply.status, reply.headers.get("Retry-After"), await reply.json()
+        finally:
+            await client.close()
+
+    world.waits = waits
+    assert asyncio.run(refused()) == (503, again_after, {"error_code": 503, "message": message})
+
+
+def test_a_supervisor_that_starts_is_not_healthy_yet(world: World, ask: Ask) -> None:
+    world.waits = Waits.NONE_WORKS_YET
+    assert ask("GET", "/health") == (503, {"status": "starting", "message": "Worker is still starting up."})
+
+
 def test_a_supervisor_that_waits_says_so(world: World, ask: Ask) -> None:
-    world.works = False
+    world.waits = Waits.ANOTHER_WORKS
     assert ask("GET", "/connectors")[0] == 503
     assert ask("GET", "/health")[0] == 200
     assert ask("GET", "/") == (200, {"version": "0.1.0", "commit": "c", "kafka_cluster_id": "k"})

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
+from pybroker.connectors.rest.rest_client import NoAnswer, ReplyRefused, RestClient
 from pybroker.testing import Broker
 from tests.connectors.http_items import Server
 
@@ -75,7 +75,7 @@ def test_the_one_that_waits_takes_over_and_each_record_is_there_once(server: Ser
     with Broker() as broker:
         broker.create_topic("items")
         first = Supervisor(broker, tmp_path, "first")
-        wait_until(lambda: first.works, "the first supervisor works")
+        assert first.client.ask("GET", "connectors") == [], "it is asked as soon as it says that it is ready"
         second = Supervisor(broker, tmp_path, "second")
         try:
             server.items = [{"id": number} for number in range(1, 101)]
@@ -83,7 +83,8 @@ def test_the_one_that_waits_takes_over_and_each_record_is_there_once(server: Ser
             config |= {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after"}
             first.client.ask("PUT", "connectors", "items", "config", body=config)
             wait_until(lambda: len(ids(broker)) == 100, "the first records")
-            assert not second.works
+            with pytest.raises(NoAnswer, match="another one of its name works"):
+                second.client.ask("GET", "connectors")
             first.process.kill()
             server.items += [{"id": number} for number in range(101, 201)]
             wait_until(lambda: second.works, "the second supervisor works")

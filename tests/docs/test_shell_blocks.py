@@ -35,6 +35,7 @@ DEMO = "scripts/demo"
 DEMO_STARTS = {
     "": (sys.executable, "-m", "examples.flights"),
     "--tour": (sys.executable, "-m", "examples.tour"),
+    "--lake": (sys.executable, "-m", "examples.lake"),
     "--tenants": (sys.executable, "-m", "examples.tenants"),
 }
 USES = "examples.uses."

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from harness.waiting import PATIENCE_S
 
+from pybroker.connectors.supervision.membership import Waits
 from pybroker.testing import Cluster
 from tests.cli.command import CommandLine
 from tests.connectors.rest_world import World, served
@@ -208,6 +210,33 @@ def test_supervisor_of_another_cluster_is_refused(cli: CommandLine) -> None:
         done = cli.run("sql", "--url", url, "-e", "SHOW QUERIES")
     assert (done.returncode, done.stdout) == (1, b"")
     assert "it works for another cluster" in done.stderr.decode()
+
+
+def test_supervisor_that_does_not_work_yet_is_waited_for(cli: CommandLine) -> None:
+    world = World(cluster_id=cluster_id(cli))
+    world.refusals = 2
+    with served(world) as url:
+        done = cli.run("sql", "--json", "--url", url, "-e", "SHOW QUERIES")
+    assert (done.returncode, done.stdout) == (0, b"")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("no supervisor of this name works yet at ")
+
+
+def test_one_ctrl_c_ends_the_wait_for_a_supervisor(cli: CommandLine) -> None:
+    world = World(cluster_id=cluster_id(cli))
+    world.waits = Waits.NONE_WORKS_YET
+    with served(world) as url, cli.start("sql", "--url", url, "-e", "SHOW QUERIES") as waits:
+        assert waits.stderr is not None
+        assert b"it is waited for" in waits.stderr.readline()
+        waits.send_signal(signal.SIGINT)
+        waits.communicate(timeout=PATIENCE_S)
+    assert waits.returncode == 130
+
+
+def cluster_id(cli: CommandLine) -> str:
+    admin = AdminClient({"bootstrap.servers": cli.bootstrap})
+    found: str = admin.describe_cluster().result(PATIENCE_S).cluster_id
+    return found
 
 
 def test_declaration_is_seen_by_another_command(cli: CommandLine, orders: str) -> None:

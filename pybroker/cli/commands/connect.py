@@ -302,7 +302,7 @@ def _client(url: str, login: Path | None) -> Iterator[RestClient]:
     from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 
     try:
-        yield RestClient(url, login)
+        yield RestClient(url, login, on_wait=remark)
     except ReplyRefused as error:
         raise CommandFailed(str(error)) from error
 

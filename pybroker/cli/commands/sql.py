@@ -7,6 +7,7 @@ standing queries, and where results go.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from pybroker.sql.unwanted_imports import without_pandas
 if TYPE_CHECKING:
     from pybroker.connectors.rest.rest_client import RestClient
     from pybroker.sql.cluster_port import Changes
+    from pybroker.sql.session import Session
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
 File = Annotated[
@@ -112,6 +114,9 @@ class _Settings:
     declarations: str
 
 
+_LOOK_S = 0.2  # how often Ctrl-C is looked for
+
+
 class _Supervisor:
     """The supervisor at an address, which is asked for the first time when a statement needs it."""
 
@@ -119,6 +124,7 @@ class _Supervisor:
         self._settings = settings
         self._changes = changes
         self._client: RestClient | None = None
+        self.is_interrupted: Callable[[], bool] = lambda: False
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
         """The document of the reply; ``SqlError``."""
@@ -140,10 +146,20 @@ class _Supervisor:
         """One of another cluster would read other topics."""
         from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 
-        client = RestClient(self._settings.url, self._settings.login)
+        client = RestClient(self._settings.url, self._settings.login, on_wait=remark, pause=self._pause)
         if client.ask("GET").get("kafka_cluster_id") != self._changes.cluster_id():
             raise ReplyRefused("it works for another cluster; --url names the one of this cluster")
         return client
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, until Ctrl-C; ``Interrupted``."""
+        from pybroker.sql.sql_errors import Interrupted
+
+        ends_s = time.monotonic() + seconds
+        while (left_s := ends_s - time.monotonic()) > 0:
+            if self.is_interrupted():
+                raise Interrupted
+            time.sleep(min(left_s, _LOOK_S))
 
 
 @contextmanager
@@ -171,6 +187,10 @@ def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | N
         for key, value in records:
             sender.send(NewRecord(value, key))
         sender.finish()
+
+
+def _is_interrupted(session: Session) -> bool:
+    return session.is_interrupted()
 
 
 def _text(execute: list[str], file: Path | None) -> str | None:
@@ -213,6 +233,7 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
         try:
             with admin_client(options) as client:
                 changes = TopicChanges(client, partial(_write, options))
+                supervisor = _Supervisor(settings, changes)
                 session = Session(
                     TopicReader(client),
                     connect,
@@ -220,12 +241,14 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
                     Output(as_json=settings.as_json),
                     remark,
                     changes=changes,
-                    supervisor=_Supervisor(settings, changes),
+                    supervisor=supervisor,
                     declarations=settings.declarations,
                     show_progress=_progress,
                     output=form,
                     stops_at_misfit=settings.stops,
                 )
+                # The session learns anew with each text how Ctrl-C is heard.
+                supervisor.is_interrupted = partial(_is_interrupted, session)
                 if text is not None:
                     run_text(session, text)
                     return

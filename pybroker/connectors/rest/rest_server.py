@@ -1,8 +1,8 @@
 """Kafka Connect's REST interface over the operations of a supervisor.
 
 Owns paths, codes and bodies, which are Connect's: an error is ``{"error_code": …, "message": …}``.  A supervisor that
-waits answers 503.  Where it listens beyond loopback it asks for a login, by Basic; a page of another site in a browser
-of this machine is not served.  A body is bounded.
+waits answers 503, with ``Retry-After`` where it may work in a moment.  Where it listens beyond loopback it asks for a
+login, by Basic; a page of another site in a browser of this machine is not served.  A body is bounded.
 
 Counterparts in Kafka: ``ConnectorsResource``, ``ConnectorPluginsResource``, ``RootResource``,
 ``ConnectExceptionMapper``.
@@ -25,15 +25,22 @@ from aiohttp import web
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
 from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, Operations, RequestRefused
+from pybroker.connectors.supervision.membership import Waits
 
 BODY_BYTES_MAX: Final = 1024 * 1024
+AGAIN_AFTER_S: Final = 1
 _UNAVAILABLE, _UNAUTHORIZED, _FORBIDDEN, _UNSUPPORTED, _FAILED = 503, 401, 403, 415, 500
 
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-# The operations while the supervisor works, and who it is.
-Works = Callable[[], Operations | None]
+
+# The operations while the supervisor works, else why it does not.
+Works = Callable[[], Operations | Waits]
+
+
+class _NotYet(RequestRefused):
+    """A request that may be done in a moment."""
 
 
 class ListenRefused(ValueError):
@@ -68,12 +75,15 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error as Connect's document."""
     try:
         return await handler(request)
+    except _NotYet as refused:
+        return _error(refused.code, refused.message, {"Retry-After": str(AGAIN_AFTER_S)})
     except RequestRefused as refused:
         return _error(refused.code, refused.message)
     except web.HTTPRequestEntityTooLarge:
         return _error(413, f"a body may have {BODY_BYTES_MAX} bytes")
     except web.HTTPException as error:
-        return _error(error.status, f"HTTP {error.status} {error.reason}", error.headers.get("Allow"))
+        allow = {name: text for name, text in error.headers.items() if name == "Allow"}
+        return _error(error.status, f"HTTP {error.status} {error.reason}", allow)
     except Replaced:
         return _error(_UNAVAILABLE, "another supervisor of this name works now")
     except asyncio.CancelledError:
@@ -156,7 +166,10 @@ class _Resources:
         return _json(self._root)
 
     async def show_health(self, request: web.Request) -> web.Response:
-        if self._works() is None:
+        found = self._works()
+        if found is Waits.NONE_WORKS_YET:
+            return _json({"status": "starting", "message": "Worker is still starting up."}, _UNAVAILABLE)
+        if found is Waits.ANOTHER_WORKS:
             return _json({"status": "healthy", "message": "Another supervisor of this name works; this one waits."})
         return _json({"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."})
 
@@ -255,8 +268,9 @@ class _Resources:
 
     def _operations(self) -> Operations:
         found = self._works()
-        if found is None:
-            raise RequestRefused(_UNAVAILABLE, "this supervisor waits: another one of its name works, or none yet")
+        if isinstance(found, Waits):
+            refused = _NotYet if found is Waits.NONE_WORKS_YET else RequestRefused
+            raise refused(_UNAVAILABLE, found.value)
         return found
 
 
@@ -320,6 +334,5 @@ def _json(document: Any, code: int = 200, headers: Mapping[str, str] | None = No
     return web.json_response(document, status=code, headers=headers)
 
 
-def _error(code: int, message: str, allow: str | None = None) -> web.Response:
-    headers = {"Allow": allow} if allow else None
+def _error(code: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.json_response({"error_code": code, "message": message}, status=code, headers=headers)

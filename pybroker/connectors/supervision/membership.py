@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -28,14 +29,23 @@ _POLL_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
+class Waits(Enum):
+    """Why a supervisor does not work, in the words of its refusal."""
+
+    NONE_WORKS_YET = "no supervisor of this name works yet"
+    ANOTHER_WORKS = "this supervisor waits: another one of its name works"
+
+
 class Membership:
     """A member of the supervisors' group, on a thread of its own until `close`.
 
-    ``on_change`` is called on that thread when this supervisor begins or ceases to be the one that works.
+    ``on_change`` is called on that thread: with None when this supervisor begins to be the one that works, and with the
+    reason when it ceases to, or learns that another one works.
     """
 
-    def __init__(self, settings: WorkerSettings, on_change: Callable[[bool], None]) -> None:
+    def __init__(self, settings: WorkerSettings, on_change: Callable[[Waits | None], None]) -> None:
         self._on_change = on_change
+        self._waits: Waits | None = Waits.NONE_WORKS_YET
         self._topic = settings.config_topic
         self._consumer = Consumer(
             with_client_log(
@@ -56,9 +66,7 @@ class Membership:
 
     def start(self) -> None:
         """Join."""
-        self._consumer.subscribe(
-            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         self._thread.start()
 
     def close(self) -> None:
@@ -74,7 +82,7 @@ class Membership:
                     _log.debug("the group of supervisors: %s", error)
         except KafkaException as error:
             _log.error("the group of supervisors: %s", error.args[0].str())
-            self._on_change(False)
+            self._change(Waits.NONE_WORKS_YET)
         finally:
             self._consumer.close()
 
@@ -82,8 +90,19 @@ class Membership:
         consumer.incremental_assign(partitions)
         if partitions:
             consumer.pause(partitions)  # what it holds `state_topics` reads
-            self._on_change(True)
+            self._change(None)
+        elif self._waits is not None:
+            self._change(Waits.ANOTHER_WORKS)
 
     def _revoked(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._on_change(False)
+            self._change(Waits.ANOTHER_WORKS)
+
+    def _lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._change(Waits.NONE_WORKS_YET)
+
+    def _change(self, waits: Waits | None) -> None:
+        if waits is not self._waits:
+            self._waits = waits
+            self._on_change(waits)
