@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pybroker.config.properties import parse_properties
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 TIMEOUT_S: Final = 60.0
 _BYTES_MAX: Final = 64 * 1024 * 1024
