@@ -288,6 +288,7 @@ def _cluster_others() -> list[Bar]:
             Bar(f"1,000 partitions × 3 at rest, {what}", rest, f"1,000 partitions {what}", Kind.RATIO_AT_MOST, 0.2)
             for what in ("RSS", "PSS", "RssAnon")
         ),
+        Bar("two busy processes against one", workers, "two busy processes by one", Kind.AT_LEAST, None),
         *(
             Bar(f"two workers, {load}", workers, f"{load}, 2 workers", Kind.RATIO_AT_LEAST, None)
             for load in ("8×1", "8×5", "8×1 fetches", "8×1 commits")

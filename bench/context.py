@@ -8,10 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import psutil
 
 from bench import contestants
 from bench.contestants import FLOOR, Contestant, ProduceContestant
@@ -141,16 +143,25 @@ class Context:
 
 @contextmanager
 def stopped(pids: Iterable[int]) -> Iterator[None]:
-    """Keep processes from running while another broker is measured: a JVM at rest compiles and collects in pauses."""
-    asked = []
+    """Keep processes, with all that they have started, from running while another broker is measured.
+
+    A JVM at rest compiles and collects in pauses, and workers ask each other for news.  A parent stops before its
+    children and goes on behind them, because a supervisor ends what it finds stopped.
+    """
+    asked: list[int] = []
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
             asked.append(pid)
+            for child in psutil.Process(pid).children(recursive=True):
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGSTOP)
+                    asked.append(child.pid)
         yield
     finally:
-        for pid in asked:
-            os.kill(pid, signal.SIGCONT)
+        for pid in reversed(asked):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def settle(brokers: Collection[Process] = ()) -> None:

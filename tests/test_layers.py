@@ -16,7 +16,7 @@ EVERYBODY_MAY_IMPORT = {
     "config",
     "extras",
     "rate_limited_log",
-    "system_errors",
+    "operating_system",
     "limits",
     "cluster_limits",
     "storage_limits",
@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "extras": set(),
     "config": set(),
     "rate_limited_log": set(),
-    "system_errors": set(),
+    "operating_system": set(),
     "limits": set(),
     "cluster_limits": set(),
     "storage_limits": set(),
@@ -60,7 +60,7 @@ HOUSES: dict[str, set[str]] = {
     "sql": {"pipeline", "values"},
     "values": set(),
 }
-PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "system_errors", "__version__"}
+PUBLIC_FACE = {"pybroker_protocol", "public", "config", "security", "extras", "operating_system", "__version__"}
 OF_ALL_GROUPS = {"consumer_protocol", "group", "group_coordinator_settings", "group_records"}
 # The rooms of a folder, and which others, or modules beside them, each may import.
 ROOMS: dict[str, dict[str, set[str]]] = {

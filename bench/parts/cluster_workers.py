@@ -6,10 +6,17 @@ The generator runs on the same two processors, and takes from two workers what i
 the plain ratio of rates stands the ratio of what each could do with a processor for every worker: requests by the
 processor time of the brokers that they took, times the number of workers.  Two workers that got in each other's way,
 or had more to do for each request, would fall short of twice as many there; what the generator takes does not count.
+
+No processor of a virtual machine is sure to be a whole one: two may be threads of one core, or wait for the host.  So
+the first figure is what two busy processes get done at once, by what one gets done alone.  Ratios of a machine where
+that is far from 2 say little of the brokers.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +28,7 @@ import psutil
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
-from bench.contestants import KAFKA, PROPERTIES, Contestant, make, pybroker_command
+from bench.contestants import KAFKA, PROPERTIES, PYBROKER, Contestant, make, pybroker_command
 from bench.context import LONG_SESSIONS, Context
 from bench.loads import Commit, Extent, Fetch, Outcome, Produce
 from bench.parts.tiny import RECORD_BYTES, check_generator
@@ -31,6 +38,19 @@ from bench.wire import Client, record_batch
 
 CONNECTIONS = 8
 WORKERS = (1, 2)
+# Processes begin to count together, once all of them have started.
+START_S, COUNTING_S = 0.5, 1.0
+COUNTING = """
+import sys, time
+begin = float(sys.argv[1])
+end = begin + float(sys.argv[2])
+count = 0
+while (now := time.time()) < end:
+    count += now >= begin
+print(count)
+"""
+# Workers that are stopped while others are measured shall be the same brokers to their store afterwards.
+LONG_STORE_SESSIONS = {"pybroker.metadata.session.timeout.ms": LONG_SESSIONS["broker.session.timeout.ms"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +110,8 @@ LOADS: dict[str, Load] = {
 
 def run(context: Context) -> None:
     """Every load in every round, each contestant warmed up by it before."""
+    for _ in range(context.fewer_rounds):
+        context.add("two busy processes by one", "×", PYBROKER, counted_by(2) / counted_by(1))
     with ExitStack() as stack:
         contestants: dict[str, Started] = {}
         for name in context.brokers:
@@ -97,11 +119,17 @@ def run(context: Context) -> None:
                 started = stack.enter_context(running(context, name, workers))
                 contestants[f"{name}, {workers}"] = started
         for label, load in LOADS.items():
-            found: dict[tuple[str, int], list[tuple[float, float]]] = {}
             for started in contestants.values():
                 highest_rate(context, f"{started.name}, {label}", partial(warm, load, started))
-            context.alternate(contestants, partial(measure, context, label, load, found))
-            add_ratios(context, label, found)
+            context.alternate(contestants, partial(measure, context, label, load))
+            add_ratios(context, label)
+
+
+def counted_by(processes: int) -> int:
+    """How far so many processes count at once, all of them together, in ``COUNTING_S``."""
+    command = [sys.executable, "-c", COUNTING, str(time.time() + START_S), str(COUNTING_S)]
+    counting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    return sum(int(each.communicate()[0]) for each in counting)
 
 
 def warm(load: Load, started: Started) -> float:
@@ -109,36 +137,35 @@ def warm(load: Load, started: Started) -> float:
     return load(started, Extent(SECONDS, warmup_seconds=0)).requests_per_second
 
 
-def measure(
-    context: Context,
-    label: str,
-    load: Load,
-    found: dict[tuple[str, int], list[tuple[float, float]]],
-    _: str,
-    started: Started,
-) -> None:
+def measure(context: Context, label: str, load: Load, _: str, started: Started) -> None:
     """One load against one contestant: what it did, and what it could do, in requests per second."""
     before_s = sum(map(cpu_seconds, started.pids))
     outcome = load(started, Extent(context.volume.seconds, context.volume.warmup_seconds))
     cpu_s = sum(map(cpu_seconds, started.pids)) - before_s
     check_generator(context, outcome.client_cpu_share)
     rate, capacity = outcome.requests_per_second, started.workers * outcome.acknowledged / cpu_s
-    found.setdefault((started.name, started.workers), []).append((rate, capacity))
     counts = WORKERS if started.name == KAFKA else (started.workers,)
     for count in counts:  # Apache Kafka is one broker, which stands beside one worker and beside two
-        context.add(f"{label}, {count} worker{'s' * (count > 1)}", "1/s", started.name, rate)
+        context.add(shown(label, count), "1/s", started.name, rate)
     if started.name != KAFKA:
-        shown = f"{label}, {started.workers} worker{'s' * (started.workers > 1)}"
-        context.add(f"{shown}, capacity", "1/s", started.name, capacity)
-        context.add(f"{shown}, generator", "of a core", started.name, outcome.client_cpu_share)
+        context.add(f"{shown(label, started.workers)}, capacity", "1/s", started.name, capacity)
+        context.add(f"{shown(label, started.workers)}, generator", "of a core", started.name, outcome.client_cpu_share)
 
 
-def add_ratios(context: Context, label: str, found: dict[tuple[str, int], list[tuple[float, float]]]) -> None:
+def shown(label: str, workers: int) -> str:
+    """What the rate of a load with so many workers is called."""
+    return f"{label}, {workers} worker{'s' * (workers > 1)}"
+
+
+def add_ratios(context: Context, label: str) -> None:
     """Two workers by one, round by round."""
-    for name in {name for name, _ in found} - {KAFKA}:
-        for alone, both in zip(*(found[name, count] for count in WORKERS), strict=True):
-            context.add(f"{label} rate of two by one", "×", name, both[0] / alone[0])
-            context.add(f"{label} capacity of two by one", "×", name, both[1] / alone[1])
+    for what, behind in (("rate", ""), ("capacity", ", capacity")):
+        one, two = (context.measurements.get(context.part, shown(label, count) + behind) for count in WORKERS)
+        assert one is not None
+        assert two is not None
+        for name in one.samples.keys() - {KAFKA}:
+            for alone, both in zip(one.samples[name], two.samples[name], strict=True):
+                context.add(f"{label} {what} of two by one", "×", name, both / alone)
 
 
 @contextmanager
@@ -149,7 +176,7 @@ def running(context: Context, name: str, workers: int) -> Iterator[Started]:
     if name == KAFKA:
         broker = make(name, directory, LONG_SESSIONS)
     else:
-        settings = {**PROPERTIES, **LONG_SESSIONS}
+        settings = {**PROPERTIES, **LONG_SESSIONS, **LONG_STORE_SESSIONS}
         broker = PybrokerProcess(directory, settings, ("--workers", str(workers)), command=pybroker_command(name))
     try:
         broker.start()

@@ -170,6 +170,24 @@ def test_who_is_not_measured_does_not_run_meanwhile_and_does_afterwards_whatever
             other.kill()
 
 
+def test_what_a_process_has_started_stands_still_with_it_and_goes_on_with_it() -> None:
+    def have(status: str) -> bool:
+        return all(each.status() == status for each in (root, *root.children()))
+
+    # Python waits for its child, as a supervisor for its workers.
+    waiting = "import subprocess; subprocess.run(['sleep', '60'])"
+    with subprocess.Popen([sys.executable, "-c", waiting]) as process:
+        root = psutil.Process(process.pid)
+        try:
+            wait_until(root.children, "the child")
+            with stopped([process.pid]):
+                wait_until(lambda: have(psutil.STATUS_STOPPED), "both stand still")
+            wait_until(lambda: have(psutil.STATUS_SLEEPING), "both go on")
+        finally:
+            for each in (*root.children(), root):
+                each.kill()
+
+
 def test_directory_that_is_none_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

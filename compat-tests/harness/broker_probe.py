@@ -11,7 +11,8 @@ import argparse
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from harness.sockets import receive_frame
 
@@ -25,6 +26,17 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+@contextmanager
+def refusing_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """A port at which connections are refused until the end: it is taken by a socket that does not listen.
+
+    A port that was merely free may be another test's a moment later.
+    """
+    with socket.socket() as bound:
+        bound.bind((host, 0))
+        yield bound.getsockname()[1]
 
 
 def host_and_port(bootstrap: str) -> tuple[str, int]:

@@ -26,6 +26,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from pybroker.operating_system import processor_count
+
 # How long the loop looks for the next request of a lone client where no setting says otherwise (µs), and how long that
 # request and its reply may be: a client that sends more waits for bytes to be copied, not for a thread to wake.
 BUSY_POLL_US = 200
@@ -108,10 +110,5 @@ def busy_poll(
     too, and would take what it waits for.  There -1 means 0.
     """
     if microseconds < 0:
-        microseconds = BUSY_POLL_US if own_process and _processors() > 1 else 0
+        microseconds = BUSY_POLL_US if own_process and processor_count() > 1 else 0
     return BusyPoll(microseconds, call_soon, now_ns) if microseconds else None
-
-
-def _processors() -> int:
-    """How many processors this process may use; where the system cannot say (macOS), how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

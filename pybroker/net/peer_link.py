@@ -24,7 +24,7 @@ from pybroker import cluster_limits
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.peer_connection import PeerConnection
 from pybroker.net.peer_login import LoginRefused
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 from pybroker_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pybroker.config.schema import ConfigError
 from pybroker.net.channel_builders import ChannelBuilder
 from pybroker.net.connection_quotas import MAX_CONNECTIONS
 from pybroker.net.processor import Processor
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,7 +26,8 @@ _WAIT_MS: Final = 200
 _FIELDS_MAX: Final = 400
 # So many of the samples have to be objects; the others are records that do not fit.
 _OBJECTS_SHARE_MIN: Final = 0.75
-_TYPES: Final = {"UBIGINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
+# Where some whole numbers are negative DuckDB has a type for both kinds, whose ``//`` is a fraction.
+_TYPES: Final = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 
 def infer(cluster: Cluster, topic: str) -> Relation:

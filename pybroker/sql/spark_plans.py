@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from pybroker.sql import ksql_functions
+from pybroker.sql import duckdb_functions, ksql_functions
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.queries import TableReference, exclude_pseudo_columns, table_references, used_columns
 from pybroker.sql.sql_errors import SqlError, at_place
@@ -35,6 +35,32 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     relations = [resolve(each) for each in references]
     _check(kind, select, tree, references, relations)
     within = select.within if len(references) > 1 else ()
+    sources = read_as_views(name, tree, references, relations, _grace(select, within))
+    key = _with_window(tree, select.window) if select.window is not None else _group_key(tree)
+    _join_in_time(tree, references, within)
+    if select.partition_by:
+        key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
+    # Spark tells no changes of a session: its row comes when it is over.
+    is_final = select.is_final or (select.window is not None and select.window.kind is WindowKind.SESSION)
+    mode = "append" if is_final or not _aggregates(tree) else "update"
+    return SparkPlan(sources, spark_sql(tree), mode, key)
+
+
+def spark_sql(tree: exp.Expr) -> str:
+    """A query over views as Spark's SQL."""
+    ksql_functions.for_spark(tree)
+    duckdb_functions.for_spark(tree)
+    return tree.sql(dialect="spark")
+
+
+def read_as_views(
+    name: str,
+    tree: exp.Expr,
+    references: Sequence[TableReference],
+    relations: Sequence[Relation],
+    grace_ms: int | None = None,
+) -> tuple[SourcePlan, ...]:
+    """Have a query read a view in each place that names a topic; the views, whose names begin with ``name``."""
     sources = []
     columns: dict[int, list[Column]] = {}
     for number, (reference, relation) in enumerate(zip(references, relations, strict=True)):
@@ -42,21 +68,11 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
         columns[id(reference.node)] = used
         view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
         spark = tuple(Column(each.name, spark_type(each.type), each.field, each.is_key) for each in used)
-        sources.append(
-            SourcePlan(view, relation.topic, relation.format, spark, dict(relation.options), _grace(select, within))
-        )
+        sources.append(SourcePlan(view, relation.topic, relation.format, spark, dict(relation.options), grace_ms))
     exclude_pseudo_columns(tree, columns)
-    key = _with_window(tree, select.window) if select.window is not None else _group_key(tree)
     for reference, source in zip(references, sources, strict=True):
         _rename(reference, source.view)
-    _join_in_time(tree, references, within)
-    ksql_functions.for_spark(tree)
-    if select.partition_by:
-        key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
-    # Spark tells no changes of a session: its row comes when it is over.
-    is_final = select.is_final or (select.window is not None and select.window.kind is WindowKind.SESSION)
-    mode = "append" if is_final or not _aggregates(tree) else "update"
-    return SparkPlan(tuple(sources), tree.sql(dialect="spark"), mode, key)
+    return tuple(sources)
 
 
 def spark_type(kind: str) -> str:

@@ -28,7 +28,7 @@ def standing_job(plan: SparkPlan, topic: str) -> Job:
 
     def job(topics: Topics) -> dict[str, Output]:
         for source in plan.sources:
-            _view(topics.stream(source.topic), source).createOrReplaceTempView(source.view)
+            view_of(topics.stream(source.topic), source).createOrReplaceTempView(source.view)
         spark = topics.stream(plan.sources[0].topic).sparkSession
         rows = spark.sql(plan.sql)
         return {topic: Output(records_of(rows, plan.key), "update" if plan.mode == "update" else "append")}
@@ -51,7 +51,8 @@ def _key(key: tuple[str, ...], options: dict[str, str]) -> Column:
     return F.to_json(F.struct(*(F.col(f"`{name}`") for name in key)), options)
 
 
-def _view(records: DataFrame, source: SourcePlan) -> DataFrame:
+def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
+    """A topic's records as rows of a plan's view; raises ValueError for a format that it does not read."""
     decoded = readable(decode(records, _decoder(source)))
     shown = decoded.select(*(_column(source, column.name).alias(column.name) for column in source.columns))
     return shown if source.grace_ms is None else shown.withWatermark("_timestamp", f"{source.grace_ms} milliseconds")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness.broker_probe import free_port
+from harness.broker_probe import free_port, refusing_port
 from harness.pybroker_process import PybrokerProcess
 
 from pybroker.cli.commands import cluster_checks, doctor
@@ -98,8 +98,9 @@ def test_the_address_may_be_an_argument_and_a_line_is_for_each_check(cli: Comman
 
 
 def test_what_comes_behind_a_failed_step_is_skipped() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    exit_code, found = diagnosis("elsewhere:1", address)
+    with refusing_port() as port:
+        address = f"127.0.0.1:{port}"
+        exit_code, found = diagnosis("elsewhere:1", address)
     assert exit_code == 1
     assert list(found) == CHECKS
     assert statuses(found) == ["ok", "failed", *["skipped"] * 10]
@@ -207,10 +208,11 @@ def test_a_finding_is_shown_before_the_next_check_begins() -> None:
 
 
 def test_an_advertised_address_that_is_not_reached_fails() -> None:
-    listening, elsewhere = f"127.0.0.1:{free_port()}", free_port()
-    settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{elsewhere}"}
-    with Broker(settings, listen=listening):
-        exit_code, found = diagnosis(listening)
+    listening = f"127.0.0.1:{free_port()}"
+    with refusing_port() as elsewhere:
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{elsewhere}"}
+        with Broker(settings, listen=listening):
+            exit_code, found = diagnosis(listening)
     assert exit_code == 1
     assert found["advertised addresses"]["status"] == "failed"
     assert f"127.0.0.1:{elsewhere} refuses the connection" in found["advertised addresses"]["message"]

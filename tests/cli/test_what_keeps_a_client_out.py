@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from harness.broker_probe import free_port
+from harness.broker_probe import refusing_port
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.connection.bearer_logins import BearerTokens
@@ -108,6 +108,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         Broker(sasl, listen="SASL_PLAINTEXT://127.0.0.1:0") as login,
         answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as http,
         answering(b"") as silent,
+        refusing_port() as refusing,
     ):
         addresses = {
             "plain": plain.bootstrap,
@@ -117,7 +118,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "login": login.bootstrap,
             "http": http,
             "silent": silent,
-            "refused": f"127.0.0.1:{free_port()}",
+            "refused": f"127.0.0.1:{refusing}",
             "unnamed": "no-such-name.invalid:9092",
         }
         yield Cluster(keys, addresses)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.broker_probe import free_port
+from harness.broker_probe import refusing_port
 from harness.zookeeper import ZooKeeper
 from kazoo.exceptions import AuthFailedError, ConnectionLoss
 from kazoo.protocol.connection import ConnectionHandler
@@ -380,7 +380,8 @@ def test_closed_store_leaves_no_thread(site: Site) -> None:
 
 def test_nobody_at_the_address_is_said_in_a_line_and_leaves_no_thread(site: Site) -> None:
     new_threads = NewThreads()
-    site.url = f"zookeeper://127.0.0.1:{free_port()}"
-    with pytest.raises(StoreError, match="no server answers at the metadata store zookeeper://"):
-        site.client(timeout_ms=200)
-    site.until(lambda: not new_threads())
+    with refusing_port() as port:
+        site.url = f"zookeeper://127.0.0.1:{port}"
+        with pytest.raises(StoreError, match="no server answers at the metadata store zookeeper://"):
+            site.client(timeout_ms=200)
+        site.until(lambda: not new_threads())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.broker_probe import free_port
+from harness.broker_probe import refusing_port
 from harness.waiting import PATIENCE_S
 
 from pybroker.cli.serve.image_settings import (
@@ -66,9 +66,10 @@ def test_paths_and_ports_are_those_of_the_image() -> None:
 def test_health_command_of_the_page_asks_the_port_that_it_is_given(pybroker: Broker) -> None:
     ((program, *words),) = map(shlex.split, re.findall(r"--health-cmd '([^']+)'", TEXT))
     assert program == "python"
-    for port, status in ((pybroker.port, 0), (free_port(), 1)):
-        command = [sys.executable, *(word.replace("PORT", str(port)) for word in words)]
-        assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == status
+    with refusing_port() as refusing:
+        for port, status in ((pybroker.port, 0), (refusing, 1)):
+            command = [sys.executable, *(word.replace("PORT", str(port)) for word in words)]
+            assert subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == status
 
 
 def test_arguments_of_docker_run_are_those_of_serve() -> None:

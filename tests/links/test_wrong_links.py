@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.broker_probe import free_port
+from harness.broker_probe import refusing_port
 from harness.waiting import wait_until
 
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
@@ -118,8 +118,8 @@ def test_mirror_of_a_mirror_is_made_by_its_name_alone(here: Broker, source: Brok
 
 
 def test_source_that_is_away_is_told_and_mirrored_once_it_comes_back(links: CommandLine, source: Broker) -> None:
-    port = free_port()
-    code, said = create(links, "west", f"127.0.0.1:{port}", "-t", "orders")
+    with refusing_port() as port:
+        code, said = create(links, "west", f"127.0.0.1:{port}", "-t", "orders")
     assert code == 1
     assert said.startswith("pybroker: link west is there, and mirrors nothing: its source does not answer: ")
     assert len(said.splitlines()) == 1

@@ -120,9 +120,3 @@ def test_where_nobody_says_it_takes_a_process_of_its_own_and_two_processors(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
     assert isinstance(busy_poll(-1, own_process, lambda _: None, lambda: 0), BusyPoll) is allowed
-
-
-def test_where_a_process_cannot_be_bound_to_processors_all_of_them_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert isinstance(busy_poll(-1, own_process=True, call_soon=lambda _: None, now_ns=lambda: 0), BusyPoll)

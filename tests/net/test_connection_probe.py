@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from harness.broker_probe import refusing_port
 
 from pybroker.cluster.failure_detection.liveness import ProbeResult
 from pybroker.net.connection_probe import TcpConnectionProbe
@@ -25,9 +26,8 @@ def test_who_listens_takes_a_connection_also_where_nobody_accepts_it() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_where_nobody_listens_the_machine_refuses(host: str) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        assert asyncio.run(probed(host, bound.getsockname()[1])) is ProbeResult.REFUSED
+    with refusing_port() as port:
+        assert asyncio.run(probed(host, port)) is ProbeResult.REFUSED
 
 
 def test_what_is_no_host_answers_nothing() -> None:

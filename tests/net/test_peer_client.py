@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import uvloop
 from harness.batches import batch
+from harness.broker_probe import refusing_port
 from harness.waiting import PATIENCE_S
 from harness.wire import reply_frame
 
@@ -465,10 +466,10 @@ def test_time_out_before_the_sending_takes_its_request_alone() -> None:
 
 
 def test_broker_that_takes_no_connection_has_surely_done_nothing() -> None:
-    async def test(asking: Asking, server: asyncio.Server) -> None:
-        server.close()
-        await server.wait_closed()
-        error = await asking.fail()
+    async def test(asking: Asking, _server: asyncio.Server) -> None:
+        with refusing_port() as port:
+            asking.tell_of(registered("127.0.0.1", port, epoch=2))
+            error = await asking.fail()
         assert (error.reason, error.may_be_done) == (PeerFailure.UNREACHABLE, False)
         assert str(error) == "no connection to it can be made: Connection refused"
 

@@ -36,6 +36,13 @@ def test_whole_numbers_and_fractions_are_fractions() -> None:
     assert columns(b'{"a": 1}', b'{"a": 1.5}') == [("a", "DOUBLE")]
 
 
+def test_whole_numbers_of_which_some_are_negative_are_whole_numbers() -> None:
+    assert columns(b'{"a": 1, "b": {"c": [-1]}}', b'{"a": -1, "b": {"c": [1]}}') == [
+        ("a", "BIGINT"),
+        ("b", 'STRUCT("c" BIGINT[])'),
+    ]
+
+
 def test_fields_whose_names_differ_by_case_alone_are_one_column() -> None:
     assert columns(b'{"ID": 1, "id": 2}') == [("ID", "BIGINT")]
     assert columns(b'{"a": {"ID": 1, "id": 2}}') == [("a", "JSON")]

@@ -132,6 +132,30 @@ def test_join_of_streams_is_bounded_in_time() -> None:
     assert [source.grace_ms for source in found.sources] == [24 * HOUR_MS] * 2
 
 
+@pytest.mark.parametrize(
+    ("duckdb", "spark"),
+    [
+        ("dayofweek(_timestamp)", "(DAYOFWEEK(_timestamp) - 1)"),
+        ("weekday(_timestamp)", "(DAYOFWEEK(_timestamp) - 1)"),
+        ("extract(dow FROM _timestamp)", "(DAYOFWEEK(_timestamp) - 1)"),
+        ("date_part('dow', _timestamp)", "(DAYOFWEEK(_timestamp) - 1)"),
+        ("isodow(_timestamp)", "(WEEKDAY(_timestamp) + 1)"),
+        ("extract(isodow FROM _timestamp)", "(WEEKDAY(_timestamp) + 1)"),
+        ("date_part('isodow', _timestamp)", "(WEEKDAY(_timestamp) + 1)"),
+        ("extract(hour FROM _timestamp)", "EXTRACT(HOUR FROM _timestamp)"),
+        ("week(_timestamp)", "WEEKOFYEAR(_timestamp)"),
+        ("dayname(dayofweek(_timestamp))", "DATE_FORMAT((DAYOFWEEK(_timestamp) - 1), 'EEEE')"),
+        ("monthname(_timestamp)", "DATE_FORMAT(_timestamp, 'MMMM')"),
+        ("log(amount)", "LOG(10, amount)"),
+        ("log(2, amount)", "LOG(2, amount)"),
+    ],
+)
+def test_function_that_spark_takes_otherwise_is_translated(duckdb: str, spark: str) -> None:
+    found = plan(f"CREATE STREAM s AS SELECT {duckdb} AS x FROM orders PARTITION BY {duckdb}")
+    assert found.sql.removeprefix("SELECT ").partition(" AS x ")[0] == spark
+    assert found.key == ("x",)
+
+
 def test_plan_is_the_same_after_it_was_json() -> None:
     found = plan("CREATE STREAM j AS SELECT a.*, b.who AS other FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id")
     assert plan_read(json.loads(json.dumps(found.document()))) == found

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from harness.broker_probe import free_port
+from harness.broker_probe import refusing_port
 from harness.child_process import ChildProcess
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import PATIENCE_S, wait_until
@@ -90,14 +90,15 @@ def test_a_file_that_is_no_history_is_told_from_an_anomaly(tmp_path: Path, conte
 
 
 def test_no_broker_is_told_from_an_anomaly() -> None:
-    for bootstrap, reason in (
-        ("nowhere", "'nowhere' is not HOST:PORT"),
-        ("nowhere:", "'nowhere:' is not HOST:PORT"),
-        ("localhost:65536", "'localhost:65536' is not HOST:PORT"),
-        (f"127.0.0.1:{(port := free_port())}", f"no broker answers at 127.0.0.1:{port}"),
-    ):
-        refused = command("--bootstrap", bootstrap)
-        assert (refused.returncode, refused.stderr) == (2, f"scripts/histories: {reason}\n")
+    with refusing_port() as port:
+        for bootstrap, reason in (
+            ("nowhere", "'nowhere' is not HOST:PORT"),
+            ("nowhere:", "'nowhere:' is not HOST:PORT"),
+            ("localhost:65536", "'localhost:65536' is not HOST:PORT"),
+            (f"127.0.0.1:{port}", f"no broker answers at 127.0.0.1:{port}"),
+        ):
+            refused = command("--bootstrap", bootstrap)
+            assert (refused.returncode, refused.stderr) == (2, f"scripts/histories: {reason}\n")
 
 
 def test_sigterm_ends_the_broker_and_the_clients_too(tmp_path: Path) -> None:

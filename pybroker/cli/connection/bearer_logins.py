@@ -25,7 +25,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathn
 
 from pybroker.config import jaas
 from pybroker.config.named_files import read_named_text
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 MECHANISM: Final = "OAUTHBEARER"
 

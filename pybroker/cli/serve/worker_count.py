@@ -8,11 +8,12 @@ Invariant: a directory of a worker is never left without its worker, or its part
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from pybroker.operating_system import processor_count
 
 WORKERS_MAX: Final = 256
 CPU_LIMIT_FILE: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -21,12 +22,12 @@ _DIRECTORY: Final = re.compile(r"worker-(\d+)")
 
 def automatic_count(log_dirs: Sequence[str], limit_file: Path = CPU_LIMIT_FILE) -> int:
     """One worker per processor of this process, or as many as ``log_dirs`` hold data of, if that is more."""
-    return min(WORKERS_MAX, max(_processors(limit_file), _workers_with_data(log_dirs)))
+    return min(WORKERS_MAX, max(_processors_paid_for(limit_file), _workers_with_data(log_dirs)))
 
 
-def _processors(limit_file: Path) -> int:
+def _processors_paid_for(limit_file: Path) -> int:
     """The processors that this process may use, and no more than its control group pays for (``docker --cpus``)."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = processor_count()
     try:
         quota, period = limit_file.read_text().split()
         return max(1, min(count, math.ceil(int(quota) / int(period))))

@@ -25,7 +25,7 @@ from pybroker.cli.terminal.standard_streams import log_to_stderr, say
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.listeners import bound_hosts, listeners_of
 from pybroker.config.schema import ConfigError
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 METADATA_FILE: Final = "metadata.db"
 COMMAND: Final = (sys.executable, "-m", "pybroker", "serve")

@@ -24,7 +24,7 @@ from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 _TIMEOUT_S: Final = 60.0
 _AGAIN_AFTER_S: Final = 0.5

@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 from pybroker.connectors.state.state_records import canonical
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 _TIMEOUT_S: Final = 30.0
 _BYTES_MAX: Final = 64 * 1024 * 1024

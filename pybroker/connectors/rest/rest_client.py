@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pybroker.config.properties import parse_properties
-from pybroker.system_errors import system_reason
+from pybroker.operating_system import system_reason
 
 TIMEOUT_S: Final = 60.0
 # A supervisor works some seconds after it listens; one that follows a killed one waits for its session's end, too.

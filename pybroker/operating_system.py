@@ -1,11 +1,16 @@
-"""What the system says of a failed call, in words without numbers.
+"""What the operating system says: of a failed call in words without numbers, and how many processors there are.
 
-Owns: the words.  Does not own which call failed, or of what: the caller says that.
+Owns: the words, and the count.  Does not own which call failed, or of what: the caller says that.
 """
 
 from __future__ import annotations
 
 import os
+
+
+def processor_count() -> int:
+    """How many processors this process may use; where the system cannot say (macOS), how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def system_reason(error: BaseException) -> str:

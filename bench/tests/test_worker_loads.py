@@ -1,0 +1,50 @@
+"""The part of workers in small, without Apache Kafka: one contestant at a time runs, and is whole afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import compiled
+from bench.contestants import PYBROKER
+from bench.context import QUICK, Context
+from bench.loads import Extent, Outcome
+from bench.measurements import Measurements
+from bench.parts import cluster_workers
+from bench.parts.cluster_workers import Started
+
+
+@pytest.mark.skipif(compiled.compiler() is None, reason="the load generators need a C compiler")
+def test_workers_that_are_not_measured_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[list[int]] = []
+
+    def commits(started: Started, extent: Extent) -> Outcome:
+        workers = [
+            each
+            for each in psutil.Process().children(recursive=True)
+            if "--data-dir" in each.cmdline() and each.status() != psutil.STATUS_STOPPED
+        ]
+        running.append([each.pid for each in workers])
+        assert set(started.pids) <= set(running[-1])
+        return cluster_workers.commits(started, extent)
+
+    monkeypatch.setattr(cluster_workers, "LOADS", {"8×1 commits": commits})
+    monkeypatch.setattr(cluster_workers, "highest_rate", lambda *_: 0.0)
+    monkeypatch.setattr(cluster_workers, "COUNTING_S", 0.1)
+    volume = replace(QUICK, rounds=2, seconds=0.3, warmup_seconds=0.1)
+    context = Context([PYBROKER], volume, tmp_path, Measurements(), part="cluster_workers")
+    cluster_workers.run(context)
+    # The supervisor and its workers, of one contestant at a time.
+    assert [len(each) for each in running] == [2, 3, 3, 2]
+
+    def samples(name: str) -> list[float]:
+        metric = context.measurements.get("cluster_workers", name)
+        assert metric is not None, name
+        return metric.samples[PYBROKER]
+
+    one, two = (samples(f"8×1 commits, {workers}") for workers in ("1 worker", "2 workers"))
+    assert samples("8×1 commits rate of two by one") == [both / alone for alone, both in zip(one, two, strict=True)]
+    assert len(samples("two busy processes by one")) == 1
