@@ -154,12 +154,6 @@ class MirrorFetcher(ReplicaFetcher):
         """Ask for the end of ``epoch`` at the source, and of earlier ones, until both logs have one."""
         if partition.retired or self._partitions.get(partition.key) is not partition:
             return
-        asked = OffsetForLeaderPartition(
-            partition=partition.index, current_leader_epoch=partition.source_epoch, leader_epoch=epoch
-        )
-        request = OffsetForLeaderEpochRequest(
-            replica_id=-1, topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[asked])]
-        )
 
         def answered(response: Any | None, _error: PeerError | None) -> None:
             topics = () if response is None else response.topics
@@ -171,7 +165,7 @@ class MirrorFetcher(ReplicaFetcher):
                 if earlier is not None:
                     self._look_for_parting(partition, earlier)
 
-        self._ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
+        self._ask(epochs_request([(partition, epoch)]), OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
 
     def close(self) -> None:
         """See ``ReplicaFetcher``."""
@@ -197,16 +191,42 @@ class MirrorFetcher(ReplicaFetcher):
 
         def answered(response: Any | None, _error: PeerError | None) -> None:
             topics = () if response is None else response.topics
-            ends = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
-            for key, partition in asked.items():
-                end = ends.get((partition.topic, partition.index))
-                offset = -1 if end is None or end.error_code else end.offset
-                if partition.retired or (offset >= 0 and partition.tell_if_ended(offset)):
+            ends = {
+                (topic.name, each.partition_index): each.offset
+                for topic in topics
+                for each in topic.partitions
+                if not each.error_code and each.offset >= 0
+            }
+            there = {
+                key: (each, ends[each.topic, each.index])
+                for key, each in asked.items()
+                if not each.retired and (each.topic, each.index) in ends
+            }
+            self._look_for_same({key: each for key, each in there.items() if each[0].ends_at(each[1])})
+
+        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
+
+    def _look_for_same(self, at_end: dict[PartitionKey, tuple[MirroredPartition, int]]) -> None:
+        """Ask of logs that end where the source does whether it has their last epoch: a source that was cut may not."""
+        epochs = {key: each.log.leader_epochs.latest_epoch for key, (each, _) in at_end.items()}
+
+        def answered(response: Any | None, _error: PeerError | None) -> None:
+            topics = () if response is None else response.topics
+            found = {(topic.topic, each.partition): each for topic in topics for each in topic.partitions}
+            for key, (partition, end) in at_end.items():
+                there = found.get((partition.topic, partition.index))
+                if there is None or there.error_code or partition.retired:
+                    continue  # it is asked again, or of no concern any more
+                if partition.tell_if_ended(end, epochs[key], there.leader_epoch, there.end_offset):
                     self._unended.pop(key, None)
             self._look = None
             self._look_for_ends_in(cluster_limits.REPLICA_FETCH_PAUSE_MIN_MS)
 
-        self._ask(ends_request(asked.values()), LIST_OFFSETS_VERSION, CONTROL, answered)
+        if at_end:
+            asked = [(partition, epochs[key]) for key, (partition, _) in at_end.items()]
+            self._ask(epochs_request(asked), OFFSET_FOR_LEADER_EPOCH_VERSION, CONTROL, answered)
+        else:
+            answered(None, None)
 
     def _tell(self, level: int, reason: str, partition: FollowedPartition | None = None) -> None:
         source = f"link {self._link}, broker {self._leader}"
@@ -223,3 +243,14 @@ def ends_request(partitions: Iterable[MirroredPartition]) -> ListOffsetsRequest:
         )
     named = [ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)
+
+
+def epochs_request(asked: Iterable[tuple[MirroredPartition, int]]) -> OffsetForLeaderEpochRequest:
+    """Where the source's log ends the epoch that stands beside each partition."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for each, epoch in asked:
+        topics.setdefault(each.topic, []).append(
+            OffsetForLeaderPartition(partition=each.index, current_leader_epoch=each.source_epoch, leader_epoch=epoch)
+        )
+    named = [OffsetForLeaderTopic(topic=name, partitions=of_topic) for name, of_topic in topics.items()]
+    return OffsetForLeaderEpochRequest(replica_id=-1, topics=named)

@@ -140,12 +140,16 @@ class MirroredPartition(FollowedPartition):
     def progress(self) -> dict[str, str | int]:
         """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
 
-        What was not told yet is -1.  ``problem`` is there while what comes finds no room.
+        What was not told yet is -1.  ``problem`` is there while what comes finds no room, or the source has less.
         """
         end, source_end = self.log.log_end_offset, self.source_end
-        problem = {"problem": f"there is no room in {self.log.path.parent}"} if self._lacks_room else {}
+        problem = ""
+        if self._lacks_room:
+            problem = f"there is no room in {self.log.path.parent}"
+        elif 0 <= source_end < end:
+            problem = f"the source ends at offset {source_end}, {end - source_end} before the end here"
         return {
-            **problem,
+            **({"problem": problem} if problem else {}),
             "topic": self.partition.topic,
             "partition": self.index,
             "end": end,
@@ -163,10 +167,26 @@ class MirroredPartition(FollowedPartition):
             if self.partition.followers is not None:
                 self.partition.followers.tell_more()
 
-    def tell_if_ended(self, source_end_offset: int) -> bool:
-        """Tell the controller if all that the source's consumers see is here, and committed; whether it is."""
+    def ends_at(self, source_end: int) -> bool:
+        """What the source's consumers see ends there; whether the log does, with all of it committed.
+
+        A log that goes on behind that is not at its end: it is cut, or the source's high watermark comes up to it.
+        """
         log = self.log
-        if source_end_offset > log.log_end_offset or log.high_watermark < log.log_end_offset:
+        self.source_end = source_end
+        return source_end == log.log_end_offset == log.high_watermark
+
+    def tell_if_ended(self, source_end: int, asked: int, epoch: int, end_offset: int) -> bool:
+        """Tell the controller if all that the source's consumers see is here, and nothing else; whether it is so.
+
+        The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``: only where it has the last
+        one of the log, up to the log's end, both have the same records (KIP-101).
+        """
+        log = self.log
+        is_same = asked == log.leader_epochs.latest_epoch and (
+            asked < 0 or (epoch == asked and end_offset >= log.log_end_offset)
+        )
+        if not (is_same and self.ends_at(source_end)):
             return False
         self._tell(self, ENDED, "")
         return True

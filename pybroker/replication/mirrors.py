@@ -116,10 +116,7 @@ class Mirrors:
             del self._mirrored[name]
 
     def _goes_on(self, mirrored: MirroredPartition, state: str) -> bool:
-        """Whether it is fetched as before in that state: a promotion needs nothing else than its end.
-
-        One that is taken back begins anew, so that no answer of before counts for the next promotion.
-        """
+        """Whether it is fetched as before in that state: a promotion needs nothing else than its end."""
         if (mirrored.state, state) == (MIRRORING, PROMOTING):
             mirrored.state = state
             self._links[mirrored.link].look_for_end(mirrored)

@@ -9,7 +9,7 @@ import pytest
 
 from pybroker.cluster.decisions.carried_access import NOT_CARRIED_MAX, SourceAccess, carry_access
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
-from pybroker.cluster.image.link_states import LinkState
+from pybroker.cluster.image.link_states import WRITABLE, LinkState, MirroredTopic
 from pybroker.config.link_config import LinkConfig
 from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker.security.scram import ScramCredential
@@ -97,13 +97,64 @@ def test_an_acl_that_cannot_be_here_is_named() -> None:
     assert note.endswith("CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.")
 
 
-def test_nothing_is_taken_away_that_is_missing_at_the_source() -> None:
-    builder = carried(
-        link(acls="*", quotas="*"), acls=[acl()], quotas={(("user", "alice"),): {"producer_byte_rate": 1.0}}
-    )
-    carried(link(acls="*", quotas="*"), builder, acls=[], quotas={})
+def test_a_quota_that_is_missing_at_the_source_is_not_taken_away() -> None:
+    alice = {(("user", "alice"),): {"producer_byte_rate": 1.0}}
+    builder = carried(link(quotas="*"), quotas=alice)
+    carried(link(quotas="*"), builder, quotas={})
+    assert builder.view().quotas == alice
+
+
+@pytest.mark.parametrize("prefix", ["", "west."])
+def test_an_acl_that_the_link_has_brought_goes_when_it_is_revoked_at_the_source(prefix: str) -> None:
+    config = link(acls="*", prefix=prefix)
+    group = acl("billing", Resource.GROUP)
+    builder = carried(config, acls=[acl(), group])
+    carried(config, builder, acls=[acl()])
+    assert acls_of(builder) == [acl(f"{prefix}orders")]
+    carried(config, builder, acls=[])
+    assert acls_of(builder) == []
+    assert builder.view().links["west"].brought_acls == ()
+
+
+def test_an_acl_that_was_here_before_stays_whatever_the_source_has() -> None:
+    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    builder.put_acl(acl())
+    for at_source in ([acl()], []):
+        carried(link(acls="*"), builder, acls=at_source)
+        assert acls_of(builder) == [acl()]
+
+
+def test_what_the_source_does_not_tell_takes_nothing_away() -> None:
+    builder = carried(link(acls="*"), acls=[acl()])
+    carried(link(acls="*"), builder, refused={"acls": "the source does not answer that"})
+    carried(link(acls="User:bob"), builder, acls=[acl()])  # it is there, and not named any more
     assert acls_of(builder) == [acl()]
-    assert builder.view().quotas == {(("user", "alice"),): {"producer_byte_rate": 1.0}}
+
+
+def test_a_link_that_carries_no_acls_any_more_takes_none_away_later() -> None:
+    builder = carried(link(acls="*"), acls=[acl()])
+    carried(link(), builder)
+    carried(link(acls="*"), builder, acls=[])
+    assert acls_of(builder) == [acl()]
+
+
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+def test_an_acl_of_a_topic_that_takes_writes_here_is_the_sources_no_more(state: str) -> None:
+    """A cut-over revokes the right to write at the source."""
+    group, pattern = acl("billing", Resource.GROUP), acl("ord", pattern_type=PatternType.PREFIXED)
+    of_both = [acl("orders"), acl("orders-2"), group, pattern]
+    builder = carried(link(acls="*"), acls=of_both)
+    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
+    builder.put_mirror("orders-2", MirroredTopic("west", "orders-2"))
+    carried(link(acls="*"), builder, acls=[])
+    assert acls_of(builder) == sorted([acl("orders"), group, pattern])
+
+
+def test_more_acls_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.cluster.decisions.carried_access.BROUGHT_ACLS_MAX", 2)
+    builder = carried(link(acls="*"), acls=[acl(f"orders-{number}") for number in range(5)])
+    assert len(acls_of(builder)) == 2
+    assert notes(builder) == ("acls: 3 of more than 2, which a link brings at most",)
 
 
 def test_quotas_of_the_entities_that_are_named_are_those_of_the_source() -> None:

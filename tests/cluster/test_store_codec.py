@@ -174,9 +174,10 @@ def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
 
 REFUSED = st.dictionaries(TEXT, TEXT, max_size=2).map(lambda found: tuple(found.items()))
 NOT_CARRIED = st.lists(TEXT, max_size=2).map(tuple)
+BROUGHT_ACLS = st.lists(st.one_of(st.tuples(UUIDS, UUIDS), UUIDS.map(lambda same: (same, same))), max_size=2).map(tuple)
 LINKS = st.dictionaries(
     st.text("abz09_-", min_size=1, max_size=5),
-    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED),
+    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED, BROUGHT_ACLS),
     max_size=2,
 )
 PARTINGS = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), max_size=2).map(tuple)

@@ -63,6 +63,16 @@ def test_access_is_carried_on_request_and_what_is_not_is_described(source: Broke
     wait_until(lambda: len(links.json("links", "describe", "west")["not_carried"]) == 1, "a user who is here now")
 
 
+def test_an_acl_that_is_revoked_at_the_source_is_revoked_here_and_no_other(source: Broker, here: Broker) -> None:
+    command = CommandLine(here.bootstrap)
+    command.ok("acls", "add", "-t", "orders", "-p", "User:bob", "-o", "read")
+    link(here, source, acls="User:*")
+    both = {("orders", "User:alice"), ("orders", "User:bob")}
+    wait_until(lambda: acls_of(here) == both, "the ACLs")
+    CommandLine(source.bootstrap).ok("acls", "remove", "-t", "orders", "-p", "User:alice", "-o", "read")
+    wait_until(lambda: acls_of(here) == {("orders", "User:bob")}, "what is left")
+
+
 def test_a_source_that_does_not_tell_is_said_so_and_its_topics_are_mirrored(here: Broker) -> None:
     with Broker() as open_to_all:
         open_to_all.create_topic("orders")

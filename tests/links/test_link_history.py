@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.cluster.image.link_states import ENDED
 from pybroker.replication.followed_partition import FollowedPartition
 from pybroker.replication.followers import Followers
 from pybroker.replication.mirrored_partition import MirroredPartition
@@ -55,9 +56,16 @@ def test_a_leader_epoch_below_the_sources_is_found(tmp_path: Path, monkeypatch: 
 
 
 def test_an_end_that_is_told_too_early_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = MirroredPartition.tell_if_ended
-    monkeypatch.setattr(MirroredPartition, "tell_if_ended", lambda self, source_end: end(self, 0))
+    monkeypatch.setattr(MirroredPartition, "ends_at", lambda self, source_end: True)
     monkeypatch.setattr(MirroredPartition, "append", lambda *_: 0)
+    assert found(tmp_path)
+
+
+def test_an_end_that_is_told_of_other_records_than_the_sources_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MirroredPartition, "ends_at", lambda self, source_end: source_end <= self.log.log_end_offset)
+    monkeypatch.setattr(MirroredPartition, "tell_if_ended", lambda self, *_: self._tell(self, ENDED, "") is None)
     assert found(tmp_path)
 
 

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.cluster.image.link_states import DIVERGED, ENDED, MIRRORING, PROMOTED, PROMOTING
+from pybroker.cluster.image.link_states import (
+    DIVERGED,
+    ENDED,
+    MIRRORING,
+    PAUSE,
+    PROMOTE,
+    PROMOTED,
+    PROMOTING,
+    RESUME,
+    STOP,
+)
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
+from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from tests.links.virtual_link import LinkedClusters, stored_of
+from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
@@ -204,7 +216,8 @@ def test_a_promotion_asks_for_the_ends_alone(linked: LinkedClusters) -> None:
     linked.become(PROMOTING)
     linked.world.advance(200)
     assert linked.state == PROMOTED
-    assert [type(request) for request in linked.questions[asked:]] == [ListOffsetsRequest]
+    asked_for = [type(request) for request in linked.questions[asked:]]
+    assert asked_for == [ListOffsetsRequest, OffsetForLeaderEpochRequest]
 
 
 def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: LinkedClusters) -> None:
@@ -224,6 +237,95 @@ def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: L
     linked.is_away = False
     linked.world.advance(FETCH_TIMEOUT_MS)
     assert linked.state == PROMOTED
+    assert_same(linked)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3], ids=["fewer-records", "some-others", "as-many-others"])
+def test_a_promotion_ends_where_a_source_that_was_cut_does(linked: LinkedClusters, count: int) -> None:
+    """The mirror has what a leader of the source took away with it, and its offsets hide what others wrote."""
+    produce(linked)
+    linked.settle()
+    only(linked.source, 1)
+    linked.source.set(isr=(1,))
+    linked.source.tell((1,))
+    produce(linked)
+    linked.settle()
+    assert len(linked.stored(linked.here)) == 6
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    produce(linked, count)
+    linked.become(PROMOTING)
+    linked.is_away = False
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTED
+    assert_same(linked)
+
+
+def test_a_source_that_ends_before_the_end_here_is_said_so(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    only(linked.source, 1)
+    linked.source.set(isr=(1,))
+    linked.source.tell((1,))
+    produce(linked)
+    linked.settle()
+    linked.hears_reports = False
+    only(linked.source, 2)
+    linked.source.elect(2, isr=(2,))
+    linked.source.tell((2,))
+    linked.become(PROMOTING)
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTING
+    (progress,) = linked.mirrors[11].progress("west")
+    assert progress["problem"] == "the source ends at offset 3, 3 before the end here"
+
+
+def test_a_promotion_that_is_taken_back_and_wished_at_once_ends(
+    linked: LinkedClusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(linked)
+    linked.settle()
+    with monkeypatch.context() as taken_back:
+        # The controller has taken it back as the end is told, and the leader does not know that yet.
+        taken_back.setattr("tests.links.virtual_link.take_reports", lambda *_: None)
+        linked.become(PROMOTING)
+        linked.world.advance(200)
+    assert [report.kind for report in linked.reports] == [ENDED]
+    linked.move(RESUME, PROMOTE)
+    linked.settle()
+    assert linked.state == PROMOTED
+
+
+def test_an_end_of_before_counts_not_for_a_promotion_that_is_wished_at_once(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.hears_reports = False
+    linked.become(PROMOTING)
+    linked.world.advance(200)
+    linked.is_away = True
+    produce(linked)
+    linked.move(PAUSE, PROMOTE)
+    linked.hears_reports = True
+    linked.settle()
+    assert linked.state == PROMOTING
+    linked.is_away = False
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    assert linked.state == PROMOTED
+    assert_same(linked)
+
+
+def test_a_topic_that_has_stopped_goes_on_though_no_leader_has_heard_of_it(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    link = linked.mirrors[11]._links["west"]
+    link._fetchers[mirrored.source_leader]._wait_for(mirrored)  # what a failure does before it is told
+    linked.move(STOP, PAUSE, RESUME)
+    produce(linked)
+    linked.settle()
     assert_same(linked)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from harness.virtual_world import VirtualWorld
 
-from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, take_reports
+from pybroker.cluster.decisions.mirrored_topics import EPOCHS_AHEAD, moved, take_reports
 from pybroker.cluster.image.cluster_image import ImageBuilder
 from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.links.source_port import ANY_NODE
@@ -136,6 +136,14 @@ class LinkedClusters:
     def become(self, state: str) -> None:
         """The topic here is in that state from now on; all brokers hear of it."""
         self.here._change(mirrors={NAME: MirroredTopic("west", NAME, TOPIC_ID, state)})
+        self.here.tell()
+
+    def move(self, *inputs: str) -> None:
+        """Move the topic here by one input after the other, of which brokers hear at once, as of one change."""
+        builder = ImageBuilder(self.here.image)
+        for by in inputs:
+            assert moved(builder, NAME, by) is None
+        self.here.image, _ = builder.build(self.here.image.epoch + 1)
         self.here.tell()
 
     @property

@@ -5,11 +5,12 @@ source is asked (``cluster/links/source_access``), nor what an ACL or a quota ma
 ``quota_changes``).
 
 Invariants
-- What is set here is added to and set anew; nothing is taken away because it is missing at the source.
+- What is set here is added to and set anew.  Of what is missing at the source only an ACL that the link itself has
+  brought is taken away, and only while what it is of takes no writes here: a cut-over revokes rights at the source.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.
 
-Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``; it carries no quotas.
+Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away; it carries no quotas.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ from pybroker.security.scram import BY_TYPE
 
 # As many are named of what is not carried, of each kind.
 NOT_CARRIED_MAX: Final = 20
+# As many ACLs of a link are remembered, and so brought: 250 KB of metadata, and twice that with a prefix.
+BROUGHT_ACLS_MAX: Final = 10_000
+Brought = tuple[tuple[bytes, bytes], ...]  # ids of ACLs: (here, at the source)
+
 _DEFAULT: Final = "<default>"  # the entity of all that have no quota of their own, as Kafka's tools write it
 _OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
 
@@ -58,15 +63,18 @@ def carry_access(
     if known_state.problem:
         return  # it may be another cluster's
     notes = [f"{kind}: {why}" for kind, why in access.refused.items()]
+    brought = known_state.brought_acls if config.get("acls") else ()
     if access.acls is not None:
-        notes += yield from _carry_acls(builder, config, access.acls)
+        brought = yield from _take_away(builder, config, brought, access.acls)
+        brought, acl_notes = yield from _carry_acls(builder, config, access.acls, brought)
+        notes += acl_notes
         if not has_authorizer:
             notes.append("acls: this cluster has no authorizer, so that they have no effect here")
     if access.quotas is not None:
         notes += _carry_quotas(builder, config, access.quotas)
     if access.users is not None:
         notes += _missing_users(builder, config, access.users)
-    after = known_state._replace(not_carried=tuple(notes))
+    after = known_state._replace(not_carried=tuple(notes), brought_acls=brought)
     if after != known_state:
         builder.put_link(config.link, after)
 
@@ -74,9 +82,39 @@ def carry_access(
 # --- ACLs ------------------------------------------------------------------------------------------------------------
 
 
-def _carry_acls(builder: ImageBuilder, config: LinkConfig, acls: Sequence[Acl]) -> Generator[None, None, list[str]]:
+def _take_away(
+    builder: ImageBuilder, config: LinkConfig, brought: Brought, acls: Sequence[Acl]
+) -> Generator[None, None, Brought]:
+    """Remove what the link has brought and the source has no more; what it has brought of what is left."""
+    present, at_source = builder.view().acls, {acl.acl_id() for acl in acls}
+    writable = {
+        name for name, mirror in builder.view().mirrors.items() if mirror.link == config.link and mirror.is_writable
+    }
+    left = []
+    for here, there in brought:
+        acl = present.get(here)
+        if acl is None or _is_of_writable(acl, writable):
+            pass  # it was removed by hand, or is this cluster's own from now on
+        elif there in at_source:
+            left.append((here, there))
+        else:
+            builder.remove_acl(here)
+        yield
+    return tuple(left)
+
+
+def _is_of_writable(acl: Acl, writable: set[str]) -> bool:
+    """Whether an ACL is of topics that take writes; one of several topics, or of none, is so with the first of them."""
+    is_of_one = acl.resource_type == Resource.TOPIC and acl.pattern_type == PatternType.LITERAL
+    return acl.resource_name in writable if is_of_one and acl.resource_name != "*" else bool(writable)
+
+
+def _carry_acls(
+    builder: ImageBuilder, config: LinkConfig, acls: Sequence[Acl], brought: Brought
+) -> Generator[None, None, tuple[Brought, list[str]]]:
+    """What the link has brought by now, and the words for the rest."""
     present = builder.view().acls
-    wanted: list[Acl] = []
+    wanted: dict[bytes, Acl] = {}  # by their ids at the source
     left: Counter[str] = Counter()
     for acl in acls:
         if config.matches("acls", acl.principal):
@@ -84,15 +122,22 @@ def _carry_acls(builder: ImageBuilder, config: LinkConfig, acls: Sequence[Acl]) 
             if here is None:
                 left[_what_it_is_of(acl)] += 1
             elif here.acl_id() not in present:
-                wanted.append(here)
+                wanted[acl.acl_id()] = here
         yield
-    outcomes = yield from create_acls(builder, wanted[:ACLS_PER_REQUEST])
-    refused = [
-        f"acls: {acl.describe()}: {outcome.error_message}"
-        for acl, outcome in zip(wanted, outcomes, strict=False)
-        if outcome.error_code
+    room = max(BROUGHT_ACLS_MAX - len(brought), 0)
+    if len(wanted) > room:
+        left[f"more than {BROUGHT_ACLS_MAX}, which a link brings at most"] = len(wanted) - room
+    chosen = list(wanted.items())[: min(ACLS_PER_REQUEST, room)]
+    outcomes = yield from create_acls(builder, [here for _, here in chosen])
+    refused, created = [], []
+    for (there, acl), outcome in zip(chosen, outcomes, strict=True):
+        if outcome.error_code:
+            refused.append(f"acls: {acl.describe()}: {outcome.error_message}")
+        else:
+            created.append((acl.acl_id(), there))
+    return (*brought, *created), [f"acls: {count} of {what}" for what, count in sorted(left.items())] + refused[
+        :NOT_CARRIED_MAX
     ]
-    return [f"acls: {count} of {what}" for what, count in sorted(left.items())] + refused[:NOT_CARRIED_MAX]
 
 
 def _as_it_is_here(config: LinkConfig, acl: Acl) -> Acl | None:

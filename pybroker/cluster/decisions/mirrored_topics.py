@@ -11,6 +11,8 @@ Invariants
   ``EPOCHS_AHEAD`` above it, so that leaders that change at the source change nothing here.
 - A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
   written here: a leader that has not heard of that yet is not the leader any more.
+- A promotion that is taken back, and a topic that goes on after it has stopped, begin a leader epoch, too.  A broker
+  may hear of the last of several changes alone: it begins anew by the epoch, and what was found before counts no more.
 - What stops one topic stops no other.
 - A topic that is mirrored at the source is mirrored where it is named alone, so that two links with patterns, from
   cluster to cluster and back, make no topics of topics of topics.
@@ -90,6 +92,8 @@ _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 REFUSED_MAX: Final = 100
 
 _WITH_REASON: Final = frozenset((STOPPED, ADOPTED))
+# What leaders have found in these says nothing once they are left.
+_LEFT_BY_EPOCH: Final = frozenset((PROMOTING, STOPPED))
 
 # So many partitions are named with what the source lacks of them.
 PARTED_MAX: Final = 20
@@ -111,12 +115,14 @@ def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | 
     partings = mirror.partings if by == DISCARD else ()
     after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=(), partings=partings)
     if after.is_writable:
-        after = after._replace(first_epochs=_begin_to_write(builder, name))
+        after = after._replace(first_epochs=_begin_epochs(builder, name))
+    elif mirror.state in _LEFT_BY_EPOCH and state != mirror.state:
+        _begin_epochs(builder, name)
     builder.put_mirror(name, after)
     return None
 
 
-def _begin_to_write(builder: ImageBuilder, name: str) -> tuple[int, ...]:
+def _begin_epochs(builder: ImageBuilder, name: str) -> tuple[int, ...]:
     """Begin a leader epoch in each partition; which these are."""
     topic = builder.view().topics_by_name[name]
     partitions = tuple(_in_epoch(partition, partition.leader_epoch + 1) for partition in topic.partitions)

@@ -121,12 +121,14 @@ class LinkState(NamedTuple):
 
     ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
     ``not_carried`` says what of the source's ACLs, quotas and users is not taken over though they want it.
+    ``brought_acls`` has the ACLs that are here because the link has brought them: (id here, id at the source).
     """
 
     source_cluster_id: str = ""
     problem: str = ""
     refused: tuple[tuple[str, str], ...] = ()
     not_carried: tuple[str, ...] = ()
+    brought_acls: tuple[tuple[bytes, bytes], ...] = ()
 
 
 # --- what is learned -------------------------------------------------------------------------------------------------

@@ -32,7 +32,14 @@ def link_fields(state: LinkState) -> dict[str, Any]:
         fields["refused"] = dict(state.refused)
     if state.not_carried:
         fields["notCarried"] = state.not_carried
+    if state.brought_acls:
+        fields["acls"] = [_ids_text(here, there) for here, there in state.brought_acls]
     return fields
+
+
+def _ids_text(here: bytes, there: bytes) -> str:
+    """An ACL's id here, and behind it that at the source where it is another one."""
+    return uuid_text(here) if here == there else f"{uuid_text(here)} {uuid_text(there)}"
 
 
 def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
@@ -69,7 +76,11 @@ def put_into(builder: ImageBuilder, key: str, fields: Mapping[str, Any]) -> None
 
 def _link(fields: Mapping[str, Any]) -> LinkState:
     refused, not_carried = tuple(fields.get("refused", {}).items()), tuple(fields.get("notCarried", ()))
-    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried)
+    brought = []
+    for text in fields.get("acls", ()):
+        here, _, there = text.partition(" ")
+        brought.append((uuid_bytes(here), uuid_bytes(there or here)))
+    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried, tuple(brought))
 
 
 def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
