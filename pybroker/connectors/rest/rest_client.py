@@ -27,17 +27,21 @@ class ReplyRefused(Exception):
 
 
 class NoAnswer(ReplyRefused):
-    """No supervisor is there, or none that works."""
+    """No supervisor is there, or none that works; ``may_be_done``: the request was sent, and no reply came."""
+
+    def __init__(self, told: str, *, may_be_done: bool = False) -> None:
+        super().__init__(told)
+        self.may_be_done = may_be_done
 
 
 class RestClient:
-    """Requests to ``url``; ``login`` is a file of users and passwords, of which the first one is taken."""
+    """Requests to ``url``, an address or several with commas between: to the first of them that answers.
+
+    ``login`` is a file of users and passwords, of which the first one is taken.
+    """
 
     def __init__(self, url: str, login: Path | None = None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ReplyRefused(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
-        self._url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._urls = [_address(each.strip()) for each in url.split(",")]
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if login is not None:
             users = logins_of(login)
@@ -47,11 +51,32 @@ class RestClient:
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
         """The document of the reply, None where it has none; ReplyRefused."""
-        target = "/".join((self._url, *(quote(part, safe="") for part in path)))
+        target = "".join(f"/{quote(part, safe='')}" for part in path)
         if query:
             target += f"?{urlencode(query, doseq=True)}"
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(target, data, self._headers, method=method)
+        return self._first_answer(method, target, None if body is None else json.dumps(body).encode())
+
+    def _first_answer(self, method: str, target: str, data: bytes | None) -> Any:
+        """Of the addresses, which stay in this order until another one answers: it is asked first from then on.
+
+        A supervisor that waits (503) has done nothing, and one that is away neither.  What was cut off may have been
+        done: it is asked of the next one, too, where doing it twice is doing it once.
+        """
+        told = []
+        for at, url in enumerate(self._urls):
+            try:
+                found = self._ask_at(url, method, target, data)
+            except NoAnswer as error:
+                told.append(str(error))
+                if error.may_be_done and method == "POST":
+                    break
+            else:
+                self._urls = [url, *self._urls[:at], *self._urls[at + 1 :]]
+                return found
+        raise NoAnswer("; ".join(told))
+
+    def _ask_at(self, url: str, method: str, target: str, data: bytes | None) -> Any:
+        request = Request(url + target, data, self._headers, method=method)
         try:
             with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
                 return _document(reply.read(_BYTES_MAX))
@@ -60,7 +85,16 @@ class RestClient:
                 refused = NoAnswer if error.code == _UNAVAILABLE else ReplyRefused
                 raise refused(_message(error.read(_BYTES_MAX), error.code)) from None
         except (URLError, OSError) as error:
-            raise NoAnswer(f"{self._url} does not answer: {system_reason(error)}") from None
+            # urllib's own error is of the connection and the request, others of the reply.
+            cut_off = not isinstance(error, URLError)
+            raise NoAnswer(f"{url} does not answer: {system_reason(error)}", may_be_done=cut_off) from None
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ReplyRefused(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def logins_of(file: Path) -> dict[str, str]:
