@@ -1,7 +1,8 @@
 """A standing query as a job of the pipeline: its topics as views, Spark's SQL over them, and records out of rows.
 
-Owns what a record of the new topic is.  A key of one column is its text, and a key of several a JSON object.  The value
-is a JSON object of all columns.  Runs and is tested as each job is (``pybroker.pipeline.streams.jobs``).
+Owns what a record of the new topic is, and has the pipeline join streams with tables.  A key of one column is its text,
+and a key of several a JSON object.  The value is a JSON object of all columns.  Runs and is tested as each job is
+(``pybroker.pipeline.streams.jobs``).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
 
 from pybroker.pipeline.converters.avro import avro_of
 from pybroker.pipeline.converters.decoding import Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
+from pybroker.pipeline.streams.stream_table_join import join_stream_table
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.schema_options import descriptors, registry_header
 from pybroker.sql.standing_plans import SourcePlan, SparkPlan
@@ -23,11 +26,16 @@ from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 _TIMES: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 
 
-def standing_job(plan: SparkPlan, topic: str) -> Job:
-    """The job that writes ``topic``; raises ValueError for a format that it does not read."""
+def standing_job(plan: SparkPlan, topic: str, tables: Topics | None = None) -> Job:
+    """The job that writes ``topic``; raises ValueError for a format that it does not read.
+
+    ``tables`` is where tables are read, which begin at the beginning wherever streams do.
+    """
 
     def job(topics: Topics) -> dict[str, Output]:
-        for source in plan.sources:
+        if plan.joins:
+            _joined(plan, topics, tables or topics).createOrReplaceTempView(plan.sources[0].view)
+        for source in () if plan.joins else plan.sources:
             _view(topics.stream(source.topic), source).createOrReplaceTempView(source.view)
         spark = topics.stream(plan.sources[0].topic).sparkSession
         rows = spark.sql(plan.sql)
@@ -51,9 +59,43 @@ def _key(key: tuple[str, ...], options: dict[str, str]) -> Column:
     return F.to_json(F.struct(*(F.col(f"`{name}`") for name in key)), options)
 
 
+def _joined(plan: SparkPlan, topics: Topics, tables: Topics) -> DataFrame:
+    """A stream's records beside the rows of tables that they meet: a column for each, with the row as a struct."""
+    stream, *others = plan.sources
+    place = ("timestamp", "partition", "offset")
+    found = _read(topics.stream(stream.topic), stream).where("value is not null")
+    rows = found.select(_row(stream).alias(stream.alias), *place)
+    for join, source in zip(plan.joins, others, strict=True):
+        of_table = _read(tables.stream(source.topic), source)
+        value = F.when(F.col("value").isNotNull(), _row(source)).alias("value")
+        # A key that is no text is none of those that the query can name.
+        table = of_table.where(F.is_valid_utf8("key")).select("key", value, *place)
+        wanted = rows.select(F.expr(join.key).alias("key")).schema["key"].dataType
+        if not _same_text(wanted, _parse_datatype_string(join.key_type)):
+            told = f"{wanted.simpleString()} with a key, which is {join.key_type}"
+            raise ValueError(f"ON {join.key} = … compares {told}: CAST it")
+        keyed = rows.withColumn("key", F.expr(join.key).cast("string"))
+        rows = join_stream_table(keyed, table, how=join.how, into=source.alias).drop("key")
+    return rows.select(*(F.col(f"`{each.alias}`") for each in plan.sources))
+
+
+def _same_text(one: DataType, other: DataType) -> bool:
+    """Whether equal values have equal texts: keys are compared as texts."""
+    return one == other or (isinstance(one, IntegralType) and isinstance(other, IntegralType))
+
+
+def _row(source: SourcePlan) -> Column:
+    return F.struct(*(_column(source, column.name).alias(column.name) for column in source.columns))
+
+
+def _read(records: DataFrame, source: SourcePlan) -> DataFrame:
+    return readable(decode(records, _decoder(source)))
+
+
 def _view(records: DataFrame, source: SourcePlan) -> DataFrame:
-    decoded = readable(decode(records, _decoder(source)))
-    shown = decoded.select(*(_column(source, column.name).alias(column.name) for column in source.columns))
+    shown = _read(records, source).select(
+        *(_column(source, column.name).alias(column.name) for column in source.columns)
+    )
     return shown if source.grace_ms is None else shown.withWatermark("_timestamp", f"{source.grace_ms} milliseconds")
 
 

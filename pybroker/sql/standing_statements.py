@@ -134,7 +134,7 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
             each.topic,
             str(each.format),
             ", ".join(column.name for column in each.columns),
-            begins,
+            "earliest" if plan.joins and each is not plan.sources[0] else begins,
             each.grace_ms,
             "once" if plan.mode == "append" else "at each change",
             ", ".join(plan.key) or None,
