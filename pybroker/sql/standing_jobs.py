@@ -1,8 +1,8 @@
 """A standing query as a job of the pipeline: its topics as views, Spark's SQL over them, and records out of rows.
 
 Owns what a record of the new topic is, and has the pipeline join streams with tables.  A key of one column is its text,
-and a key of several a JSON object.  The value is a JSON object of all columns.  Runs and is tested as each job is
-(``pybroker.pipeline.streams.jobs``).
+and a key of several a JSON object.  The value has all columns: a JSON object, or what a schema of Avro or Protobuf
+makes of them.  Runs and is tested as each job is (``pybroker.pipeline.streams.jobs``).
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
+from pyspark.sql.types import AtomicType, DataType, IntegralType, StructType, _parse_datatype_string
 
-from pybroker.pipeline.converters.avro import avro_of
+from pybroker.pipeline.converters.avro import avro_of, to_avro
+from pybroker.pipeline.converters.avro import spark_type as avro_type
 from pybroker.pipeline.converters.decoding import Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
-from pybroker.pipeline.converters.protobuf import protobuf_of
+from pybroker.pipeline.converters.protobuf import protobuf_of, to_protobuf
+from pybroker.pipeline.converters.protobuf import spark_type as protobuf_type
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
 from pybroker.pipeline.streams.stream_table_join import join_stream_table
 from pybroker.sql.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.schema_options import descriptors, registry_header
-from pybroker.sql.standing_plans import SourcePlan, SparkPlan
+from pybroker.sql.standing_plans import SourcePlan, SparkPlan, WrittenValue
+from pybroker.values.avro_values import parsed
+from pybroker.values.protobuf_values import Definition
 
 _TIMES: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 
@@ -39,16 +43,42 @@ def standing_job(plan: SparkPlan, topic: str, tables: Topics | None = None) -> J
             _view(topics.stream(source.topic), source).createOrReplaceTempView(source.view)
         spark = topics.stream(plan.sources[0].topic).sparkSession
         rows = spark.sql(plan.sql)
-        return {topic: Output(records_of(rows, plan.key), "update" if plan.mode == "update" else "append")}
+        return {topic: Output(records_of(rows, plan.key, plan.value), "update" if plan.mode == "update" else "append")}
 
     return job
 
 
-def records_of(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Rows as records; without key columns the key is null."""
+def records_of(rows: DataFrame, key: tuple[str, ...], written: WrittenValue) -> DataFrame:
+    """Rows as records; without key columns the key is null.  Raises ValueError for what the schema does not take."""
     options = {"timestampFormat": _TIMES, "ignoreNullFields": "false"}
-    value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
+    if written.format is Format.JSON:
+        value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
+    else:
+        value = _by_schema(rows, key, written)
     return rows.select(_key(key, options).alias("key"), value.alias("value"))
+
+
+def _by_schema(rows: DataFrame, key: tuple[str, ...], written: WrittenValue) -> Column:
+    """Encoded by a schema, whose names and plain types count; a key's column need not be among its fields."""
+    schema = written.options["schema"]
+    if written.format is Format.AVRO:
+        kind, encoder = avro_type(parsed(schema)), to_avro(schema)
+    else:
+        source = (descriptors(schema), written.options["message"])
+        kind, encoder = protobuf_type(Definition(source).descriptor()), to_protobuf(source)
+    if not isinstance(kind, StructType):
+        raise ValueError(f"a row is no value of a schema of {kind.simpleString()}")
+    fields = {each.name.lower(): each for each in kind.fields}
+    columns = []
+    for name in rows.columns:
+        field = fields.get(name.lower())
+        if field is None and name not in key:
+            raise ValueError(f"the schema has no field {name}: it has {', '.join(kind.names)}")
+        if field is not None:
+            column = F.col(f"`{name}`")
+            is_plain = isinstance(field.dataType, AtomicType)
+            columns.append((column.cast(field.dataType) if is_plain else column).alias(field.name))
+    return encoder(F.struct(*columns))
 
 
 def _key(key: tuple[str, ...], options: dict[str, str]) -> Column:

@@ -48,6 +48,14 @@ class TableJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenValue:
+    """As what a row is written: JSON, Avro or Protobuf.  ``options`` are ``schema`` and ``message``."""
+
+    format: Format = Format.JSON
+    options: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SparkPlan:
     """``sql`` is Spark's, over the views.  ``key`` names those of its columns that make a record's key.
 
@@ -60,6 +68,7 @@ class SparkPlan:
     mode: str
     key: tuple[str, ...]
     joins: tuple[TableJoin, ...] = ()
+    value: WrittenValue = WrittenValue()
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -79,7 +88,12 @@ def plan_read(document: dict[str, Any]) -> SparkPlan:
         for each in document["sources"]
     )
     joins = tuple(TableJoin(**each) for each in document.get("joins", ()))
-    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins)
+    value = (
+        WrittenValue(**{**said, "format": Format(said["format"])})
+        if (said := document.get("value"))
+        else WrittenValue()
+    )
+    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins, value)
 
 
 def topics_of(plan: SparkPlan) -> Iterator[str]:

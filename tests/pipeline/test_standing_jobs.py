@@ -1,16 +1,20 @@
 """Standing queries of SQL as jobs: what their statements say is what they write. Starts a JVM."""
 
+import base64
 import json
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.queries import TableReference
 from pybroker.sql.spark_plans import spark_plan
-from pybroker.sql.standing_plans import SparkPlan
+from pybroker.sql.standing_plans import SparkPlan, WrittenValue
 from pybroker.sql.statements import CreateAs, statements
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
@@ -37,12 +41,12 @@ def relation_of(reference: TableReference) -> Relation:
     return Relation(name, name, Format.JSON, COLUMNS)
 
 
-def job_of(text: str) -> Any:
+def job_of(text: str, value: WrittenValue | None = None) -> Any:
     from pybroker.sql.standing_jobs import standing_job
 
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
-    return standing_job(plan_of(text), found.name)
+    return standing_job(replace(plan_of(text), value=value or WrittenValue()), found.name)
 
 
 def order(number: int, who: str, amount: float, at: str) -> Any:
@@ -145,6 +149,60 @@ def test_left_join_keeps_records_without_a_row_and_goes_on_to_the_next_table(dri
 def test_key_that_is_compared_with_another_type_is_refused(drive: Any) -> None:
     with pytest.raises(ValueError, match=r"ON o.amount = … compares double with a key, which is BIGINT: CAST it"):
         drive(job_of("CREATE STREAM j AS SELECT o.id FROM o JOIN levels l ON o.amount = l.number"))
+
+
+ROW = pa.schema(
+    [("who", pa.string()), ("n", pa.int64()), ("total", pa.float64()), ("days", pa.list_(pa.int32()))]
+    + [(edge, pa.timestamp("us", "UTC")) for edge in ("window_start", "window_end")]
+)
+COUNTED = (
+    "CREATE TABLE t AS SELECT who, count(*) AS n, nullif(sum(amount), 0) AS total, "
+    "collect_list(day(_timestamp)) AS days FROM o WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY who"
+)
+
+
+def counted_rows(driver: Any, read: Any) -> list[tuple[str, int, float | None, list[int], int]]:
+    """All that was written, of three records: the last field is the seconds of the window's end."""
+    driver.pipe("o", order(1, "ada", 7, "00:10"), order(2, "ada", 3, "00:20"), order(3, "bob", 0, "01:00"))
+    cells = pa.array([read(value) for _, value in driver.read_pairs("t", bytes)], pa.struct(list(ROW))).to_pylist()
+    length = [(cell["window_end"] - cell["window_start"]).seconds for cell in cells]
+    return sorted((c["who"], c["n"], c["total"], c["days"], seconds) for c, seconds in zip(cells, length, strict=True))
+
+
+COUNTED_ROWS = [("ada", 2, 10.0, [1, 1], 60), ("bob", 1, None, [1], 60)]
+
+
+def test_rows_are_written_as_avro(drive: Any) -> None:
+    from pybroker.values.avro_schemas import avro_schema
+    from pybroker.values.avro_values import Reader
+
+    schema = json.dumps(avro_schema(ROW, "t"))
+    driver = drive(job_of(COUNTED, WrittenValue(Format.AVRO, {"schema": schema})))
+    assert counted_rows(driver, Reader(schema, None, False)) == COUNTED_ROWS
+
+
+def test_rows_are_written_as_protobuf(drive: Any) -> None:
+    from pybroker.values.protobuf_schemas import protobuf_schema
+    from pybroker.values.protobuf_values import Definition, Reader
+
+    files, message = protobuf_schema(ROW, "t")
+    options = {"schema": "base64," + base64.b64encode(files).decode(), "message": message}
+    driver = drive(job_of(COUNTED, WrittenValue(Format.PROTOBUF, options)))
+    assert counted_rows(driver, Reader(Definition((files, message)))) == COUNTED_ROWS
+
+
+def test_row_is_cast_to_the_types_of_its_schema_and_its_key_need_not_be_a_field(drive: Any) -> None:
+    from pybroker.values.avro_values import Reader
+
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    fields = [{"name": "ID", "type": "int"}, {"name": "amount", "type": price}]
+    fields.append({"name": "note", "type": "string", "default": "-"})
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    text = "CREATE STREAM s AS SELECT id, amount, who FROM o PARTITION BY who"
+    driver = drive(job_of(text, WrittenValue(Format.AVRO, {"schema": schema})))
+    driver.pipe("o", order(1, "ada", 7.25, "00:00"))
+    ((key, value),) = driver.read_pairs("s", bytes)
+    assert (key, Reader(schema, None, False)(value)) == ("ada", {"ID": 1, "amount": Decimal("7.25"), "note": "-"})
 
 
 def test_table_of_a_join_is_read_whole_where_the_stream_begins_at_its_end(
