@@ -14,7 +14,7 @@ from pybroker.sql.catalog import Format
 from pybroker.sql.sql_errors import SqlError
 
 # Before descriptors of Protobuf that stand in a declaration.
-_DESCRIPTORS: Final = "base64,"
+DESCRIPTORS: Final = "base64,"
 _AVRO_FILE: Final = ".avsc"
 
 
@@ -34,13 +34,13 @@ def with_schema_inside(kind: Format, options: Mapping[str, str]) -> dict[str, st
     schema = options.get("schema", "")
     if kind is Format.AVRO and schema.endswith(_AVRO_FILE):
         return {**options, "schema": Path(schema).read_text(encoding="utf-8")}
-    if kind is Format.PROTOBUF and schema and not schema.startswith(_DESCRIPTORS):
-        return {**options, "schema": _DESCRIPTORS + base64.b64encode(Path(schema).read_bytes()).decode()}
+    if kind is Format.PROTOBUF and schema and not schema.startswith(DESCRIPTORS):
+        return {**options, "schema": DESCRIPTORS + base64.b64encode(Path(schema).read_bytes()).decode()}
     return dict(options)
 
 
 def descriptors(schema: str) -> bytes | Path:
     """The descriptors of a declaration's ``schema``, or the file that has them."""
-    if schema.startswith(_DESCRIPTORS):
-        return base64.b64decode(schema.removeprefix(_DESCRIPTORS))
+    if schema.startswith(DESCRIPTORS):
+        return base64.b64decode(schema.removeprefix(DESCRIPTORS))
     return Path(schema)

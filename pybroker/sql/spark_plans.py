@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sqlglot import exp
@@ -17,6 +18,7 @@ from pybroker.sql.queries import TableReference, exclude_pseudo_columns, table_r
 from pybroker.sql.sql_errors import SqlError, at_place
 from pybroker.sql.standing_plans import SourcePlan, SparkPlan
 from pybroker.sql.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
+from pybroker.sql.table_joins import Side, take_joins, why_no_table_join
 
 # What ksqlDB waits for late records where nothing is said.
 _GRACE_MS: Final = 24 * 3_600_000
@@ -34,6 +36,8 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     references = table_references(tree)
     relations = [resolve(each) for each in references]
     _check(kind, select, tree, references, relations)
+    if any(each.kind == "TABLE" for each in relations):
+        return _plan_with_tables(name, select, tree, references, relations)
     within = select.within if len(references) > 1 else ()
     sources = read_as_views(name, tree, references, relations, _grace(select, within))
     key = _with_window(tree, select.window) if select.window is not None else _group_key(tree)
@@ -48,9 +52,13 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
 
 def spark_sql(tree: exp.Expr) -> str:
     """A query over views as Spark's SQL."""
+    _translate(tree)
+    return tree.sql(dialect="spark")
+
+
+def _translate(tree: exp.Expr) -> None:
     ksql_functions.for_spark(tree)
     duckdb_functions.for_spark(tree)
-    return tree.sql(dialect="spark")
 
 
 def read_as_views(
@@ -66,13 +74,40 @@ def read_as_views(
     for number, (reference, relation) in enumerate(zip(references, relations, strict=True)):
         used = _with_time(used_columns(tree, reference, relation))
         columns[id(reference.node)] = used
-        view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
-        spark = tuple(Column(each.name, spark_type(each.type), each.field, each.is_key) for each in used)
-        sources.append(SourcePlan(view, relation.topic, relation.format, spark, dict(relation.options), grace_ms))
+        sources.append(_source(name, number, relation, used, grace_ms=grace_ms))
     exclude_pseudo_columns(tree, columns)
     for reference, source in zip(references, sources, strict=True):
         _rename(reference, source.view)
     return tuple(sources)
+
+
+def _plan_with_tables(
+    name: str,
+    select: StandingSelect,
+    tree: exp.Select,
+    references: Sequence[TableReference],
+    relations: Sequence[Relation],
+) -> SparkPlan:
+    key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
+    _translate(tree)
+    sides = [Side(reference.alias, relation) for reference, relation in zip(references, relations, strict=True)]
+    joins, read = take_joins(tree, sides)
+    sources = tuple(
+        _source(name, number, side.relation, used, alias=side.alias)
+        for number, (side, used) in enumerate(zip(sides, read, strict=True))
+    )
+    table = references[0].node
+    table.replace(exp.to_table(sources[0].view))
+    typed = tuple(replace(each, key_type=spark_type(each.key_type)) for each in joins)
+    return SparkPlan(sources, tree.sql(dialect="spark"), "append", key, typed)
+
+
+def _source(
+    name: str, number: int, relation: Relation, used: Sequence[Column], *, grace_ms: int | None = None, alias: str = ""
+) -> SourcePlan:
+    view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
+    spark = tuple(Column(each.name, spark_type(each.type), each.field, each.is_key) for each in used)
+    return SourcePlan(view, relation.topic, relation.format, spark, dict(relation.options), grace_ms, alias)
 
 
 def spark_type(kind: str) -> str:
@@ -94,13 +129,14 @@ def _check(
     kind: str, select: StandingSelect, tree: exp.Select, references: Sequence[TableReference], relations: list[Relation]
 ) -> None:
     aggregates = _aggregates(tree)
+    has_table = any(relation.kind == "TABLE" for relation in relations)
     why = None
     if not references:
         why = "a standing query reads a topic"
     elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
         why = "a standing query has one SELECT; make the inner one a stream of its own"
-    elif any(relation.kind == "TABLE" for relation in relations):
-        why = "a standing query reads streams, and this is a table; a question reads its rows"
+    elif has_table and (said := why_no_table_join(relations, any(select.within))) is not None:
+        why = said
     elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
         why = "ORDER BY, LIMIT, OFFSET and DISTINCT have no meaning for rows without an end"
     elif kind == "TABLE" and not aggregates:
@@ -115,6 +151,8 @@ def _check(
         why = "EMIT FINAL needs a WINDOW that ends"
     elif aggregates and len(references) > 1:
         why = "a join with an aggregate is not there; make the join a stream of its own"
+    elif has_table:
+        why = None
     elif len(references) > 2:
         why = "a join of more than two streams is not there; make the first join a stream of its own"
     elif len(references) > 1 and select.within[:1] in ((), (None,)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pybroker.sql.catalog import Column, Format
 
@@ -21,7 +21,10 @@ POLL_INTERVAL_MS: Final = "200"
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None."""
+    """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None.
+
+    ``alias`` is the column that has its row, in a join with a table.
+    """
 
     view: str
     topic: str
@@ -29,19 +32,43 @@ class SourcePlan:
     columns: tuple[Column, ...]
     options: dict[str, str] = field(hash=False)
     grace_ms: int | None = None
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoin:
+    """A join of a stream with a table by its key.  ``key`` is Spark's SQL over the rows before it.
+
+    ``key_type`` is what the query takes the table's key for; ``how`` is ``inner`` or ``left``.
+    """
+
+    key: str
+    key_type: str
+    how: Literal["inner", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenValue:
+    """As what a row is written: JSON, Avro or Protobuf.  ``options`` are ``schema`` and ``message``."""
+
+    format: Format = Format.JSON
+    options: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkPlan:
     """``sql`` is Spark's, over the views.  ``key`` names those of its columns that make a record's key.
 
-    ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.
+    ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.  With ``joins`` the
+    first source is a stream, and each next one the table of a join; there is one view, by the first one's name.
     """
 
     sources: tuple[SourcePlan, ...]
     sql: str
     mode: str
     key: tuple[str, ...]
+    joins: tuple[TableJoin, ...] = ()
+    value: WrittenValue = WrittenValue()
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -60,7 +87,13 @@ def plan_read(document: dict[str, Any]) -> SparkPlan:
         )
         for each in document["sources"]
     )
-    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]))
+    joins = tuple(TableJoin(**each) for each in document.get("joins", ()))
+    value = (
+        WrittenValue(**{**said, "format": Format(said["format"])})
+        if (said := document.get("value"))
+        else WrittenValue()
+    )
+    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins, value)
 
 
 def topics_of(plan: SparkPlan) -> Iterator[str]:

@@ -6,7 +6,9 @@ plan is kept, and who starts it again, is its owner's: a supervisor, or a test.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -14,6 +16,9 @@ from pybroker.pipeline.query_failure import what_ended
 from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, start_output
 from pybroker.sql.standing_jobs import standing_job
 from pybroker.sql.standing_plans import SparkPlan
+
+# Options of the source that say from where on, and how fast, a stream is read.
+_OF_STREAMS: Final = ("startingOffsets", "maxOffsetsPerTrigger")
 
 
 class StandingRun:
@@ -58,8 +63,12 @@ def start_standing(
 
     ``name``, by default the topic's, is unique among the queries that run.  ``group`` shows the progress.  Raises
     ValueError for what cannot be meant, and what Spark says of a query that it does not know.
+
+    A table is read from its beginning, and the first micro-batch has all of it: else the first records would miss rows
+    that were there long before.
     """
-    output = outputs_of(standing_job(plan, topic), topics)[topic]
+    whole = {name: value for name, value in topics.options.items() if name not in _OF_STREAMS}
+    output = outputs_of(standing_job(plan, topic, replace(topics, options=whole)), topics)[topic]
     sink = sink_of(topics, {}, topic, output)
     trigger = {"processingTime": interval}
     query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)

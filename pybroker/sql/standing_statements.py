@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from pybroker.sql import ksql_functions
 from pybroker.sql.answers import columns_told
-from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.catalog import Column, Relation
 from pybroker.sql.declarations import made_topic
 from pybroker.sql.declared_statements import check_free, forget, keep
 from pybroker.sql.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
@@ -26,9 +26,10 @@ from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing_selects import StandingSelect
 from pybroker.sql.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
+from pybroker.sql.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
 
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
-_OPTIONS: Final = ("topic", "format", "key_format", "partitions", "replicas", "retention_ms")
+_OPTIONS: Final = ("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms")
 _WINDOW_EDGES: Final = ("windowstart", "windowend")
 
 
@@ -50,6 +51,7 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         return
     options = _options(wanted)
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
+    relation = _written(context, wanted, options, planned)
     former = there.query if there is not None and wanted.replaces else None
     if former is None:
         check_free(there, replaces=wanted.replaces)
@@ -57,8 +59,9 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     _check_loop(topic, planned)
     if any(each.name == former for each in queries.all()):
         queries.end(str(former))
-    relation = Relation(wanted.name, topic, Format.JSON, planned.columns, True, wanted.kind, {}, wanted.name)
-    _start(context, queries, wanted.name, planned.plan, topic, wanted.text)
+    relation = replace(relation, topic=topic)
+    plan = replace(planned.plan, value=written_value(relation))
+    _start(context, queries, wanted.name, plan, topic, wanted.text)
     keep(context, relation)
     if (found := queries.settled(wanted.name, RUNNING)).state == FAILED:
         queries.end(wanted.name)
@@ -71,8 +74,8 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
     """Have a query run that writes into what is there."""
     queries = _queries(context)
     relation = context.relation(wanted.name, wanted.select.text, wanted.start)
-    if relation.format is not Format.JSON and relation.is_declared:
-        raise SqlError(f"INSERT INTO … SELECT writes JSON, and {relation.name} is {relation.format}")
+    if relation.format not in WRITTEN and relation.is_declared:
+        raise SqlError(f"INSERT INTO … SELECT writes {', '.join(WRITTEN)}, and {relation.name} is {relation.format}")
     taken = {each.name.lower() for each in queries.all()}
     name = next(each for n in range(1, len(taken) + 2) if (each := f"insert_{relation.name}_{n}").lower() not in taken)
     planned = _planned(context, name, relation.kind, wanted.select)
@@ -81,7 +84,7 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
         if relation.column(column.name) is None:
             known = [each.name for each in relation.columns]
             raise SqlError(f"{relation.name} has no column {column.name}{nearest(column.name, known)}")
-    plan = _with_key(planned.plan, relation, planned.columns)
+    plan = _into(relation, planned)
     _start(context, queries, name, plan, relation.topic, wanted.text)
     if (found := queries.settled(name, RUNNING)).state == FAILED:
         queries.end(name)
@@ -121,11 +124,12 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
         context.print(("QUERY", "ENGINE", "STATE", "STATEMENT"), [(found.name, "spark", found.state, found.statement)])
         return
     if isinstance(statement, CreateAs):
-        plan = _planned(context, statement.name, statement.kind, statement.select).plan
+        planned = _planned(context, statement.name, statement.kind, statement.select)
+        plan = replace(planned.plan, value=written_value(_written(context, statement, _options(statement), planned)))
     else:
         relation = context.relation(statement.name, statement.select.text, statement.start)
         planned = _planned(context, statement.name, relation.kind, statement.select)
-        plan = _with_key(planned.plan, relation, planned.columns)
+        plan = _into(relation, planned)
     begins = context.settings.get(BEGIN, "earliest")
     heading = ("ENGINE", "TOPIC", "FORMAT", "COLUMNS", "BEGINS", "WAITS MS", "ROWS", "KEY", "SQL")
     rows = [
@@ -134,7 +138,7 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
             each.topic,
             str(each.format),
             ", ".join(column.name for column in each.columns),
-            begins,
+            "earliest" if plan.joins and each is not plan.sources[0] else begins,
             each.grace_ms,
             "once" if plan.mode == "append" else "at each change",
             ", ".join(plan.key) or None,
@@ -235,8 +239,6 @@ def _options(wanted: CreateAs) -> dict[str, str]:
     for name in options:
         if name not in _OPTIONS:
             raise SqlError(f"there is no option {name} of CREATE {wanted.kind} AS{nearest(name, _OPTIONS)}")
-    if options.get("format", "json").lower() != "json":
-        raise SqlError(f"a standing query writes json, not {options['format']}")
     return options
 
 
@@ -249,11 +251,27 @@ def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str]
     return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
 
 
-def _with_key(plan: SparkPlan, relation: Relation, columns: Sequence[Column]) -> SparkPlan:
-    """With the declared key column as the record's key, where the query names no other."""
+def _written(context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+    """What a query makes: its columns, and the schema by which they are written."""
+    topic, kind = options.get("topic", wanted.name), format_of(options)
+    made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
+    return written_relation(context.engine, made, options, planned.plan.key)
+
+
+def _into(relation: Relation, planned: _Planned) -> SparkPlan:
+    """The plan that writes into a relation.
+
+    The declared key column is the record's key, where the query names no other.
+    """
+    plan, columns = planned.plan, planned.columns
     key = next((each.name for each in relation.columns if each.is_key), None)
     found = next((each.name for each in columns if key is not None and each.name.lower() == key.lower()), None)
-    return plan if plan.key or found is None else replace(plan, key=(found,))
+    if not plan.key and found is not None:
+        plan = replace(plan, key=(found,))
+    if not relation.is_declared:
+        return plan
+    check_fits(relation, columns, plan.key)
+    return replace(plan, value=written_value(relation))
 
 
 def _lag(context: Context, queries: HostedQueries, query: HostedQuery) -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import StreamRequestHandler, TCPServer
 
 import pytest
 
@@ -189,12 +191,57 @@ def test_a_supervisor_beside_one_that_works_is_not_waited_for(world: World, url:
     assert pauses == []
 
 
+def test_all_addresses_are_asked_again_where_one_of_them_works_soon(world: World, url: str) -> None:
+    pauses: list[float] = []
+    world.refusals = 1
+    client = RestClient(f"http://127.0.0.1:1,{url}", pause=pauses.append)
+    assert (client.ask("GET", "connectors"), pauses) == ([], [1.0])
+
+
 def test_a_supervisor_beyond_loopback_without_a_login_does_not_start(cli: CommandLine) -> None:
     done = cli.run("connect", "serve", "--listen", "0.0.0.0:0")
     assert (done.returncode, b"--login" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://user:word@host", "http://"])
+def test_next_address_is_asked_where_one_is_away_or_waits(
+    cli: CommandLine, world: World, url: str, tmp_path: Path
+) -> None:
+    waiting = World()
+    waiting.waits = Waits.ANOTHER_WORKS
+    with served(waiting) as other:
+        urls = f"http://127.0.0.1:1,{other}, {url}"
+        file = tmp_path / "a.yaml"
+        file.write_text(FILE)
+        assert [each["name"] for each in cli.json("connect", "create", str(file), "--url", urls)] == ["lines", "rows"]
+        client = RestClient(urls)
+        assert client.ask("GET", "connectors") == ["lines", "rows"]
+        world.waits = Waits.ANOTHER_WORKS
+        with pytest.raises(NoAnswer, match=r"works; http://127.0.0.1:1 does not answer.*; .*works"):
+            client.ask("GET", "connectors")
+    assert waiting.topics.known.configs == {}
+
+
+@pytest.mark.parametrize(("method", "requests"), [("POST", 1), ("PUT", 2)])
+def test_request_that_may_be_done_is_repeated_where_that_changes_nothing(method: str, requests: int) -> None:
+    """Both servers take the request and close the connection."""
+    taken: list[bytes] = []
+
+    class Closing(StreamRequestHandler):
+        def handle(self) -> None:
+            taken.append(self.rfile.readline())
+
+    with TCPServer(("127.0.0.1", 0), Closing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        urls = ",".join([f"http://127.0.0.1:{server.server_address[1]}"] * 2)
+        with pytest.raises(NoAnswer, match="does not answer"):
+            RestClient(urls).ask(method, "connectors", "rows", "restart")
+        server.shutdown()
+        thread.join()
+    assert len(taken) == requests
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://user:word@host", "http://", "127.0.0.1:8083,", "a,ftp://b"])
 def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ReplyRefused) as refused:
         RestClient(url)

@@ -249,17 +249,23 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
-def handler(spark: Any, broker: Broker, config: dict[str, str], name: str) -> tuple[Any, list[int]]:
-    """What takes the micro-batches of a sink, and the offsets of the rows that it has written."""
+def work_of(spark: Any, broker: Broker, config: dict[str, str], name: str, kind_name: str) -> Any:
+    """A connector to be run, without a supervisor."""
     from pybroker.connectors.kinds.connector_runs import Work
-    from pybroker.connectors.kinds.sink_queries import _Handler
 
-    kind = kind_named("FileSink")
+    kind = kind_named(kind_name)
     assert kind is not None
-    written: list[int] = []
     place: Any = None
     cluster = {"kafka.bootstrap.servers": broker.bootstrap}
-    work = Work(name, kind, config, spark, cluster, "", f"of-{name}", lambda _: "", place, threading.Event())
+    return Work(name, kind, config, spark, cluster, "", f"of-{name}", lambda _: "", place, threading.Event())
+
+
+def handler(spark: Any, broker: Broker, config: dict[str, str], name: str) -> tuple[Any, list[int]]:
+    """What takes the micro-batches of a sink, and the offsets of the rows that it has written."""
+    from pybroker.connectors.kinds.sink_queries import _Handler
+
+    written: list[int] = []
+    work = work_of(spark, broker, config, name, "FileSink")
     return _Handler(work, lambda rows, _: written.extend(row["_offset"] for row in rows.collect()), False), written
 
 

@@ -170,6 +170,34 @@ def test_query_that_spark_refuses_says_why_and_leaves_nothing(world: World) -> N
     assert "wrong" not in [row["stream"] for row in world.sql("SHOW STREAMS")]
 
 
+def test_stream_meets_the_rows_of_a_table_and_is_written_as_avro(world: World) -> None:
+    for topic in ("deliveries", "towns"):
+        world.broker.create_topic(topic, partitions=2)
+    world.cli.ok(
+        "produce", "towns", "-K", "\t", stdin=b'a\t{"town": "Ulm"}\nb\t{"town": "Bonn"}\nb\t{"town": "Jena"}\n'
+    )
+    world.send("deliveries", 0)
+    world.sql("CREATE TABLE towns (town VARCHAR) WITH (topic='towns', format='json')")
+    world.sql(
+        "CREATE STREAM delivered WITH (format='avro') AS SELECT d.id, d.who, t.town FROM deliveries d "
+        "LEFT JOIN towns t ON d.who = t._key PARTITION BY d.id"
+    )
+    counts = "SELECT count(*) AS n FROM delivered"
+    wait_until(lambda: world.sql(counts) == [{"n": 50}], "the first rows", SPARK_PATIENCE_S)
+    world.send("deliveries", 50)
+    wait_until(lambda: world.sql(counts) == [{"n": 100}], "all rows", SPARK_PATIENCE_S)
+    rows = (
+        "SELECT who, town, count(*) AS n, count(DISTINCT id) AS ids FROM delivered WHERE id >= 50 GROUP BY who, town "
+        "ORDER BY who"
+    )
+    assert world.sql(rows) == [
+        {"who": "a", "town": "Ulm", "n": 17, "ids": 17},
+        {"who": "b", "town": "Jena", "n": 16, "ids": 16},
+        {"who": "c", "town": None, "n": 17, "ids": 17},
+    ]
+    world.sql("DROP STREAM delivered; DROP TABLE towns")
+
+
 def test_aggregation_that_is_killed_ten_times_is_what_the_question_answers(world: World) -> None:
     world.broker.create_topic("events", partitions=2)
     world.send("events", 0)

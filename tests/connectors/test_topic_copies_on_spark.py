@@ -124,6 +124,32 @@ def test_fields_are_changed_and_a_poison_record_is_a_dead_letter(world: World) -
     assert letter.value() == b"no json"
 
 
+def test_records_that_a_transform_cannot_change_are_dead_letters_and_each_other_one_goes_on_once(world: World) -> None:
+    for topic in ("prices", "cents", "prices-dead"):
+        world.broker.create_topic(topic)
+
+    def send_rows(first: int, end: int) -> None:
+        rows = (f'{{"id":{each},"price":"{"free" if each % 50 == 7 else each}"}}' for each in range(first, end))
+        world.send("prices", *rows, key="k")
+
+    send_rows(0, 100)
+    config = {**OFTEN, "connector.class": "TopicSink", "topics": "prices", "topic": "cents", "transforms": "c"}
+    config |= {"value.converter": "json", "value.converter.schema": "id bigint, price string"}
+    config |= {"transforms.c.type": "Cast$Value", "transforms.c.spec": "price:int32", "errors.restarts.max": "0"}
+    world.put("cents", **config)
+    wait_until(lambda: world.state("cents") == "FAILED", "a failed sink")
+    assert "prices-0 at offset 7: transforms: [CAST_INVALID_INPUT]" in world.status("cents")["tasks"][0]["trace"]
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "prices-dead"}
+    world.put("cents", **config, **letters)
+    wait_until(lambda: len(values(world, "cents")) >= 98, "the first records")
+    send_rows(100, 200)
+    wait_until(lambda: len(values(world, "cents")) >= 196, "all records")
+    found = [json.loads(each.value()) for each in values(world, "cents")]
+    assert found == [{"id": each, "price": each} for each in range(200) if each % 50 != 7]
+    dead = [dict(each.headers())["__connect.errors.offset"] for each in values(world, "prices-dead")]
+    assert dead == [b"7", b"57", b"107", b"157"]
+
+
 def test_a_sink_whose_offsets_were_reset_writes_again(world: World) -> None:
     for topic in ("from", "to"):
         world.broker.create_topic(topic)

@@ -1,15 +1,20 @@
 """Standing queries of SQL as jobs: what their statements say is what they write. Starts a JVM."""
 
+import base64
 import json
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from pybroker.sql.catalog import Column, Format, Relation
+from pybroker.sql.queries import TableReference
 from pybroker.sql.spark_plans import spark_plan
-from pybroker.sql.standing_plans import SparkPlan
+from pybroker.sql.standing_plans import SparkPlan, WrittenValue
 from pybroker.sql.statements import CreateAs, statements
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
@@ -22,17 +27,26 @@ COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column
 def plan_of(text: str) -> SparkPlan:
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
-    return spark_plan(
-        found.name, found.kind, found.select, lambda each: Relation(each.name, each.name, Format.JSON, COLUMNS)
-    )
+    return spark_plan(found.name, found.kind, found.select, relation_of)
 
 
-def job_of(text: str) -> Any:
+def relation_of(reference: TableReference) -> Relation:
+    """Names that begin so are tables."""
+    name = reference.name
+    if name.startswith("users"):
+        return Relation(name, name, Format.JSON, (Column("city", "VARCHAR", "city"),), kind="TABLE")
+    if name.startswith("levels"):
+        columns = (Column("number", "BIGINT", "number", is_key=True), Column("level", "VARCHAR", "level"))
+        return Relation(name, name, Format.JSON, columns, kind="TABLE")
+    return Relation(name, name, Format.JSON, COLUMNS)
+
+
+def job_of(text: str, value: WrittenValue | None = None) -> Any:
     from pybroker.sql.standing_jobs import standing_job
 
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
-    return standing_job(plan_of(text), found.name)
+    return standing_job(replace(plan_of(text), value=value or WrittenValue()), found.name)
 
 
 def order(number: int, who: str, amount: float, at: str) -> Any:
@@ -97,6 +111,131 @@ def test_streams_are_joined_within_a_time(drive: Any) -> None:
     driver.pipe("a", order(1, "ada", 7, "05:00"), order(2, "ada", 7, "05:00"), order(3, "ada", 7, "05:00"))
     driver.pipe("b", order(1, "near", 1, "06:59"), order(2, "late", 1, "07:01"), order(3, "early", 1, "03:59"))
     assert written(driver, "j") == [("1", {"id": 1, "other": "near"})]
+
+
+def user(name: str, city: str | None, at: str) -> Any:
+    from pybroker.pipeline.testing import Record
+
+    return Record(name, None if city is None else json.dumps({"city": city}), f"2026-01-01T12:{at}Z")
+
+
+def test_record_meets_the_row_that_a_table_has_for_its_key_when_it_comes(drive: Any) -> None:
+    text = "CREATE STREAM j AS SELECT o.id, u.city FROM o JOIN users u ON o.who = u._key PARTITION BY o.id"
+    driver = drive(job_of(text))
+    driver.pipe("users", user("ada", "Bonn", "00:00"), user("bob", "Ulm", "00:00"), user("bob", None, "00:01"))
+    driver.pipe("o", order(1, "ada", 7, "01:00"), order(2, "bob", 7, "01:00"), order(3, "eve", 7, "01:00"))
+    driver.pipe("users", user("ada", "Jena", "02:00"))
+    driver.pipe("o", order(4, "ada", 7, "03:00"))
+    rows = [("1", {"id": 1, "city": "Bonn"}), ("4", {"id": 4, "city": "Jena"})]
+    assert written(driver, "j") == rows
+
+
+def test_left_join_keeps_records_without_a_row_and_goes_on_to_the_next_table(drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    text = (
+        "CREATE STREAM j AS SELECT o.*, city, upper(l.level) AS level FROM o LEFT JOIN users u ON o.who = u._key "
+        "JOIN levels l ON o.id = l.number WHERE o.amount > 1 PARTITION BY o.id"
+    )
+    driver = drive(job_of(text))
+    levels = [Record(str(number), json.dumps({"level": f"l{number}"}), "2026-01-01T12:00:00Z") for number in range(3)]
+    driver.pipe_all({"users": [user("ada", "Bonn", "00:00")], "levels": levels})
+    orders = [order(number, who, number, "01:00") for number, who in enumerate(("ada", "bob", "bob", "ada"))]
+    driver.pipe("o", *orders)
+    row = {"id": 2, "who": "bob", "amount": 2.0, "city": None, "level": "L2"}
+    assert written(driver, "j") == [("2", row)]
+
+
+def test_key_that_is_compared_with_another_type_is_refused(drive: Any) -> None:
+    with pytest.raises(ValueError, match=r"ON o.amount = … compares double with a key, which is BIGINT: CAST it"):
+        drive(job_of("CREATE STREAM j AS SELECT o.id FROM o JOIN levels l ON o.amount = l.number"))
+
+
+ROW = pa.schema(
+    [("who", pa.string()), ("n", pa.int64()), ("total", pa.float64()), ("days", pa.list_(pa.int32()))]
+    + [(edge, pa.timestamp("us", "UTC")) for edge in ("window_start", "window_end")]
+)
+COUNTED = (
+    "CREATE TABLE t AS SELECT who, count(*) AS n, nullif(sum(amount), 0) AS total, "
+    "collect_list(day(_timestamp)) AS days FROM o WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY who"
+)
+
+
+def counted_rows(driver: Any, read: Any) -> list[tuple[str, int, float | None, list[int], int]]:
+    """All that was written, of three records: the last field is the seconds of the window's end."""
+    driver.pipe("o", order(1, "ada", 7, "00:10"), order(2, "ada", 3, "00:20"), order(3, "bob", 0, "01:00"))
+    cells = pa.array([read(value) for _, value in driver.read_pairs("t", bytes)], pa.struct(list(ROW))).to_pylist()
+    length = [(cell["window_end"] - cell["window_start"]).seconds for cell in cells]
+    return sorted((c["who"], c["n"], c["total"], c["days"], seconds) for c, seconds in zip(cells, length, strict=True))
+
+
+COUNTED_ROWS = [("ada", 2, 10.0, [1, 1], 60), ("bob", 1, None, [1], 60)]
+
+
+def test_rows_are_written_as_avro(drive: Any) -> None:
+    from pybroker.values.avro_schemas import avro_schema
+    from pybroker.values.avro_values import Reader
+
+    schema = json.dumps(avro_schema(ROW, "t"))
+    driver = drive(job_of(COUNTED, WrittenValue(Format.AVRO, {"schema": schema})))
+    assert counted_rows(driver, Reader(schema, None, False)) == COUNTED_ROWS
+
+
+def test_rows_are_written_as_protobuf(drive: Any) -> None:
+    from pybroker.values.protobuf_schemas import protobuf_schema
+    from pybroker.values.protobuf_values import Definition, Reader
+
+    files, message = protobuf_schema(ROW, "t")
+    options = {"schema": "base64," + base64.b64encode(files).decode(), "message": message}
+    driver = drive(job_of(COUNTED, WrittenValue(Format.PROTOBUF, options)))
+    assert counted_rows(driver, Reader(Definition((files, message)))) == COUNTED_ROWS
+
+
+def test_row_is_cast_to_the_types_of_its_schema_and_its_key_need_not_be_a_field(drive: Any) -> None:
+    from pybroker.values.avro_values import Reader
+
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    fields = [{"name": "ID", "type": "int"}, {"name": "amount", "type": price}]
+    fields.append({"name": "note", "type": "string", "default": "-"})
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    text = "CREATE STREAM s AS SELECT id, amount, who FROM o PARTITION BY who"
+    driver = drive(job_of(text, WrittenValue(Format.AVRO, {"schema": schema})))
+    driver.pipe("o", order(1, "ada", 7.25, "00:00"))
+    ((key, value),) = driver.read_pairs("s", bytes)
+    assert (key, Reader(schema, None, False)(value)) == ("ada", {"ID": 1, "amount": Decimal("7.25"), "note": "-"})
+
+
+def test_table_of_a_join_is_read_whole_where_the_stream_begins_at_its_end(
+    spark: Any, pybroker: Broker, tmp_path: Path
+) -> None:
+    """Each record that comes has one row, and those from before have none."""
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing_runs import start_standing
+
+    orders, users, joined = (f"{name}_{uuid4().hex[:8]}" for name in ("orders", "users", "joined"))
+    for name in (orders, users, joined):
+        pybroker.create_topic(name, partitions=2)
+    cli = CommandLine(pybroker.bootstrap)
+
+    def send(first: int) -> None:
+        lines = "".join(f'{{"id": {n}, "who": "w{n % 10}", "amount": 1}}\n' for n in range(first, first + 50))
+        cli.ok("produce", orders, stdin=lines.encode())
+
+    cities = "".join(f'w{n}\t{{"city": "c{n}"}}\n' for n in range(20))
+    cli.ok("produce", users, "-K", "\t", stdin=cities.encode())
+    send(0)
+    plan = plan_of(f"CREATE STREAM {joined} AS SELECT o.id, u.city FROM {orders} o JOIN {users} u ON o.who = u._key")
+    options = {"startingOffsets": "latest", "maxOffsetsPerTrigger": "7"}
+    for run in range(1, 3):
+        running = start_standing(plan, joined, BrokerTopics(spark, pybroker.bootstrap, options), tmp_path)
+        running.process_all()
+        send(50 * run)
+        running.process_all()
+        assert running.failure is None
+        running.stop()
+    question = f"SELECT count(*) AS n, count(DISTINCT id) AS ids, min(id) AS first, count(city) AS cities FROM {joined}"
+    (found,) = [json.loads(line) for line in cli.lines("sql", "--json", "-e", question)]
+    assert found == {"n": 100, "ids": 100, "first": 50, "cities": 100}
 
 
 def test_standing_query_goes_on_where_it_was_stopped(spark: Any, pybroker: Broker, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pybroker.sql.sql_errors import Interrupted, SqlError
 from tests.sql.fake_cluster import NOON_MS, FakeChanges, FakeCluster
 from tests.sql.test_row_output import Sheet
 
-ORDERS = [{"id": number, "amount": number * 10, "who": "ab"[number % 2]} for number in range(10)]
+ORDERS: list[dict[str, Any]] = [{"id": number, "amount": number * 10, "who": "ab"[number % 2]} for number in range(10)]
 USERS = [{"who": "a", "city": "Bonn"}, {"who": "b", "city": "Ulm"}]
 
 

@@ -10,7 +10,7 @@ from pybroker.sql.catalog import Column, Format, Relation
 from pybroker.sql.queries import TableReference
 from pybroker.sql.spark_plans import spark_plan, spark_type
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.standing_plans import SparkPlan, plan_read, topics_of
+from pybroker.sql.standing_plans import SparkPlan, TableJoin, plan_read, topics_of
 from pybroker.sql.standing_selects import JoinWindow, TimeWindow, WindowKind
 from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, ShowQueries, Verb, statements
 
@@ -24,9 +24,16 @@ def created(text: str) -> CreateAs:
     return found
 
 
+OTHER_COLUMNS = {
+    "tagged": (Column("tag", "BIGINT", "tag"), Column("tags", "BIGINT[]", "tags"), Column("name", "VARCHAR", "name")),
+    "numbered": (Column("number", "BIGINT", "number", is_key=True), Column("place", "VARCHAR", "place")),
+}
+
+
 def resolved(reference: TableReference) -> Relation:
-    kind = "TABLE" if reference.name == "users" else "STREAM"
-    return Relation(reference.name, f"topic-{reference.name}", Format.JSON, COLUMNS, kind=kind)
+    kind = "TABLE" if reference.name in ("users", "keyed", "numbered") else "STREAM"
+    columns = OTHER_COLUMNS.get(reference.name, COLUMNS)
+    return Relation(reference.name, f"topic-{reference.name}", Format.JSON, columns, kind=kind)
 
 
 def plan(text: str) -> SparkPlan:
@@ -156,8 +163,51 @@ def test_function_that_spark_takes_otherwise_is_translated(duckdb: str, spark: s
     assert found.key == ("x",)
 
 
-def test_plan_is_the_same_after_it_was_json() -> None:
-    found = plan("CREATE STREAM j AS SELECT a.*, b.who AS other FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id")
+def test_row_of_a_stream_meets_that_of_a_table_by_its_key() -> None:
+    found = plan(
+        "CREATE STREAM j AS SELECT o.id, o.amount > 5 AS big, u.who AS name FROM orders o JOIN keyed u "
+        "ON upper(o.who) = u._key PARTITION BY o.id"
+    )
+    assert found.sql == "SELECT o.id, o.amount > 5 AS big, u.who AS name FROM j_0"
+    assert found.joins == (TableJoin("UPPER(o.who)", "STRING", "inner"),)
+    assert (found.mode, found.key) == ("append", ("id",))
+    read = [(each.alias, each.topic, [column.name for column in each.columns]) for each in found.sources]
+    assert read == [("o", "topic-orders", ["id", "who", "amount"]), ("u", "topic-keyed", ["who", "_key"])]
+
+
+def test_columns_of_a_join_with_a_table_are_found_without_their_topic() -> None:
+    """A star has those of all topics, one after another, but for what is left out."""
+    found = plan(
+        "CREATE STREAM j AS SELECT * EXCLUDE (name), list_transform(tags, e -> e + number) AS t, o._offset AS at "
+        "FROM tagged o LEFT JOIN numbered ON o.tag = number PARTITION BY tag"
+    )
+    assert found.sql == (
+        "SELECT o.tag, o.tags, numbered.number, numbered.place, "
+        "TRANSFORM(o.tags, e -> e + numbered.number) AS t, o._offset AS at FROM j_0"
+    )
+    assert found.joins == (TableJoin("o.tag", "BIGINT", "left"),)
+    assert [column.name for column in found.sources[0].columns] == ["tag", "tags", "_offset"]
+    assert found.key == ("tag",)
+
+
+def test_stream_is_joined_with_one_table_after_another() -> None:
+    found = plan(
+        "CREATE STREAM j AS SELECT o.tag FROM tagged o JOIN users u ON o.name = u._key LEFT JOIN numbered n "
+        "ON n.number = u.id"
+    )
+    assert [(each.key, each.how) for each in found.joins] == [("o.name", "inner"), ("u.id", "left")]
+    assert [each.alias for each in found.sources] == ["o", "u", "n"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE STREAM j AS SELECT a.*, b.who AS other FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id",
+        "CREATE STREAM j AS SELECT o.id FROM orders o LEFT JOIN users u ON o.who = u._key",
+    ],
+)
+def test_plan_is_the_same_after_it_was_json(text: str) -> None:
+    found = plan(text)
     assert plan_read(json.loads(json.dumps(found.document()))) == found
 
 
@@ -168,7 +218,26 @@ def test_plan_is_the_same_after_it_was_json() -> None:
         ("CREATE STREAM s AS SELECT who, count(*) AS n FROM orders GROUP BY who", "CREATE TABLE"),
         ("CREATE STREAM s AS SELECT id FROM orders ORDER BY id", "have no meaning for rows without an end"),
         ("CREATE STREAM s AS SELECT id FROM (SELECT id FROM orders)", "make the inner one a stream of its own"),
-        ("CREATE STREAM s AS SELECT id FROM users", "a standing query reads streams"),
+        ("CREATE STREAM s AS SELECT id FROM users", "a query over a table is not there"),
+        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM users GROUP BY who", "taken back from its aggregate"),
+        ("CREATE STREAM s AS SELECT u.id FROM users u JOIN orders o ON u._key = o.who", "FROM names the stream"),
+        ("CREATE STREAM s AS SELECT u.id FROM users u JOIN numbered n ON u._key = n.place", "a join of tables"),
+        (
+            "CREATE STREAM s AS SELECT a.id FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id JOIN users u ON a.who = u._key",
+            "make the join of the streams a stream of its own",
+        ),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN users u WITHIN 1 HOUR ON a.who = u._key", "WITHIN is for two"),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN users u ON a.who = u.who", "by its key: ON … = u._key"),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN users u ON a.who = u._key AND a.id > 1", "ON … = u._key"),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN users u ON u.who = u._key", "ON … = u._key"),
+        ("CREATE STREAM s AS SELECT a.id FROM a JOIN users u USING (who)", "ON … = u._key"),
+        ("CREATE STREAM s AS SELECT a.id FROM a FULL JOIN users u ON a.who = u._key", "inner and left joins"),
+        ("CREATE STREAM s AS SELECT id FROM a JOIN users u ON a.who = u._key", "id is a column of a and u"),
+        ("CREATE STREAM s AS SELECT key.id FROM a AS key JOIN users u ON key.who = u._key", "AS gives it another"),
+        (
+            "CREATE TABLE t AS SELECT u.who, count(*) AS n FROM a JOIN users u ON a.who = u._key GROUP BY u.who",
+            "make the join a stream of its own",
+        ),
         ("CREATE STREAM s AS SELECT a.id FROM a JOIN b ON a.id = b.id", "needs WITHIN"),
         ("CREATE STREAM s AS SELECT id FROM a JOIN b WITHIN 1 HOUR USING (id)", "needs ON"),
         ("CREATE TABLE t AS SELECT count(*) AS n FROM orders GROUP BY who", "who of GROUP BY is the key"),

@@ -191,6 +191,54 @@ def test_rows_are_inserted_into_what_is_declared_by_its_key(world: World) -> Non
     assert world.refusal("INSERT INTO names SELECT who AS wo FROM orders") == "names has no column wo; who?"
 
 
+def test_rows_are_written_as_avro_by_a_schema_that_is_made_of_the_columns(world: World) -> None:
+    text = TOTALS.replace("totals AS", "totals WITH (format='avro') AS").replace("sum(amount)", "sum(id)")
+    world.ask(text)
+    value = plan_read(json.loads(world.supervisor.configs["totals"]["plan"])).value
+    assert value.format == "avro"
+    schema = json.loads(value.options["schema"])
+    assert (schema["name"], [each["name"] for each in schema["fields"]]) == ("totals", ["who", "n", "total"])
+    assert [each["type"] for each in schema["fields"]] == [["null", "string"], ["null", "long"], ["null", "long"]]
+    written = io.BytesIO()
+    schemaless_writer(written, parse_schema(schema), {"who": "a", "n": 2, "total": None})
+    world.cluster.produce("totals", [written.getvalue()], keys=["a"])
+    assert world.ask("SELECT * FROM totals", world.new_session()) == [{"who": "a", "n": 2, "total": None}]
+
+
+def test_rows_are_written_as_protobuf_by_a_message_that_is_made_of_the_columns(world: World) -> None:
+    world.ask("CREATE STREAM big WITH (value_format='PROTOBUF') AS SELECT id, who FROM orders WHERE amount > 10")
+    value = plan_read(json.loads(world.supervisor.configs["big"]["plan"])).value
+    assert (value.format, value.options["message"]) == ("protobuf", "big")
+    assert [(row["column"], row["type"]) for row in world.ask("DESCRIBE big", world.new_session())[:2]] == [
+        ("id", "BIGINT"),
+        ("who", "VARCHAR"),
+    ]
+    # Field 1, 7, and field 2, of one byte.
+    world.cluster.produce("big", [b"\x08\x07\x12\x01b"])
+    assert world.ask("SELECT id, who FROM big", world.new_session()) == [{"id": 7, "who": "b"}]
+
+
+def test_rows_have_to_be_what_a_given_schema_names(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "user.avsc"
+    fields = [{"name": "ID", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]
+    file.write_text(json.dumps({"type": "record", "name": "User", "fields": fields}))
+    options = f"WITH (format='avro', schema='{file}')"
+    world.ask(f"CREATE STREAM a {options} AS SELECT id FROM orders")
+    assert [row["column"] for row in world.ask("DESCRIBE a")[:2]] == ["ID", "note"]
+    world.ask(f"CREATE STREAM k {options} AS SELECT id, who FROM orders PARTITION BY who")
+    text = f"CREATE STREAM b {options} AS SELECT id, 'x' AS noet FROM orders"
+    assert world.refusal(text) == "the schema has no field noet; note?"
+    told = "the schema has a field ID without a default, and SELECT has none of it"
+    assert world.refusal(f"CREATE STREAM b {options} AS SELECT 'x' AS note FROM orders") == told
+    world.ask("INSERT INTO a SELECT id, who AS note FROM orders")
+    value = plan_read(json.loads(world.supervisor.configs["insert_a_1"]["plan"])).value
+    assert json.loads(value.options["schema"])["name"] == "User"
+    assert world.refusal("INSERT INTO a SELECT who AS note FROM orders") == told
+    world.cluster.produce("headed", [b""])
+    world.ask(f"CREATE STREAM headed WITH (format='avro', schema='{file}', registry_header='true')")
+    assert "headed has a registry's header" in world.refusal("INSERT INTO headed SELECT id FROM orders")
+
+
 def test_queries_are_shown_with_what_they_have_not_read(world: World) -> None:
     world.ask(TOTALS)
     shown = {"query": "totals", "state": "RUNNING", "reads": "orders", "writes": "totals", "lag": None, "reason": None}
@@ -250,7 +298,23 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
             "CREATE STREAM s WITH (formt='json') AS SELECT id FROM orders",
             "there is no option formt of CREATE STREAM AS",
         ),
-        ("CREATE STREAM s WITH (format='avro') AS SELECT id FROM orders", "a standing query writes json, not avro"),
+        (
+            "CREATE STREAM s WITH (format='csv') AS SELECT id FROM orders",
+            "a standing query writes json, avro, protobuf, not csv",
+        ),
+        ("CREATE STREAM s WITH (schema='a.avsc') AS SELECT id FROM orders", "schema is no option of format json"),
+        (
+            "CREATE STREAM s WITH (format='avro', schema='/no/file.avsc') AS SELECT id FROM orders",
+            "s: [Errno 2] No such file",
+        ),
+        (
+            "CREATE STREAM s WITH (format='avro') AS SELECT id AS \"the id\" FROM orders",
+            "'the id' is no name of a field",
+        ),
+        (
+            "CREATE STREAM s WITH (format='protobuf') AS SELECT id::DECIMAL(9, 2) AS d FROM orders",
+            "d: Protobuf has no type for decimal128(9, 2)",
+        ),
         ("CREATE STREAM s AS SELECT no_such(id) AS x FROM orders", "no_such does not exist"),
         ("CREATE STREAM orders AS SELECT id FROM orders", "the query reads orders, and would write it"),
         ("INSERT INTO orders SELECT id FROM orders", "the query reads orders, and would write it"),

@@ -30,7 +30,12 @@ _PORT = 8083
 
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="PYBROKER_CONNECT_URL", metavar="URL", help="Where the supervisor answers requests."),
+    typer.Option(
+        "--url",
+        envvar="PYBROKER_CONNECT_URL",
+        metavar="URL,…",
+        help="Where the supervisor answers requests; of several the first one that answers is asked.",
+    ),
 ]
 Login = Annotated[
     Path | None,

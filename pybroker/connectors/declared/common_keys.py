@@ -175,7 +175,7 @@ READING: Final = (
     Key(
         DEAD_LETTERS,
         KeyType.STRING,
-        "The topic of records that cannot be read, with the reason in their headers.",
+        "The topic of records that cannot be read or changed, with the reason in their headers.",
         "",
         group="Error Handling",
     ),

@@ -1,17 +1,21 @@
 """The query of a sink: topics read, records decoded, dead letters put aside, transforms, and then the kind's write.
 
-Owns what becomes of records that cannot be read, and the headers of dead letters, which are Kafka Connect's.  Dead
-letters are written exactly once, as an epoch of the query.  Counterpart in Kafka: ``WorkerSinkTask``,
-``DeadLetterQueueReporter``.
+Owns what becomes of records that cannot be read or changed, and the headers of dead letters, which are Kafka Connect's.
+Dead letters are written exactly once, as an epoch of the query.  Where errors are tolerated, rows are changed before
+the first one is written: a target may have taken some of them when another one throws.  Counterpart in Kafka:
+``WorkerSinkTask``, ``DeadLetterQueueReporter``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -19,6 +23,7 @@ from pybroker.connectors.declared.common_keys import DEAD_LETTERS, TOPICS, TOPIC
 from pybroker.connectors.declared.transforms import transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import decoder, flat, transformed
+from pybroker.connectors.kinds.refused_records import Change, Step, behind, evaluate, refusals, with_refusals
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
@@ -26,6 +31,7 @@ from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _HEADERS = "array<struct<key string, value binary>>"
 _PREFIX = "__connect.errors."
+_TRANSFORMS = "transforms"
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +50,21 @@ class Reading:
     group: str | None
 
 
-def start_sink(work: Work, write: Write, *, takes_tombstones: bool) -> Run:
-    """Start the query of a sink; raises ValueError and what Spark says."""
+def start_sink(work: Work, write: Write, *, takes_tombstones: bool, encode: Change | None = None) -> Run:
+    """Start the query of a sink; raises ValueError and what Spark says.
+
+    ``encode`` makes of flat rows what ``write`` is given; what it throws at a record is the record's.
+    """
     topics: list[str] = work.value(TOPICS) or []
     read = Reading(work.cluster, topics, work.value(TOPICS_REGEX), work.starting_offsets(topics), work.group)
-    return start_reading(work, read, write, takes_tombstones=takes_tombstones)
+    return start_reading(work, read, write, takes_tombstones=takes_tombstones, encode=encode)
 
 
-def start_reading(work: Work, read: Reading, write: Write, *, takes_tombstones: bool) -> Run:
+def start_reading(
+    work: Work, read: Reading, write: Write, *, takes_tombstones: bool, encode: Change | None = None
+) -> Run:
     """Start a query that has a sink's keys; raises ValueError and what Spark says."""
-    handler = _Handler(work, write, takes_tombstones)
+    handler = _Handler(work, write, takes_tombstones, encode)
     writer = _stream(work, read).writeStream.queryName(work.name).foreachBatch(handler.take)
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     query = writer.start()
@@ -84,34 +95,71 @@ def _stream(work: Work, read: Reading) -> DataFrame:
 
 
 class _Handler:
-    def __init__(self, work: Work, write: Write, takes_tombstones: bool) -> None:
+    def __init__(self, work: Work, write: Write, takes_tombstones: bool, encode: Change | None = None) -> None:
         self._work, self._write, self._takes_tombstones = work, write, takes_tombstones
         self._value = decoder(work.forms, "value")
         self._key = decoder(work.forms, "key")
-        self._transforms = transforms_of(work.config)
+        transforms = transforms_of(work.config)
+        # What was read, and is not changed, can be written.
+        self._may_throw = bool(transforms)
+        self._steps = [Step(_TRANSFORMS, lambda rows: transformed(rows, transforms))]
+        if encode is not None:
+            self._steps.append(Step("value", encode))
 
     def take(self, batch: Any, epoch: int) -> None:
         """A micro-batch; raises `RecordRefused` and what the target says."""
-        decoded = decode(batch, self._value, key=self._key)
-        if not self._takes_tombstones:
-            told = F.when(
-                F.col("raw_value").isNull(), F.lit("value: there is none, and a tombstone has no meaning here")
-            )
-            decoded = decoded.withColumn("error", F.coalesce("error", told))
-        decoded = decoded.persist()
-        try:
+        with ExitStack() as kept:
+            decoded = _kept(self._decoded(batch), kept)
+            if self._may_throw and self._work.tolerates_errors:
+                decoded, rows = self._changed(decoded, kept)
+                self._put_aside(decoded, epoch)
+                self._write(rows, epoch)
+                return
             self._put_aside(decoded, epoch)
-            good = decoded.where("error is null")
-            rows = flat(good)
-            self._write(transformed(rows, self._transforms), epoch)
-        finally:
-            decoded.unpersist()
+            rows = behind(_good(decoded), self._steps)
+            try:
+                self._write(rows, epoch)
+            except (PySparkException, Py4JJavaError) as error:
+                if (found := self._refused(decoded, rows)) is not None:
+                    raise found from error
+                raise
+
+    def _decoded(self, batch: DataFrame) -> DataFrame:
+        decoded = decode(batch, self._value, key=self._key)
+        if self._takes_tombstones:
+            return decoded
+        told = F.when(F.col("raw_value").isNull(), F.lit("value: there is none, and a tombstone has no meaning here"))
+        return decoded.withColumn("error", F.coalesce("error", told))
+
+    def _changed(self, decoded: DataFrame, kept: ExitStack) -> tuple[DataFrame, DataFrame]:
+        """The records with the reasons of those that cannot be changed, and the rows of the others, computed."""
+        rows = _kept(behind(_good(decoded), self._steps), kept)
+        try:
+            rows.count()
+        except PySparkException:
+            if not (found := list(refusals(_good(decoded), self._steps))):
+                raise
+            decoded = _kept(with_refusals(decoded, found), kept)
+            rows = _kept(behind(_good(decoded), self._steps), kept)
+            rows.count()
+        return decoded, rows
+
+    def _refused(self, decoded: DataFrame, rows: DataFrame) -> RecordRefused | None:
+        """The first record that cannot be changed; None where it was the target that failed."""
+        if not self._may_throw:
+            return None
+        try:
+            evaluate(rows)
+        except PySparkException:
+            found = next(refusals(_good(decoded), self._steps), None)
+            return None if found is None else _refusal(found.topic, found.partition, found.offset, found.reason)
+        return None
 
     def _put_aside(self, decoded: DataFrame, epoch: int) -> None:
         bad = decoded.where("error is not null")
         if not self._work.tolerates_errors:
             for row in bad.select("topic", "partition", "offset", "error").limit(1).collect():
-                raise RecordRefused(f"the record of {row.topic}-{row.partition} at offset {row.offset}: {row.error}")
+                raise _refusal(row.topic, row.partition, row.offset, row.error)
             return
         topic: str = self._work.value(DEAD_LETTERS)
         if topic:
@@ -119,7 +167,9 @@ class _Handler:
             letters = self._letters(bad).write.format("pybroker").options(**self._work.cluster, **marks, topic=topic)
             letters.mode("append").save()
         if self._work.value("errors.log.enable") and (count := bad.count()):
-            _log.warning("%s: %d records cannot be read%s", self._work.name, count, f": see {topic}" if topic else "")
+            _log.warning(
+                "%s: %d records cannot be read or changed%s", self._work.name, count, f": see {topic}" if topic else ""
+            )
 
     def _letters(self, bad: DataFrame) -> DataFrame:
         headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
@@ -130,7 +180,9 @@ class _Handler:
                 "offset": F.col("offset").cast("string"),
                 "connector.name": F.lit(self._work.name),
                 "task.id": F.lit("0"),
-                "stage": F.when(F.startswith("error", F.lit("key:")), "KEY_CONVERTER").otherwise("VALUE_CONVERTER"),
+                "stage": F.when(F.startswith("error", F.lit("key:")), "KEY_CONVERTER")
+                .when(F.startswith("error", F.lit(f"{_TRANSFORMS}:")), "TRANSFORMATION")
+                .otherwise("VALUE_CONVERTER"),
                 "exception.message": F.col("error"),
             }
             own = [
@@ -139,3 +191,17 @@ class _Handler:
             ]
             headers = F.concat(headers, F.array(*own).cast(_HEADERS))
         return bad.select(F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.alias("headers"))
+
+
+def _good(decoded: DataFrame) -> DataFrame:
+    return flat(decoded.where("error is null"))
+
+
+def _kept(rows: DataFrame, kept: ExitStack) -> DataFrame:
+    rows = rows.persist()
+    kept.callback(rows.unpersist)
+    return rows
+
+
+def _refusal(topic: str, partition: int, offset: int, reason: str) -> RecordRefused:
+    return RecordRefused(f"the record of {topic}-{partition} at offset {offset}: {reason}")

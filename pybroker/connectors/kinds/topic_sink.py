@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.record_forms import records_of
+from pybroker.connectors.kinds.refused_records import Change
 from pybroker.connectors.kinds.sink_queries import Write, epoch_options, start_sink
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
 
@@ -22,7 +23,7 @@ _PREFIX = "cluster."
 
 def start(work: Work) -> Run:
     """Start it; raises what is wrong."""
-    return start_sink(work, writing(work, other_cluster(work), ()), takes_tombstones=True)
+    return start_sink(work, writing(work, other_cluster(work)), takes_tombstones=True, encode=encoding(work, ()))
 
 
 def other_cluster(work: Work) -> Mapping[str, str]:
@@ -35,15 +36,23 @@ def other_cluster(work: Work) -> Mapping[str, str]:
     return named if f"{CLIENT_PREFIX}bootstrap.servers" in named else work.cluster
 
 
-def writing(work: Work, cluster: Mapping[str, str], key_fields: Sequence[str]) -> Write:
-    """What writes a micro-batch to topics of a cluster; one that comes again is passed over by its tasks' marks."""
+def encoding(work: Work, key_fields: Sequence[str]) -> Change:
+    """What makes records of flat rows."""
     topic: str = work.value("topic")
     keeps = bool(work.value("keep.partitions"))
 
-    def write(rows: DataFrame, epoch: int) -> None:
+    def encode(rows: DataFrame) -> DataFrame:
         named = rows.withColumn("_topic", F.lit(topic)) if topic else rows
-        records = records_of(named, work.forms, key_fields, keeps_partitions=keeps)
-        options = {**cluster, **epoch_options(rows, f"{work.group}-rows", epoch)}
+        return records_of(named, work.forms, key_fields, keeps_partitions=keeps)
+
+    return encode
+
+
+def writing(work: Work, cluster: Mapping[str, str]) -> Write:
+    """What writes a micro-batch's records to a cluster; one that comes again is passed over by its tasks' marks."""
+
+    def write(records: DataFrame, epoch: int) -> None:
+        options = {**cluster, **epoch_options(records, f"{work.group}-rows", epoch)}
         records.write.format("pybroker").options(**options).mode("append").save()
 
     return write

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.sink_queries import Reading, start_reading
-from pybroker.connectors.kinds.topic_sink import other_cluster, writing
+from pybroker.connectors.kinds.topic_sink import encoding, other_cluster, writing
 
 
 def start(work: Work) -> Run:
@@ -19,4 +19,5 @@ def start(work: Work) -> Run:
         work.value("consumer.override.auto.offset.reset"),
         None,
     )
-    return start_reading(work, read, writing(work, work.cluster, work.value("key.fields")), takes_tombstones=True)
+    encode = encoding(work, work.value("key.fields"))
+    return start_reading(work, read, writing(work, work.cluster), takes_tombstones=True, encode=encode)

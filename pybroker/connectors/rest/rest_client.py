@@ -32,22 +32,27 @@ class ReplyRefused(Exception):
 
 
 class NoAnswer(ReplyRefused):
-    """No supervisor is there, or none that works."""
+    """No supervisor is there, or none that works; ``may_be_done``: the request was sent, and no reply came."""
+
+    def __init__(self, told: str, *, may_be_done: bool = False) -> None:
+        super().__init__(told)
+        self.may_be_done = may_be_done
 
 
 class _NotYet(NoAnswer):
     """It may be done after a pause of so many seconds."""
 
-    def __init__(self, message: str, pause_s: float) -> None:
-        super().__init__(message)
+    def __init__(self, told: str, pause_s: float) -> None:
+        super().__init__(told)
         self.pause_s = pause_s
 
 
 class RestClient:
-    """Requests to ``url``; ``login`` is a file of users and passwords, of which the first one is taken.
+    """Requests to ``url``, an address or several with commas between: to the first of them that answers.
 
-    A supervisor that says when to ask again (503 with ``Retry-After``) is asked again, for ``patience_s``.  ``on_wait``
-    gets a line when the second such answer comes.  ``pause`` waits some seconds, and may raise what ends the wait.
+    ``login`` is a file of users and passwords, of which the first one is taken.  Where none answers, and one says when
+    to ask again (503 with ``Retry-After``), all are asked again, for ``patience_s``.  ``on_wait`` gets a line when that
+    is so for the second time.  ``pause`` waits some seconds, and may raise what ends the wait.
     """
 
     def __init__(
@@ -59,10 +64,7 @@ class RestClient:
         pause: Callable[[float], None] = time.sleep,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ReplyRefused(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
-        self._url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._urls = [_address(each.strip()) for each in url.split(",")]
         self._on_wait, self._pause, self._patience_s = on_wait, pause, patience_s
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if login is not None:
@@ -73,27 +75,50 @@ class RestClient:
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
         """The document of the reply, None where it has none; ReplyRefused."""
-        target = "/".join((self._url, *(quote(part, safe="") for part in path)))
+        target = "".join(f"/{quote(part, safe='')}" for part in path)
         if query:
             target += f"?{urlencode(query, doseq=True)}"
         data = None if body is None else json.dumps(body).encode()
-        request = Request(target, data, self._headers, method=method)
         deadline_s = time.monotonic() + self._patience_s
         has_waited = has_told = False
         while True:
             try:
-                return self._answer(request)
+                return self._first_answer(method, target, data)
             except _NotYet as not_yet:
                 left_s = deadline_s - time.monotonic()
                 if not_yet.pause_s > left_s:
                     raise
                 if has_waited and not has_told:
-                    self._on_wait(f"{not_yet} at {self._url}; it is waited for up to {left_s:.0f} s more")
+                    self._on_wait(f"{not_yet} at {self._urls[0]}; it is waited for up to {left_s:.0f} s more")
                     has_told = True
                 self._pause(not_yet.pause_s)
                 has_waited = True
 
-    def _answer(self, request: Request) -> Any:
+    def _first_answer(self, method: str, target: str, data: bytes | None) -> Any:
+        """Of the addresses, which stay in this order until another one answers: it is asked first from then on.
+
+        A supervisor that waits (503) has done nothing, and one that is away neither.  What was cut off may have been
+        done: it is asked of the next one, too, where doing it twice is doing it once.
+        """
+        told, pauses = [], []
+        for at, url in enumerate(self._urls):
+            try:
+                found = self._ask_at(url, method, target, data)
+            except NoAnswer as error:
+                told.append(str(error))
+                if isinstance(error, _NotYet):
+                    pauses.append(error.pause_s)
+                if error.may_be_done and method == "POST":
+                    pauses.clear()
+                    break
+            else:
+                self._urls = [url, *self._urls[:at], *self._urls[at + 1 :]]
+                return found
+        reason = "; ".join(told)
+        raise _NotYet(reason, min(pauses)) if pauses else NoAnswer(reason)
+
+    def _ask_at(self, url: str, method: str, target: str, data: bytes | None) -> Any:
+        request = Request(url + target, data, self._headers, method=method)
         try:
             with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
                 return _document(reply.read(_BYTES_MAX))
@@ -101,7 +126,16 @@ class RestClient:
             with error:
                 raise _refusal(error) from None
         except (URLError, OSError) as error:
-            raise NoAnswer(f"{self._url} does not answer: {system_reason(error)}") from None
+            # urllib's own error is of the connection and the request, others of the reply.
+            cut_off = not isinstance(error, URLError)
+            raise NoAnswer(f"{url} does not answer: {system_reason(error)}", may_be_done=cut_off) from None
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ReplyRefused(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def logins_of(file: Path) -> dict[str, str]:
