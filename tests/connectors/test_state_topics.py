@@ -20,7 +20,7 @@ from pybroker.connectors.state.state_records import (
 from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import WorkerSettings
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets, OffsetsRefused
-from pybroker.connectors.supervision.membership import Membership
+from pybroker.connectors.supervision.membership import Membership, Waits
 from pybroker.testing import Broker
 
 
@@ -70,18 +70,19 @@ def test_a_supervisor_that_was_replaced_writes_nothing(settings: WorkerSettings)
     assert second.known.configs == {"a": {"x": "2"}}
 
 
-def test_one_of_two_supervisors_works_and_the_other_takes_over(settings: WorkerSettings) -> None:
-    heard: list[tuple[str, bool]] = []
-    first = Membership(settings, lambda works: heard.append(("first", works)))
-    second = Membership(settings, lambda works: heard.append(("second", works)))
+def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(settings: WorkerSettings) -> None:
+    heard: list[tuple[str, Waits | None]] = []
+    first = Membership(settings, lambda waits: heard.append(("first", waits)))
+    second = Membership(settings, lambda waits: heard.append(("second", waits)))
     first.start()
     try:
-        wait_until(lambda: heard == [("first", True)], "the first supervisor works")
+        wait_until(lambda: heard == [("first", None)], "the first supervisor works")
         second.start()
         try:
+            wait_until(lambda: len(heard) > 1, "the second supervisor knows that it waits")
+            assert heard[1:] == [("second", Waits.ANOTHER_WORKS)]
             first.close()
-            wait_until(lambda: ("second", True) in heard, "the second supervisor works")
-            assert heard.index(("second", True)) > heard.index(("first", True))
+            wait_until(lambda: ("second", None) in heard, "the second supervisor works")
         finally:
             second.close()
     finally:
