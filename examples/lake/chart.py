@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from examples.lake.answers import Answer, Cell
 from examples.tour.picture import AIRPORTS, LIGHT, MEAN_DELAY, SCHEDULED
@@ -81,6 +81,7 @@ def _flights(axes: Any, answer: Answer, origins: Sequence[str], hours: range) ->
     axes.set_title("Flights, with those that were cancelled", fontsize=11)
     axes.set_ylabel("Flights")
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _finish(axes)
 
 

@@ -70,7 +70,7 @@ def test_a_supervisor_that_was_replaced_writes_nothing(settings: WorkerSettings)
     assert second.known.configs == {"a": {"x": "2"}}
 
 
-def test_one_of_two_supervisors_works_and_the_other_takes_over(settings: WorkerSettings) -> None:
+def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(settings: WorkerSettings) -> None:
     heard: list[tuple[str, Waits | None]] = []
     first = Membership(settings, lambda waits: heard.append(("first", waits)))
     second = Membership(settings, lambda waits: heard.append(("second", waits)))
@@ -79,9 +79,10 @@ def test_one_of_two_supervisors_works_and_the_other_takes_over(settings: WorkerS
         wait_until(lambda: heard == [("first", None)], "the first supervisor works")
         second.start()
         try:
+            wait_until(lambda: len(heard) > 1, "the second supervisor knows that it waits")
+            assert heard[1:] == [("second", Waits.ANOTHER_WORKS)]
             first.close()
             wait_until(lambda: ("second", None) in heard, "the second supervisor works")
-            assert heard.index(("second", None)) > heard.index(("first", None))
         finally:
             second.close()
     finally:
