@@ -152,7 +152,10 @@ def test_what_the_target_throws_is_no_record_s(spark: Any, broker: Broker) -> No
         assert not isinstance(caught.value, RecordRefused)
 
 
-def test_batch_of_records_that_are_all_refused_is_searched_in_bounded_time(spark: Any, broker: Broker) -> None:
-    one, written = handler(spark, broker, FORM | TOLERANT | CAST, "all-bad")
-    one.take(batch_of(spark, *("x" * 300)), 0)
+def test_batch_of_records_that_are_all_refused_writes_none(spark: Any, broker: Broker) -> None:
+    broker.create_topic("dead-all")
+    config = FORM | TOLERANT | CAST | {"errors.deadletterqueue.topic.name": "dead-all"}
+    one, written = handler(spark, broker, config, "all-bad")
+    one.take(batch_of(spark, *("x" * 20)), 0)
     assert written == []
+    assert len(letters_of(broker, "dead-all")) == 20

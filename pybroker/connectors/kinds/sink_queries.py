@@ -137,6 +137,7 @@ class _Handler:
         try:
             rows.count()
         except PySparkException:
+            _log.warning("%s: a transform throws; the records of the micro-batch are searched", self._work.name)
             if not (found := list(refusals(_good(decoded), self._steps))):
                 raise
             decoded = _kept(with_refusals(decoded, found), kept)
