@@ -407,6 +407,15 @@ def _spark() -> list[Bar]:
             Kind.AT_MOST,
             0.333,
         ),
+        Bar("connectors: files to PostgreSQL", "spark_connectors", "files to table", Kind.AT_LEAST, 20_000),
+        Bar("connectors: files to PostgreSQL, CPU", "spark_connectors", "files to table CPU", Kind.AT_MOST, None),
+        Bar(
+            "three connectors and two queries in one supervisor, PSS",
+            "spark_connectors",
+            "five at work PSS",
+            Kind.AT_MOST,
+            1_500,
+        ),
     ]
 
 

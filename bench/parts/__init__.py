@@ -35,9 +35,19 @@ PARTS = {
     "spark_restart": "a stopped job is started again: from when Spark is up to its first output",
     "spark_tour": "the tour of a year, from its command's start to its end",
     "spark_sql": "`pybroker sql`: the first row of 1 GB; 5 million JSON events grouped, and by Spark from its start",
+    "spark_connectors": "files to a table of PostgreSQL by two connectors; the memory of three and two queries",
     "growth": "memory over five minutes of mixed load",
 }
-FULL_ONLY = ("spark", "spark_read", "spark_window", "spark_restart", "spark_tour", "spark_sql", "growth")
+FULL_ONLY = (
+    "spark",
+    "spark_read",
+    "spark_window",
+    "spark_restart",
+    "spark_tour",
+    "spark_sql",
+    "spark_connectors",
+    "growth",
+)
 # Those of clusters, of security and quotas, of links, and of Spark: their figures have sections of their own.
 CLUSTER_PARTS = frozenset(name for name in PARTS if name.startswith("cluster_"))
 SECURITY_PARTS = frozenset({"tls", "authorizer", "quotas"})
