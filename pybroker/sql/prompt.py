@@ -18,11 +18,11 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from pybroker.sql.catalog import PSEUDO_COLUMNS
 from pybroker.sql.interrupts import Interrupts
+from pybroker.sql.parsing.statements import is_complete
+from pybroker.sql.relations.catalog import PSEUDO_COLUMNS
 from pybroker.sql.session import End, Session
 from pybroker.sql.sql_errors import Interrupted
-from pybroker.sql.statements import is_complete
 
 PROMPT: Final = "sql> "
 _CONTINUED: Final = "  -> "

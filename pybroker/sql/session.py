@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pybroker.sql.answers import answer, explain
-from pybroker.sql.declared_statements import create, describe, insert_values, set_option, show
-from pybroker.sql.session_context import Context
-from pybroker.sql.standing_statements import (
+from pybroker.sql.handlers.answers import answer, explain
+from pybroker.sql.handlers.declared_statements import create, describe, insert_values, set_option, show
+from pybroker.sql.handlers.session_context import Context
+from pybroker.sql.handlers.standing_statements import (
     control,
     create_as,
     drop,
@@ -20,7 +20,7 @@ from pybroker.sql.standing_statements import (
     insert_select,
     show_queries,
 )
-from pybroker.sql.statements import (
+from pybroker.sql.parsing.statements import (
     Control,
     Create,
     CreateAs,

@@ -12,8 +12,8 @@ from harness.waiting import PATIENCE_S
 
 from pybroker.connectors.declared.validation import errors_of
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
-from pybroker.sql.catalog import Column, Format
-from pybroker.sql.standing_plans import SourcePlan, SparkPlan, declaration
+from pybroker.sql.relations.catalog import Column, Format
+from pybroker.sql.standing.standing_plans import SourcePlan, SparkPlan, declaration
 from tests.connectors.rest_world import World, served
 
 PLAN = SparkPlan(
@@ -80,7 +80,9 @@ def test_offsets_of_a_query_are_reset_and_not_altered(world: World, client: Rest
 
 def test_supervisor_needs_no_parser_of_sql() -> None:
     """Its extras are those of connectors."""
-    loaded = "import pybroker.connectors.connect_service, pybroker.sql.schema_options, sys; print(*sys.modules)"
+    loaded = (
+        "import pybroker.connectors.connect_service, pybroker.sql.relations.schema_options, sys; print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )

@@ -20,12 +20,12 @@ from pybroker.cli.connection.admin_client import admin_client
 from pybroker.cli.connection.client_settings import ClientOptions
 from pybroker.cli.requests.topic_reader import TopicReader
 from pybroker.pipeline.records import Record
-from pybroker.sql.engine import Engine
-from pybroker.sql.queries import table_references
-from pybroker.sql.row_output import OutputForm, json_line
+from pybroker.sql.parsing.queries import table_references
+from pybroker.sql.parsing.statements import Query, statements
+from pybroker.sql.questions.engine import Engine
+from pybroker.sql.questions.row_output import OutputForm, json_line
 from pybroker.sql.session import Session
-from pybroker.sql.spark_plans import read_as_views, spark_sql
-from pybroker.sql.statements import Query, statements
+from pybroker.sql.standing.spark_plans import read_as_views, spark_sql
 from pybroker.testing import Broker
 from tests.pipeline.flight_questions import QUESTIONS
 from tests.sql.test_row_output import Sheet
@@ -98,7 +98,7 @@ class Both:
         return [json.loads(line) for line in self._sheet.written.getvalue().splitlines()]
 
     def by_spark(self, text: str) -> list[dict[str, Any]]:
-        from pybroker.sql.standing_jobs import view_of
+        from pybroker.sql.standing.standing_jobs import view_of
 
         (query,) = statements(text)
         assert isinstance(query, Query)

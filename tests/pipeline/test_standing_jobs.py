@@ -11,11 +11,11 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.queries import TableReference
-from pybroker.sql.spark_plans import spark_plan
-from pybroker.sql.standing_plans import SparkPlan, WrittenValue
-from pybroker.sql.statements import CreateAs, statements
+from pybroker.sql.parsing.queries import TableReference
+from pybroker.sql.parsing.statements import CreateAs, statements
+from pybroker.sql.relations.catalog import Column, Format, Relation
+from pybroker.sql.standing.spark_plans import spark_plan
+from pybroker.sql.standing.standing_plans import SparkPlan, WrittenValue
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
 
@@ -42,7 +42,7 @@ def relation_of(reference: TableReference) -> Relation:
 
 
 def job_of(text: str, value: WrittenValue | None = None) -> Any:
-    from pybroker.sql.standing_jobs import standing_job
+    from pybroker.sql.standing.standing_jobs import standing_job
 
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
@@ -210,7 +210,7 @@ def test_table_of_a_join_is_read_whole_where_the_stream_begins_at_its_end(
 ) -> None:
     """Each record that comes has one row, and those from before have none."""
     from pybroker.pipeline import BrokerTopics
-    from pybroker.sql.standing_runs import start_standing
+    from pybroker.sql.standing.standing_runs import start_standing
 
     orders, users, joined = (f"{name}_{uuid4().hex[:8]}" for name in ("orders", "users", "joined"))
     for name in (orders, users, joined):
@@ -241,7 +241,7 @@ def test_table_of_a_join_is_read_whole_where_the_stream_begins_at_its_end(
 def test_standing_query_goes_on_where_it_was_stopped(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
     """However often it is stopped, its table is what the question over all records answers."""
     from pybroker.pipeline import BrokerTopics
-    from pybroker.sql.standing_runs import start_standing
+    from pybroker.sql.standing.standing_runs import start_standing
 
     orders, totals = f"orders_{uuid4().hex[:8]}", f"totals_{uuid4().hex[:8]}"
     for name in (orders, totals):
@@ -267,7 +267,7 @@ def test_standing_query_goes_on_where_it_was_stopped(spark: Any, pybroker: Broke
 
 def test_query_that_fails_says_why(spark: Any, pybroker: Broker, tmp_path: Path) -> None:
     from pybroker.pipeline import BrokerTopics
-    from pybroker.sql.standing_runs import start_standing
+    from pybroker.sql.standing.standing_runs import start_standing
 
     orders, broken = f"orders_{uuid4().hex[:8]}", f"broken_{uuid4().hex[:8]}"
     for name in (orders, broken):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from pybroker.sql.cluster_port import Bounds, Fetched
+from pybroker.sql.relations.cluster_port import Bounds, Fetched
 from pybroker_protocol.record_codec import NewRecord, build_batch
 from pybroker_protocol.records import batches, read_batch_header
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.catalog import Format
-from pybroker.sql.inference import relation_of
+from pybroker.sql.declared.inference import relation_of
+from pybroker.sql.relations.catalog import Format
 
 
 def columns(*values: bytes) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pybroker.sql.engine import Engine
-from pybroker.sql.pushdown import Restriction, restriction
-from pybroker.sql.queries import table_references
-from pybroker.sql.statements import Query, statements
+from pybroker.sql.parsing.pushdown import Restriction, restriction
+from pybroker.sql.parsing.queries import table_references
+from pybroker.sql.parsing.statements import Query, statements
+from pybroker.sql.questions.engine import Engine
 
 NOON_MS = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1_000)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.queries import replace_tables, table_references, used_columns
+from pybroker.sql.parsing.queries import replace_tables, table_references, used_columns
+from pybroker.sql.parsing.statements import Query, statements
+from pybroker.sql.relations.catalog import Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.statements import Query, statements
 
 ORDERS = Relation(
     "orders", "orders", Format.JSON, tuple(Column(name, "BIGINT", name) for name in ("id", "amount", "who"))

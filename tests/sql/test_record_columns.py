@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybroker.sql.cluster_port import Fetched
-from pybroker.sql.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE, Position, next_offset, raw_batches
+from pybroker.sql.fetching.record_columns import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    TIMESTAMP,
+    VALUE,
+    Position,
+    next_offset,
+    raw_batches,
+)
+from pybroker.sql.relations.cluster_port import Fetched
 from pybroker_protocol.compression import Compression
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.record_codec import NewRecord, build_batch, decode_records, end_transaction_batch

@@ -13,12 +13,12 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.record_columns import TYPES
-from pybroker.sql.relation_decoding import Decoding, Misfits
-from pybroker.sql.schema_options import with_schema_inside
+from pybroker.sql.fetching.record_columns import TYPES
+from pybroker.sql.fetching.relation_decoding import Decoding, Misfits
+from pybroker.sql.fetching.value_decoders import schema_columns
+from pybroker.sql.relations.catalog import Column, Format, Relation
+from pybroker.sql.relations.schema_options import with_schema_inside
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.value_decoders import schema_columns
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("name", "TEXT", "name"), Column("at", "TIMESTAMP", "at"))
 

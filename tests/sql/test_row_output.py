@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 
-from pybroker.sql.row_output import OutputForm, RowPrinter, csv_cell, json_line, plain, table_cell
+from pybroker.sql.questions.row_output import OutputForm, RowPrinter, csv_cell, json_line, plain, table_cell
 
 
 class Sheet:

@@ -14,8 +14,8 @@ import duckdb
 import pytest
 from harness.waiting import PATIENCE_S
 
-from pybroker.sql.engine import Engine
-from pybroker.sql.row_output import OutputForm
+from pybroker.sql.questions.engine import Engine
+from pybroker.sql.questions.row_output import OutputForm
 from pybroker.sql.session import End, Session
 from pybroker.sql.sql_errors import Interrupted, SqlError
 from tests.sql.fake_cluster import NOON_MS, FakeChanges, FakeCluster

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pybroker.sql.catalog import Column, Format, Relation
-from pybroker.sql.queries import TableReference
-from pybroker.sql.spark_plans import spark_plan, spark_type
+from pybroker.sql.parsing.queries import TableReference
+from pybroker.sql.parsing.standing_selects import JoinWindow, TimeWindow, WindowKind
+from pybroker.sql.parsing.statements import Control, CreateAs, InsertSelect, InsertValues, ShowQueries, Verb, statements
+from pybroker.sql.relations.catalog import Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.standing_plans import SparkPlan, TableJoin, plan_read, topics_of
-from pybroker.sql.standing_selects import JoinWindow, TimeWindow, WindowKind
-from pybroker.sql.statements import Control, CreateAs, InsertSelect, InsertValues, ShowQueries, Verb, statements
+from pybroker.sql.standing.spark_plans import spark_plan, spark_type
+from pybroker.sql.standing.standing_plans import SparkPlan, TableJoin, plan_read, topics_of
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from pybroker.sql.engine import Engine
-from pybroker.sql.row_output import OutputForm
+from pybroker.sql.questions.engine import Engine
+from pybroker.sql.questions.row_output import OutputForm
 from pybroker.sql.session import Session
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.standing_plans import plan_read
+from pybroker.sql.standing.standing_plans import plan_read
 from tests.sql.fake_cluster import FakeChanges, FakeCluster
 from tests.sql.fake_supervisor import FakeSupervisor
 from tests.sql.test_row_output import Sheet

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.sql_errors import SqlError, at_place, nearest
-from pybroker.sql.statements import (
+from pybroker.sql.parsing.statements import (
     Create,
     DeclaredColumn,
     Describe,
@@ -19,6 +18,7 @@ from pybroker.sql.statements import (
     is_complete,
     statements,
 )
+from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 
 def one(text: str) -> Statement:

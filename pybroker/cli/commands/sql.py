@@ -38,7 +38,7 @@ from pybroker.sql.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pybroker.connectors.rest.rest_client import RestClient
-    from pybroker.sql.cluster_port import Changes
+    from pybroker.sql.relations.cluster_port import Changes
     from pybroker.sql.session import Session
 
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
@@ -208,12 +208,12 @@ def _text(execute: list[str], file: Path | None) -> str | None:
 
 
 def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
-    from pybroker.sql.engine import Engine
     from pybroker.sql.interrupts import run_text
-    from pybroker.sql.row_output import OutputForm
+    from pybroker.sql.parsing.statements import statements
+    from pybroker.sql.questions.engine import Engine
+    from pybroker.sql.questions.row_output import OutputForm
     from pybroker.sql.session import Session
     from pybroker.sql.sql_errors import SqlError
-    from pybroker.sql.statements import statements
 
     def described(error: Exception) -> str | None:
         if isinstance(error, SqlError):

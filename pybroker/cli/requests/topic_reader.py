@@ -16,7 +16,7 @@ from pybroker.cli.requests.log_requests import EARLIEST, LATEST, offsets_at
 from pybroker.cli.requests.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
 from pybroker.cli.terminal.error_names import refused
 from pybroker.cli.terminal.failure import named_error
-from pybroker.sql.cluster_port import Bounds, Fetched
+from pybroker.sql.relations.cluster_port import Bounds, Fetched
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 

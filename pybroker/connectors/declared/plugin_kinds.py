@@ -15,7 +15,7 @@ from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.sink_kinds import SINKS
 from pybroker.connectors.declared.source_kinds import SOURCES
 from pybroker.connectors.declared.standing_keys import KEYS, SHARED_KEYS
-from pybroker.sql.standing_plans import STANDING_QUERY
+from pybroker.sql.standing.standing_plans import STANDING_QUERY
 
 KINDS: Final = (
     Kind(

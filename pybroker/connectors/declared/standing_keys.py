@@ -9,7 +9,7 @@ import json
 from typing import Final
 
 from pybroker.connectors.declared.config_keys import Key, KeyType
-from pybroker.sql.standing_plans import plan_read
+from pybroker.sql.standing.standing_plans import plan_read
 
 # Of the keys that sinks have, those that mean something for a query.
 SHARED_KEYS: Final = frozenset(

@@ -11,8 +11,8 @@ from typing import Final
 
 from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.pipeline.streams.jobs import BrokerTopics
-from pybroker.sql.standing_plans import plan_read
-from pybroker.sql.standing_runs import start_standing
+from pybroker.sql.standing.standing_plans import plan_read
+from pybroker.sql.standing.standing_runs import start_standing
 
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 

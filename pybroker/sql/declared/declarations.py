@@ -1,0 +1,140 @@
+"""CREATE STREAM and CREATE TABLE: what a declaration says of a topic, checked against the topic.
+
+Owns the options and their names, ksqlDB's among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from pybroker.sql.declared import inference
+from pybroker.sql.parsing.statements import Create, DeclaredColumn
+from pybroker.sql.relations.catalog import Column, Format, Relation, topic_named
+from pybroker.sql.relations.cluster_port import Changes, Cluster
+from pybroker.sql.relations.schema_options import with_schema_inside
+from pybroker.sql.sql_errors import SqlError, nearest
+
+# By the names that ksqlDB has for the same.
+_OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter"}
+_NAMES: Final = ("topic", "format", "key_format", "delimiter", "schema", "message", "registry_header")
+_FORMATS: Final = {"delimited": "csv", "kafka": "text"}
+_KEY_FORMATS: Final = ("kafka", "text", "none")
+_NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
+# Of a topic that a declaration makes, by the names of a topic's settings where they are such.
+_OF_NEW_TOPICS: Final = ("partitions", "replicas", "retention_ms")
+_WITH_SCHEMAS: Final = (Format.AVRO, Format.PROTOBUF)
+
+
+def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Relation:
+    """The relation that is declared; raises ``SqlError`` for options that are none, and for a topic that is not there.
+
+    With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
+    """
+    options = {_OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
+    _check(options)
+    found = made_topic(cluster, changes, options.get("topic", wanted.name), options, {})
+    options = {name: value for name, value in options.items() if name not in _OF_NEW_TOPICS}
+    columns = tuple(Column(each.name, each.type, each.name, each.is_key) for each in wanted.columns)
+    own = {name: value for name, value in options.items() if name not in ("topic", "format", "key_format")}
+    if "format" not in options:
+        inferred = inference.infer(cluster, found)
+        known = columns or inferred.columns
+        return Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own)
+    kind = _format(options["format"])
+    try:
+        own = with_schema_inside(kind, own)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SqlError(f"{wanted.name}: schema {own['schema']}: {error}") from error
+    relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
+    return _completed(cluster, relation, wanted.columns)
+
+
+def made_topic(
+    cluster: Cluster, changes: Changes | None, topic: str, options: Mapping[str, str], settings: Mapping[str, str]
+) -> str:
+    """The topic's name as the cluster has it; the topic is made where it is missing and ``partitions`` are given."""
+    name = topic if (there := cluster.partitions(topic)) is not None else topic_named(topic, cluster.topics())
+    wanted = _number(options, "partitions")
+    if name is not None:
+        there = cluster.partitions(name) if there is None else there
+        if wanted is not None and there is not None and wanted != len(there):
+            raise SqlError(f"the topic {name} has {len(there)} partitions, not {wanted}")
+        return name
+    if wanted is None:
+        hint = "" if nearest(topic, cluster.topics()) else "; PARTITIONS=1 makes one"
+        raise SqlError(f"there is no topic {topic}{nearest(topic, cluster.topics())}{hint}")
+    if changes is None:
+        raise SqlError("this session makes no topics")
+    retention_ms = _number(options, "retention_ms")
+    kept = {} if retention_ms is None else {"retention.ms": str(retention_ms)}
+    changes.create_topic(topic, wanted, _number(options, "replicas"), {**settings, **kept})
+    return topic
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise SqlError(f"{name} is a number from 1 on, not {text}")
+    return int(text)
+
+
+def _check(options: dict[str, str]) -> None:
+    for name in options:
+        if name not in (*_NAMES, *_OF_NEW_TOPICS):
+            raise SqlError(f"there is no option {name}{nearest(name, (*_NAMES, *_OF_NEW_TOPICS))}")
+    if options.get("key_format", "kafka").lower() not in _KEY_FORMATS:
+        raise SqlError(f"key_format is {' or '.join(_KEY_FORMATS)}, not {options['key_format']}")
+    delimiter = options.get("delimiter")
+    if delimiter is not None:
+        options["delimiter"] = _NAMED_DELIMITERS.get(delimiter.upper(), delimiter)
+        if len(options["delimiter"]) != 1:
+            raise SqlError(f"a delimiter is one character, SPACE or TAB, not {delimiter!r}")
+
+
+def _format(name: str) -> Format:
+    try:
+        return Format(_FORMATS.get(name.lower(), name.lower()))
+    except ValueError:
+        raise SqlError(f"there is no format {name}{nearest(name, [*Format, *_FORMATS])}") from None
+
+
+def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredColumn, ...]) -> Relation:
+    """With the columns that a declaration leaves out, and the names that they have in the values."""
+    of_value = [column for column in relation.columns if not column.is_key]
+    if relation.format in _WITH_SCHEMAS:
+        from pybroker.sql.fetching.value_decoders import schema_columns
+
+        found = schema_columns(relation)
+        keys = tuple(column for column in relation.columns if column.is_key)
+        return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
+    if relation.format is Format.JSON:
+        names = {each.name.lower(): each.name for each in _sampled(cluster, relation)}
+        if not of_value:
+            return replace(relation, columns=(*relation.columns, *_sampled(cluster, relation)))
+        # ksqlDB's names have no case, those of JSON have one.
+        fields = (replace(each, field=names.get(each.name.lower(), each.name)) for each in relation.columns)
+        return replace(relation, columns=tuple(fields))
+    if of_value:
+        return relation
+    if relation.format is Format.CSV:
+        raise SqlError(f"{relation.name}: CSV has no names of columns; declare them")
+    kind = "BLOB" if relation.format is Format.BYTES else "VARCHAR"
+    return replace(relation, columns=(*relation.columns, Column("value", kind)))
+
+
+def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:
+    found = inference.infer(cluster, relation.topic)
+    return found.columns if found.format is Format.JSON else ()
+
+
+def _chosen(wanted: list[Column], found: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The declared ones of a schema's columns; ``SqlError`` for one that it has not."""
+    by_name = {column.name.lower(): column for column in found}
+    for column in wanted:
+        if column.name.lower() not in by_name:
+            raise SqlError(f"the schema has no field {column.name}{nearest(column.name, by_name)}")
+    return tuple(by_name[column.name.lower()] for column in wanted)

@@ -1,0 +1,105 @@
+"""What a topic's values are, as far as samples tell: their format, and the columns of JSON.
+
+Owns the judgement.  Samples are from the beginning and from the end of a partition, so that a field which came later is
+found.  Values are JSON where most samples are objects; CSV, Avro and Protobuf are never guessed, because much that is
+none of them looks like it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pybroker.sql.fetching.record_columns import VALUE, Position, raw_batches
+from pybroker.sql.fetching.short_queries import connection_values
+from pybroker.sql.relations.catalog import Column, Format, Relation
+from pybroker.sql.relations.cluster_port import Cluster
+
+SAMPLES_MAX: Final = 500
+_SAMPLE_BYTES: Final = 256 << 10
+_SAMPLED_PARTITIONS: Final = 2
+_WAIT_MS: Final = 200
+# With more fields than this an object is a map of some kind, whose keys are data.
+_FIELDS_MAX: Final = 400
+# So many of the samples have to be objects; the others are records that do not fit.
+_OBJECTS_SHARE_MIN: Final = 0.75
+# Where some whole numbers are negative DuckDB has a type for both kinds, whose ``//`` is a fraction.
+_TYPES: Final = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
+
+
+def infer(cluster: Cluster, topic: str) -> Relation:
+    """The relation of a topic without a declaration; an empty topic is text."""
+    return relation_of(topic, samples(cluster, topic))
+
+
+def samples(cluster: Cluster, topic: str) -> list[bytes]:
+    """Some values of a topic, from both ends of its first partitions that have any; tombstones are left out."""
+    partitions = cluster.partitions(topic) or []
+    bounds = {each: at for each, at in cluster.bounds(topic, partitions).items() if at.end > at.begin}
+    found: list[bytes] = []
+    for partition in sorted(bounds)[:_SAMPLED_PARTITIONS]:
+        begin, end = bounds[partition]
+        starts = {begin, max(begin, end - SAMPLES_MAX)}
+        for start in sorted(starts):
+            found += _values(cluster, topic, partition, Position(start, end))[:SAMPLES_MAX]
+    return found
+
+
+def _values(cluster: Cluster, topic: str, partition: int, wanted: Position) -> list[bytes]:
+    values: list[bytes] = []
+    for fetched in cluster.fetch(topic, {partition: wanted.start}, _SAMPLE_BYTES, _WAIT_MS):
+        for batch in raw_batches(fetched, wanted, [VALUE]):
+            values += batch.column(VALUE).slice(0, SAMPLES_MAX).drop_null().to_pylist()
+    return values
+
+
+def relation_of(topic: str, values: Sequence[bytes]) -> Relation:
+    """What the samples say.  Pure."""
+    try:
+        texts = [value.decode() for value in values]
+    except UnicodeDecodeError:
+        return Relation(topic, topic, Format.BYTES, (Column("value", "BLOB"),))
+    columns = json_columns(texts) if texts else ()
+    if columns:
+        return Relation(topic, topic, Format.JSON, columns)
+    return Relation(topic, topic, Format.TEXT, (Column("value", "VARCHAR"),))
+
+
+def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of objects of JSON; none where a text is no object, or the objects have no field in common."""
+    table = pa.table({"v": pa.array(texts, pa.string())})
+    # Only CASE keeps DuckDB from asking a text that is no JSON for its type.
+    is_object = "CASE WHEN json_valid(v) THEN json_type(v) = 'OBJECT' ELSE false END"
+    ((structure, share),) = connection_values(
+        f"SELECT json_group_structure(CASE WHEN {is_object} THEN v END::JSON), avg(({is_object})::INT) FROM t", t=table
+    )
+    if share < _OBJECTS_SHARE_MIN:
+        return ()
+    fields = json.loads(structure)
+    if not isinstance(fields, dict) or len(fields) > _FIELDS_MAX:
+        return ()
+    columns: dict[str, Column] = {}
+    for name, kind in fields.items():
+        # DuckDB's names have no case: of two fields that differ by it alone the first is a column.
+        columns.setdefault(name.lower(), Column(name, duckdb_type(kind), field=name))
+    return tuple(columns.values())
+
+
+def duckdb_type(structure: Any) -> str:
+    """The type of a structure as ``json_group_structure`` tells it."""
+    if isinstance(structure, list):
+        return f"{duckdb_type(structure[0])}[]" if structure else "JSON[]"
+    if isinstance(structure, dict):
+        names = {name.lower() for name in structure}
+        if not structure or len(structure) > _FIELDS_MAX or len(names) < len(structure):
+            return "JSON"
+        fields = (f"{_quoted(name)} {duckdb_type(kind)}" for name, kind in structure.items())
+        return f"STRUCT({', '.join(fields)})"
+    return _TYPES.get(str(structure), str(structure))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

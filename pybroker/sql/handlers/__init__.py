@@ -1,0 +1,1 @@
+"""What each statement does, as functions of a session's context."""

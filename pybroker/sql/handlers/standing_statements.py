@@ -1,0 +1,287 @@
+"""Handlers of the statements about standing queries: they are planned here, and run by a supervisor.
+
+Owns the order of the steps, so that what fails half way leaves no declaration without a query.  The plan is
+``spark_plans``', the requests are ``hosted_queries``'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlglot import exp
+
+from pybroker.sql.declared.declarations import made_topic
+from pybroker.sql.fetching.relation_decoding import quoted
+from pybroker.sql.handlers.answers import columns_told
+from pybroker.sql.handlers.declared_statements import check_free, forget, keep
+from pybroker.sql.handlers.session_context import BEGIN, Context
+from pybroker.sql.parsing import ksql_functions
+from pybroker.sql.parsing.queries import replace_tables, table_references, used_columns
+from pybroker.sql.parsing.standing_selects import StandingSelect
+from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
+from pybroker.sql.relations.catalog import Column, Relation
+from pybroker.sql.sql_errors import SqlError, nearest
+from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
+from pybroker.sql.standing.spark_plans import WINDOW_END, WINDOW_START, spark_plan
+from pybroker.sql.standing.standing_plans import SparkPlan, declaration
+from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
+
+_OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
+_OPTIONS: Final = ("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms")
+_WINDOW_EDGES: Final = ("windowstart", "windowend")
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A query that may run: its plan, and what it writes."""
+
+    plan: SparkPlan
+    columns: tuple[Column, ...]
+    reads: tuple[str, ...]
+
+
+def create_as(context: Context, wanted: CreateAs) -> None:
+    """Make a topic of a query, and have the query run."""
+    queries = _queries(context)
+    there = context.declared(wanted.name)
+    if there is not None and wanted.if_not_exists:
+        context.remark(f"{there.kind.lower()} {there.name} is there")
+        return
+    options = _options(wanted)
+    planned = _planned(context, wanted.name, wanted.kind, wanted.select)
+    relation = _written(context, wanted, options, planned)
+    former = there.query if there is not None and wanted.replaces else None
+    if former is None:
+        check_free(there, replaces=wanted.replaces)
+    topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
+    _check_loop(topic, planned)
+    if any(each.name == former for each in queries.all()):
+        queries.end(str(former))
+    relation = replace(relation, topic=topic)
+    plan = replace(planned.plan, value=written_value(relation))
+    _start(context, queries, wanted.name, plan, topic, wanted.text)
+    keep(context, relation)
+    if (found := queries.settled(wanted.name, RUNNING)).state == FAILED:
+        queries.end(wanted.name)
+        forget(context, wanted.name)
+        raise SqlError(f"the query {wanted.name} could not be started: {found.reason}")
+    context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
+
+
+def insert_select(context: Context, wanted: InsertSelect) -> None:
+    """Have a query run that writes into what is there."""
+    queries = _queries(context)
+    relation = context.relation(wanted.name, wanted.select.text, wanted.start)
+    if relation.format not in WRITTEN and relation.is_declared:
+        raise SqlError(f"INSERT INTO … SELECT writes {', '.join(WRITTEN)}, and {relation.name} is {relation.format}")
+    taken = {each.name.lower() for each in queries.all()}
+    name = next(each for n in range(1, len(taken) + 2) if (each := f"insert_{relation.name}_{n}").lower() not in taken)
+    planned = _planned(context, name, relation.kind, wanted.select)
+    _check_loop(relation.topic, planned)
+    for column in planned.columns if relation.is_declared else ():
+        if relation.column(column.name) is None:
+            known = [each.name for each in relation.columns]
+            raise SqlError(f"{relation.name} has no column {column.name}{nearest(column.name, known)}")
+    plan = _into(relation, planned)
+    _start(context, queries, name, plan, relation.topic, wanted.text)
+    if (found := queries.settled(name, RUNNING)).state == FAILED:
+        queries.end(name)
+        raise SqlError(f"the query {name} could not be started: {found.reason}")
+    context.remark(f"the query {name}, which is {found.state}, writes into {relation.topic}")
+
+
+def control(context: Context, wanted: Control) -> None:
+    """Pause, resume or end queries."""
+    queries = _queries(context)
+    found = queries.all() if wanted.name is None else [queries.named(wanted.name)]
+    act, done = {
+        Verb.PAUSE: (queries.pause, "rests"),
+        Verb.RESUME: (queries.resume, "runs"),
+        Verb.TERMINATE: (queries.end, "is ended"),
+    }[wanted.verb]
+    for each in found:
+        act(each.name)
+        context.remark(f"the query {each.name} {done}")
+
+
+def show_queries(context: Context, wanted: ShowQueries) -> None:
+    """The queries, and how far behind they are."""
+    queries = _queries(context)
+    rows = [
+        (each.name, each.state, ", ".join(each.reads), each.writes, _lag(context, queries, each), each.reason)
+        for each in queries.all()
+    ]
+    context.print(("QUERY", "STATE", "READS", "WRITES", "LAG", "REASON"), rows)
+
+
+def explain_standing(context: Context, wanted: ExplainStanding) -> None:
+    """Which engine runs a standing query, and what of its topics it reads."""
+    statement = wanted.statement
+    if isinstance(statement, str):
+        found = _queries(context).named(statement)
+        context.print(("QUERY", "ENGINE", "STATE", "STATEMENT"), [(found.name, "spark", found.state, found.statement)])
+        return
+    if isinstance(statement, CreateAs):
+        planned = _planned(context, statement.name, statement.kind, statement.select)
+        plan = replace(planned.plan, value=written_value(_written(context, statement, _options(statement), planned)))
+    else:
+        relation = context.relation(statement.name, statement.select.text, statement.start)
+        planned = _planned(context, statement.name, relation.kind, statement.select)
+        plan = _into(relation, planned)
+    begins = context.settings.get(BEGIN, "earliest")
+    heading = ("ENGINE", "TOPIC", "FORMAT", "COLUMNS", "BEGINS", "WAITS MS", "ROWS", "KEY", "SQL")
+    rows = [
+        (
+            "spark",
+            each.topic,
+            str(each.format),
+            ", ".join(column.name for column in each.columns),
+            "earliest" if plan.joins and each is not plan.sources[0] else begins,
+            each.grace_ms,
+            "once" if plan.mode == "append" else "at each change",
+            ", ".join(plan.key) or None,
+            plan.sql,
+        )
+        for each in plan.sources
+    ]
+    context.print(heading, rows)
+
+
+def drop(context: Context, wanted: Drop) -> None:
+    """Forget a declaration, with the query that made it; ``SqlError`` while another query needs the topic."""
+    relation = context.declared(wanted.name)
+    if relation is None:
+        if not wanted.if_exists:
+            raise SqlError(f"{wanted.name} is not declared{nearest(wanted.name, context.catalog.names())}")
+        return
+    if relation.kind != wanted.kind:
+        raise SqlError(f"{relation.name} is a {relation.kind.lower()}: DROP {relation.kind} {relation.name}")
+    if relation.query is not None or (wanted.deletes_topic and context.supervisor is not None):
+        queries = _queries(context)
+        hosted = queries.all()
+        others = [each for each in hosted if each.name != relation.query]
+        for each in others:
+            if relation.topic in (*each.reads, each.writes):
+                does = "reads" if relation.topic in each.reads else "writes"
+                raise SqlError(f"the query {each.name} {does} {relation.topic}: TERMINATE {each.name} first")
+        if any(each.name == relation.query for each in hosted):
+            queries.end(str(relation.query))
+    forget(context, relation.name)
+    if wanted.deletes_topic:
+        context.wanted_changes().delete_topic(relation.topic)
+
+
+def _queries(context: Context) -> HostedQueries:
+    if context.supervisor is None:
+        raise SqlError("standing queries are run by a supervisor, and this session has none")
+    return HostedQueries(context.supervisor, context.is_interrupted)
+
+
+def _start(context: Context, queries: HostedQueries, name: str, plan: SparkPlan, topic: str, statement: str) -> None:
+    begins = context.settings.get(BEGIN, "earliest")
+    queries.start(name, declaration(plan, topic, " ".join(statement.split()), begins))
+
+
+def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
+    references = table_references(select.tree)
+    relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
+    plan = spark_plan(name, kind, select, lambda each: relations[each.name])
+    with columns_told(context, select.text, references):
+        columns = _columns(context, select, relations)
+    return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
+
+
+def _check_loop(topic: str, planned: _Planned) -> None:
+    if topic in planned.reads:
+        raise SqlError(f"the query reads {topic}, and would write it: it would read its own rows for ever")
+
+
+def _columns(context: Context, select: StandingSelect, relations: dict[str, Relation]) -> tuple[Column, ...]:
+    """What the rows have, as DuckDB judges it over topics without records."""
+    tree = select.tree.copy()
+    has_edges = select.window is not None
+    for column in list(tree.find_all(exp.Column)) if has_edges else ():
+        if column.name.lower() in _WINDOW_EDGES:
+            edge: exp.Expr = exp.cast(exp.null(), "TIMESTAMP")
+            column.replace(exp.alias_(edge, column.name) if column.parent is tree else edge)
+    ksql_functions.for_duckdb(tree)
+    references = table_references(tree)
+    used = {id(each.node): used_columns(tree, each, relations[each.name]) for each in references}
+    views = {id(each.node): _without_rows(used[id(each.node)]) for each in references}
+    names = {id(each.node): each.name for each in references}
+    sql = replace_tables(tree, names, used, views)
+    rows = context.engine.rows_over(f"SELECT column_name, column_type FROM (DESCRIBE {sql})", {}).to_pylist()
+    found = [Column(row["column_name"], row["column_type"], row["column_name"]) for row in rows]
+    named = {each.name for each in found}
+    edges = _edges_missing(select) if has_edges else ()
+    return (*found, *(Column(each, "TIMESTAMP", each) for each in edges if each not in named))
+
+
+def _edges_missing(select: StandingSelect) -> Sequence[str]:
+    """The window's edges that SELECT does not have, which the plan adds."""
+    has = {
+        (each.this if isinstance(each, exp.Alias) else each).name.lower()
+        for each in select.tree.expressions
+        if isinstance(each.this if isinstance(each, exp.Alias) else each, exp.Column)
+    }
+    return [name for edge, name in zip(_WINDOW_EDGES, (WINDOW_START, WINDOW_END), strict=True) if edge not in has]
+
+
+def _without_rows(columns: Sequence[Column]) -> str:
+    chosen = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in columns) or "1 AS rows"
+    return f"SELECT {chosen} WHERE false"
+
+
+def _options(wanted: CreateAs) -> dict[str, str]:
+    options = {_OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
+    for name in options:
+        if name not in _OPTIONS:
+            raise SqlError(f"there is no option {name} of CREATE {wanted.kind} AS{nearest(name, _OPTIONS)}")
+    return options
+
+
+def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str], reads: Sequence[str]) -> str:
+    """The topic that a query writes; a new one has as many partitions as those that the query reads."""
+    if "partitions" not in options and context.cluster.partitions(topic) is None:
+        most = max(len(context.cluster.partitions(each) or ()) for each in reads)
+        options = {**options, "partitions": str(most)}
+    settings = {"cleanup.policy": "compact"} if kind == "TABLE" else {}
+    return made_topic(context.cluster, context.wanted_changes(), topic, options, settings)
+
+
+def _written(context: Context, wanted: CreateAs, options: dict[str, str], planned: _Planned) -> Relation:
+    """What a query makes: its columns, and the schema by which they are written."""
+    topic, kind = options.get("topic", wanted.name), format_of(options)
+    made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
+    return written_relation(context.engine, made, options, planned.plan.key)
+
+
+def _into(relation: Relation, planned: _Planned) -> SparkPlan:
+    """The plan that writes into a relation.
+
+    The declared key column is the record's key, where the query names no other.
+    """
+    plan, columns = planned.plan, planned.columns
+    key = next((each.name for each in relation.columns if each.is_key), None)
+    found = next((each.name for each in columns if key is not None and each.name.lower() == key.lower()), None)
+    if not plan.key and found is not None:
+        plan = replace(plan, key=(found,))
+    if not relation.is_declared:
+        return plan
+    check_fits(relation, columns, plan.key)
+    return replace(plan, value=written_value(relation))
+
+
+def _lag(context: Context, queries: HostedQueries, query: HostedQuery) -> int | None:
+    """How many records a query has not read yet; None where its supervisor does not say how far it is."""
+    at = queries.offsets(query.name)
+    if not at:
+        return None
+    lag = 0
+    for topic in query.reads:
+        partitions = context.cluster.partitions(topic)
+        ends = {} if partitions is None else context.cluster.bounds(topic, partitions)
+        lag += sum(max(0, bounds.end - at.get((topic, each), bounds.begin)) for each, bounds in ends.items())
+    return lag

@@ -1,0 +1,1 @@
+"""Topics as tables: their names and columns, formats and options, and the cluster that has them."""

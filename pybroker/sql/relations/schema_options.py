@@ -1,0 +1,46 @@
+"""Options of a declaration about schemas: ``schema`` and ``registry_header``, for questions and for standing queries.
+
+Owns that a declaration has its schema inside, so that another machine can read by it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pybroker.sql.relations.catalog import Format
+from pybroker.sql.sql_errors import SqlError
+
+# Before descriptors of Protobuf that stand in a declaration.
+DESCRIPTORS: Final = "base64,"
+_AVRO_FILE: Final = ".avsc"
+
+
+def registry_header(options: Mapping[str, str]) -> bool | int:
+    """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
+    text = options.get("registry_header", "false")
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if not lowered.isdigit():
+        raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
+    return int(lowered)
+
+
+def with_schema_inside(kind: Format, options: Mapping[str, str]) -> dict[str, str]:
+    """The options with the schema in place of its file, which other machines may not have; raises OSError."""
+    schema = options.get("schema", "")
+    if kind is Format.AVRO and schema.endswith(_AVRO_FILE):
+        return {**options, "schema": Path(schema).read_text(encoding="utf-8")}
+    if kind is Format.PROTOBUF and schema and not schema.startswith(DESCRIPTORS):
+        return {**options, "schema": DESCRIPTORS + base64.b64encode(Path(schema).read_bytes()).decode()}
+    return dict(options)
+
+
+def descriptors(schema: str) -> bytes | Path:
+    """The descriptors of a declaration's ``schema``, or the file that has them."""
+    if schema.startswith(DESCRIPTORS):
+        return base64.b64decode(schema.removeprefix(DESCRIPTORS))
+    return Path(schema)

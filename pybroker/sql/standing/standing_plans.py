@@ -1,0 +1,117 @@
+"""The plan of a standing query: which topics are read as which views, Spark's SQL over them, and what is written.
+
+Owns the plan's form as JSON, and the declaration by which a supervisor keeps it.  A plan is values alone: what runs it
+needs no parser of SQL, and no catalog.  Plans are made by ``spark_plans``.  Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from pybroker.sql.relations.catalog import Column, Format
+
+# The ``connector.class`` of a standing query.
+STANDING_QUERY: Final = "StandingQuery"
+# How often it looks for news: often, for somebody waits for its rows.
+POLL_INTERVAL_MS: Final = "200"
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None.
+
+    ``alias`` is the column that has its row, in a join with a table.
+    """
+
+    view: str
+    topic: str
+    format: Format
+    columns: tuple[Column, ...]
+    options: dict[str, str] = field(hash=False)
+    grace_ms: int | None = None
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoin:
+    """A join of a stream with a table by its key.  ``key`` is Spark's SQL over the rows before it.
+
+    ``key_type`` is what the query takes the table's key for; ``how`` is ``inner`` or ``left``.
+    """
+
+    key: str
+    key_type: str
+    how: Literal["inner", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenValue:
+    """As what a row is written: JSON, Avro or Protobuf.  ``options`` are ``schema`` and ``message``."""
+
+    format: Format = Format.JSON
+    options: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlan:
+    """``sql`` is Spark's, over the views.  ``key`` names those of its columns that make a record's key.
+
+    ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.  With ``joins`` the
+    first source is a stream, and each next one the table of a join; there is one view, by the first one's name.
+    """
+
+    sources: tuple[SourcePlan, ...]
+    sql: str
+    mode: str
+    key: tuple[str, ...]
+    joins: tuple[TableJoin, ...] = ()
+    value: WrittenValue = WrittenValue()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def plan_read(document: dict[str, Any]) -> SparkPlan:
+    """The plan that ``document()`` gave."""
+    sources = tuple(
+        SourcePlan(
+            **{
+                **each,
+                "format": Format(each["format"]),
+                "columns": tuple(Column(**column) for column in each["columns"]),
+            }
+        )
+        for each in document["sources"]
+    )
+    joins = tuple(TableJoin(**each) for each in document.get("joins", ()))
+    value = (
+        WrittenValue(**{**said, "format": Format(said["format"])})
+        if (said := document.get("value"))
+        else WrittenValue()
+    )
+    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins, value)
+
+
+def topics_of(plan: SparkPlan) -> Iterator[str]:
+    """The topics that a plan reads, in order."""
+    yield from dict.fromkeys(source.topic for source in plan.sources)
+
+
+def declaration(plan: SparkPlan, topic: str, statement: str, begins: str) -> dict[str, str]:
+    """The configuration with which a supervisor runs a plan that writes ``topic``.
+
+    ``begins``, ``earliest`` or ``latest``, is where it starts to read; ``statement`` is for people.
+    """
+    return {
+        "connector.class": STANDING_QUERY,
+        "topics": ",".join(topics_of(plan)),
+        "topic": topic,
+        "statement": statement,
+        "plan": json.dumps(plan.document(), separators=(",", ":")),
+        "consumer.override.auto.offset.reset": begins,
+        "poll.interval.ms": POLL_INTERVAL_MS,
+    }

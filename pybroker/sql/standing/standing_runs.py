@@ -1,0 +1,75 @@
+"""A standing query that runs: an object that its owner starts, asks how it is, and stops.
+
+Owns nothing that outlives it but the query's checkpoint, its group's offsets and the records of its topic.  Where the
+plan is kept, and who starts it again, is its owner's: a supervisor, or a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pybroker.pipeline.query_failure import what_ended
+from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, start_output
+from pybroker.sql.standing.standing_jobs import standing_job
+from pybroker.sql.standing.standing_plans import SparkPlan
+
+# Options of the source that say from where on, and how fast, a stream is read.
+_OF_STREAMS: Final = ("startingOffsets", "maxOffsetsPerTrigger")
+
+
+class StandingRun:
+    """One run of a standing query."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    @property
+    def failure(self) -> str | None:
+        """Why it ended by itself; None while it runs."""
+        if self._query.isActive:
+            return None
+        return what_ended(self._query) or "the query ended without an error"
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches of this query are done, by all of its runs."""
+        progress = self._query.lastProgress
+        return 0 if progress is None else int(progress["batchId"]) + 1
+
+    def stop(self) -> None:
+        """End it; returns when it writes nothing more.  The next run goes on behind the last whole micro-batch."""
+        self._query.stop()
+
+    def process_all(self) -> None:
+        """Return when all that was there at the call is processed; raises what ends the query."""
+        self._query.processAllAvailable()
+
+
+def start_standing(
+    plan: SparkPlan,
+    topic: str,
+    topics: BrokerTopics,
+    checkpoint: Path | str,
+    *,
+    name: str | None = None,
+    interval: str = "0 seconds",
+    group: str | None = None,
+) -> StandingRun:
+    """Run a plan that writes ``topic``, or go on where its last run stopped, as ``checkpoint`` has it.
+
+    ``name``, by default the topic's, is unique among the queries that run.  ``group`` shows the progress.  Raises
+    ValueError for what cannot be meant, and what Spark says of a query that it does not know.
+
+    A table is read from its beginning, and the first micro-batch has all of it: else the first records would miss rows
+    that were there long before.
+    """
+    whole = {name: value for name, value in topics.options.items() if name not in _OF_STREAMS}
+    output = outputs_of(standing_job(plan, topic, replace(topics, options=whole)), topics)[topic]
+    sink = sink_of(topics, {}, topic, output)
+    trigger = {"processingTime": interval}
+    query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
+    return StandingRun(query)

@@ -1,0 +1,122 @@
+"""As what a standing query writes its rows: JSON, or Avro and Protobuf by a schema, given or made of its columns.
+
+Owns the options of CREATE … AS about values, and that rows fit the schema as far as names tell.  The schema stands in
+the plan and in the declaration, so that a supervisor and other sessions need no file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from pybroker.extras import how_to_install
+from pybroker.sql.fetching.relation_decoding import quoted
+from pybroker.sql.questions.engine import Engine
+from pybroker.sql.relations.catalog import Column, Format, Relation
+from pybroker.sql.relations.schema_options import DESCRIPTORS, registry_header, with_schema_inside
+from pybroker.sql.sql_errors import SqlError, nearest
+from pybroker.sql.standing.standing_plans import WrittenValue
+
+WRITTEN: Final = (Format.JSON, Format.AVRO, Format.PROTOBUF)
+# DuckDB sums to this, and Spark to a BIGINT.
+_HUGE: Final = re.compile(r"\bHUGEINT\b")
+
+
+def format_of(options: Mapping[str, str]) -> Format:
+    """The format that the options name; ``SqlError`` for one that is not written."""
+    name = options.get("format", Format.JSON).lower()
+    found = next((each for each in WRITTEN if each == name), None)
+    if found is None:
+        raise SqlError(f"a standing query writes {', '.join(WRITTEN)}, not {options['format']}")
+    for option in ("schema", "message"):
+        if option in options and (found is Format.JSON or (option == "message" and found is Format.AVRO)):
+            raise SqlError(f"{option} is no option of format {found}")
+    return found
+
+
+def written_relation(engine: Engine, made: Relation, options: Mapping[str, str], key: Sequence[str]) -> Relation:
+    """The relation of a query's rows, in the format of ``made``: with its schema, and the columns of that.
+
+    ``made`` has the query's columns, and ``key`` names those of the record's key.  Raises ``SqlError``.
+    """
+    if made.format is Format.JSON:
+        return made
+    own = {name: options[name] for name in ("schema", "message") if name in options}
+    try:
+        own = with_schema_inside(made.format, own) if "schema" in own else _derived(engine, made)
+    except (ValueError, OSError) as error:
+        raise SqlError(f"{made.name}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise SqlError(f"format {made.format} needs {error.name}: {how_to_install('sql')}") from error
+    columns = _columns(Relation(made.name, made.topic, made.format, (), options=own))
+    found = Relation(made.name, made.topic, made.format, columns, True, made.kind, own, made.query)
+    check_fits(found, made.columns, key)
+    return found
+
+
+def check_fits(relation: Relation, columns: Sequence[Column], key: Sequence[str]) -> None:
+    """Raises ``SqlError`` where a query's rows are not what a relation's schema says: a field too many, or too few."""
+    if relation.format is Format.JSON:
+        return
+    if registry_header(relation.options) is not False:
+        raise SqlError(f"{relation.name} has a registry's header, which a standing query does not write")
+    fields = {each.name.lower(): each for each in _columns(relation)}
+    names = {each.name.lower() for each in columns}
+    for each in columns:
+        if each.name.lower() not in fields and each.name not in key:
+            raise SqlError(f"the schema has no field {each.name}{nearest(each.name, fields)}")
+    for name in _needed(relation):
+        if name.lower() not in names:
+            raise SqlError(f"the schema has a field {name} without a default, and SELECT has none of it")
+
+
+def written_value(relation: Relation) -> WrittenValue:
+    """How a plan writes the values of a relation."""
+    if relation.format not in (Format.AVRO, Format.PROTOBUF):
+        return WrittenValue()
+    return WrittenValue(relation.format, {name: relation.options[name] for name in _OF_SCHEMAS & set(relation.options)})
+
+
+_OF_SCHEMAS: Final = frozenset({"schema", "message"})
+
+
+def _columns(relation: Relation) -> tuple[Column, ...]:
+    from pybroker.sql.fetching.value_decoders import schema_columns
+
+    return schema_columns(relation)
+
+
+def _derived(engine: Engine, made: Relation) -> dict[str, str]:
+    columns = _arrow_schema(engine, made.columns)
+    if made.format is Format.AVRO:
+        from pybroker.values.avro_schemas import avro_schema
+
+        return {"schema": json.dumps(avro_schema(columns, made.name), separators=(",", ":"))}
+    from pybroker.values.protobuf_schemas import protobuf_schema
+
+    files, message = protobuf_schema(columns, made.name)
+    return {"schema": DESCRIPTORS + base64.b64encode(files).decode(), "message": message}
+
+
+def _arrow_schema(engine: Engine, columns: Sequence[Column]) -> pa.Schema:
+    """The columns as DuckDB gives them to Arrow."""
+    kinds = ((each.name, _HUGE.sub("BIGINT", each.type)) for each in columns)
+    chosen = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in kinds)
+    return engine.rows_over(f"SELECT {chosen} WHERE false", {}).schema
+
+
+def _needed(relation: Relation) -> list[str]:
+    """The fields that a value must have."""
+    if relation.format is not Format.AVRO:
+        return []
+    from pybroker.values.avro_values import parsed
+
+    schema = parsed(relation.options["schema"])
+    if not isinstance(schema, dict) or "fields" not in schema:
+        raise SqlError(f"{relation.name}: a standing query writes records of Avro, and the schema is of another type")
+    return [each["name"] for each in schema["fields"] if "default" not in each]
