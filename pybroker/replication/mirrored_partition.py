@@ -179,8 +179,8 @@ class MirroredPartition(FollowedPartition):
     def tell_if_ended(self, source_end: int, asked: int, epoch: int, end_offset: int) -> bool:
         """Tell the controller if all that the source's consumers see is here, and nothing else; whether it is so.
 
-        The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``: only where it has the last
-        one of the log, up to the log's end, both have the same records (KIP-101).
+        The source's log has ``epoch``, the last one up to ``asked``, up to ``end_offset``.  Where it has the last epoch
+        of the log, up to the log's end, both have the same records (KIP-101).
         """
         log = self.log
         is_same = asked == log.leader_epochs.latest_epoch and (

@@ -6,7 +6,7 @@ source is asked (``cluster/links/source_access``), nor what an ACL or a quota ma
 
 Invariants
 - What is set here is added to and set anew.  Of what is missing at the source only an ACL that the link itself has
-  brought is taken away, and only while what it is of takes no writes here: a cut-over revokes rights at the source.
+  brought is taken away.  An ACL of what takes writes here stays: a cut-over revokes rights at the source.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.
 
