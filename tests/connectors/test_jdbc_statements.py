@@ -42,3 +42,11 @@ def test_new_rows_are_asked_for_in_order_and_those_of_one_value_together() -> No
     assert "source.\"id\" < now() - interval '500 milliseconds'" in text
     assert 'ORDER BY source."id" FETCH FIRST 10 ROWS WITH TIES' in text
     assert " > " not in rows_query('"t"', "id", None, 10, 0)
+
+
+def test_rows_of_a_batch_are_statements_of_many_unless_it_is_said_otherwise() -> None:
+    from pybroker.pipeline.postgres_database import Database
+
+    name = "reWriteBatchedInserts"
+    for given, found in (({}, "true"), ({name: "false"}, "false")):
+        assert Database("jdbc:postgresql://h/d", given, 1, lambda _: None).properties[name] == found
