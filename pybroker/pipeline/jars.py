@@ -2,7 +2,7 @@
 
 Owns the folder of jars and the way to fill it: Apache Ivy, which every PySpark brings along, fetches from Maven
 Central.  `jars` are each by its name, without what it depends on; `packages` bring that, but for what lies in PySpark
-already, in versions of its own.  Imports no Spark.
+already, in versions of its own.  `whole_packages` bring all of it, for a JVM without Spark.  Imports no Spark.
 """
 
 import logging
@@ -34,6 +34,7 @@ RESOLVED_WITHIN_S = 300
 
 # Beside a package's jar: the file with the names of the jars that it is, one a line.
 _LISTING = ".packages"
+_WHOLE_LISTING = ".whole-packages"
 
 _log = logging.getLogger(__name__)
 
@@ -84,13 +85,19 @@ def packages(coordinates: Iterable[str]) -> list[Path]:
     Which those are stands in a file beside the jar.  Where that cannot be made, a jar that was put there is taken
     alone, with a warning.  Raises `JarsMissing` and ValueError, as `jars` does.
     """
-    found = [path for text in coordinates for path in _package(text)]
+    found = [path for text in coordinates for path in _package(text, _LISTING)]
     return list(dict.fromkeys(found))
 
 
-def _package(coordinates: str) -> list[Path]:
+def whole_packages(coordinates: Iterable[str]) -> list[Path]:
+    """As `packages`, with what lies in PySpark as well, in the versions that these depend on."""
+    found = [path for text in coordinates for path in _package(text, _WHOLE_LISTING)]
+    return list(dict.fromkeys(found))
+
+
+def _package(coordinates: str, ending: str) -> list[Path]:
     folder, name = jars_dir(), _file_name(coordinates)
-    listing = folder / f"{name}{_LISTING}"
+    listing = folder / f"{name}{ending}"
     if listing.exists():
         found = [folder / each for each in listing.read_text().split()]
         if all(path.exists() for path in found):
@@ -123,7 +130,7 @@ def _fetch(coordinates: list[str], listing: Path | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [_file_name(text) for text in coordinates]
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        said = _ivy(coordinates, Path(scratch), _ALONE if listing is None else _with_dependencies())
+        said = _ivy(coordinates, Path(scratch), _dependency_for(listing))
         fetched = Path(scratch) / "jars"
         for text, name in zip(coordinates, wanted, strict=True):
             if not (fetched / name).exists():
@@ -137,8 +144,13 @@ def _fetch(coordinates: list[str], listing: Path | None = None) -> None:
             (Path(scratch) / listing.name).replace(listing)
 
 
-def _with_dependencies() -> str:
-    """A dependency without what PySpark has."""
+def _dependency_for(listing: Path | None) -> str:
+    if listing is None:
+        return _ALONE
+    return _without_what_pyspark_has() if listing.suffix == _LISTING else _WITH_DEPENDENCIES.replace("EXCLUDED", "")
+
+
+def _without_what_pyspark_has() -> str:
     found = filter(None, (_JAR_NAME.fullmatch(path.name) for path in _spark_jars_dir().iterdir()))
     excluded = sorted({f'<exclude module="{each["artifact"]}"/>' for each in found})
     return _WITH_DEPENDENCIES.replace("EXCLUDED", "".join(excluded))
@@ -178,6 +190,12 @@ def java() -> str:
     """As Spark's own scripts look for it."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else (shutil.which("java") or "java")
+
+
+def py4j_jar() -> Path:
+    """The one that PySpark brings along, by which Python asks a JVM; raises `JarsMissing`."""
+    (found,) = _spark_jars_dir().glob("py4j-*.jar")
+    return found
 
 
 def _ivy_jar() -> str:

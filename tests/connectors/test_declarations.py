@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pybroker.connectors.declared.declaration_files import DeclarationError, declarations
-from pybroker.connectors.declared.validation import findings
+from pybroker.connectors.declared.validation import errors_of, findings
 
 GOOD = """\
 name: lines
@@ -195,3 +195,46 @@ def test_a_secret_that_a_provider_has_is_taken() -> None:
 def test_what_a_kind_cannot_mean_is_told_with_its_line(config: str, wrong: list[str]) -> None:
     (found,) = declarations(f"name: a\n{config}", "a.yaml")
     assert findings(found) == wrong
+
+
+DEBEZIUM = {
+    "name": "shop",
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "database.hostname": "db",
+    "database.dbname": "shop",
+    "database.user": "debezium",
+    "database.password": "${file:/etc/shop.properties:password}",
+    "topic.prefix": "shop",
+    "slot.name": "shop",
+    "transforms": "unwrap",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+}
+
+
+@pytest.mark.parametrize("name", [DEBEZIUM["connector.class"], "DebeziumPostgresSource"])
+def test_a_configuration_of_debezium_is_taken_as_it_is(name: str) -> None:
+    assert errors_of({**DEBEZIUM, "connector.class": name}) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("database.password", "secret"),
+        ("database.sslpassword", "secret"),
+        ("schema.history.internal.producer.sasl.jaas.config", "secret"),
+        ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
+        ("topic", "orders"),
+        ("topic.creation.default.partitions", "1"),
+        ("offset.storage.file.filename", "/tmp/offsets"),
+    ],
+)
+def test_what_debezium_cannot_have_here_is_refused_and_no_secret_is_repeated(key: str, text: str) -> None:
+    errors = errors_of({**DEBEZIUM, key: text})
+    assert list(errors) == [key]
+    assert f"Invalid value {text}" not in errors[key][0] or text != "secret"
+
+
+def test_what_debezium_needs_and_what_it_does_not_know_are_told_apart() -> None:
+    without = {name: text for name, text in DEBEZIUM.items() if name != "topic.prefix"}
+    assert list(errors_of(without)) == ["topic.prefix"]
+    assert errors_of({**DEBEZIUM, "connector.class": "io.debezium.connector.mysql.MySqlConnector"})

@@ -19,6 +19,8 @@ POLL_INTERVAL: Final = "poll.interval.ms"
 
 # Below these stand keys of converters and transforms, which have their own checks.
 PREFIXES: Final = ("transforms.", "predicates.")
+# Below these stands every name.
+ANY: Final = ("",)
 
 
 def _check_class(text: str) -> str | None:

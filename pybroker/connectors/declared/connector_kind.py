@@ -40,6 +40,13 @@ class Kind:
     shared_keys: AbstractSet[str] | None = None
     # Whether a checkpoint has state, so that its offsets can be reset, and not altered.
     keeps_state: bool = False
+    # The class of Kafka Connect that it runs: its other keys are that class's, which judges them itself.
+    runs: str | None = None
+
+    @property
+    def names_topics(self) -> bool:
+        """Whether a source itself says to which topic each of its records goes."""
+        return self.runs is not None
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -33,9 +33,9 @@ KINDS: Final = (
 
 
 def kind_named(text: str) -> Kind | None:
-    """The kind of a ``connector.class``, also with a package before it or ``Connector`` behind it."""
+    """The kind of a ``connector.class``, also with ``Connector`` behind it, or the kind that runs that class."""
     wanted = text.strip().removesuffix("Connector")
-    return next((kind for kind in KINDS if kind.name.lower() == wanted.lower()), None)
+    return next((kind for kind in KINDS if kind.name.lower() == wanted.lower() or kind.runs == text.strip()), None)
 
 
 def unknown_kind(text: str) -> str:

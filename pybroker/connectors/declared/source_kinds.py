@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from pybroker.connectors.declared.common_keys import READING, check_pattern
-from pybroker.connectors.declared.config_keys import Key, KeyType
+from pybroker.connectors.declared.common_keys import READING, check_pattern, converter_key
+from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_reference
 from pybroker.connectors.declared.connector_kind import (
     CONNECTION,
     COPYING,
@@ -16,6 +17,7 @@ from pybroker.connectors.declared.connector_kind import (
     copying,
     writes_plain_json,
 )
+from pybroker.connectors.declared.converter_names import converter_named
 
 
 def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
@@ -41,7 +43,76 @@ def _topic_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
+_OF_SECRETS: Final = re.compile(r"passw|secret|token|jaas\.config|(^|[._])key\.material")
+# Of all connectors those that mean something to a connector of Debezium's.
+_BESIDE_DEBEZIUM: Final = frozenset(
+    (
+        "name",
+        "connector.class",
+        "tasks.max",
+        *(f"{side}.converter{more}" for side in ("key", "value") for more in ("", ".schemas.enable")),
+        "errors.restarts.max",
+        "errors.restarts.backoff.ms",
+        "poll.interval.ms",
+    )
+)
+
+
+def _debezium_postgres(config: Mapping[str, str]) -> dict[str, list[str]]:
+    found = {
+        name: [f"Invalid value {HIDDEN} for configuration {name}: a secret must be named by a config provider"]
+        for name, text in config.items()
+        if _OF_SECRETS.search(name.lower()) and name != "database.password" and not is_reference(text)
+    }
+    for side in ("key", "value"):
+        if converter_named(config.get(f"{side}.converter", "json")) != "json":
+            found[f"{side}.converter"] = ["events are JSON: json, or the class of Kafka's JsonConverter"]
+    for name in ("topic", "key.fields"):
+        if config.get(name, "").strip():
+            found[name] = ["Debezium names topics and keys: topic.prefix, message.key.columns, or its transforms"]
+    for name in config:
+        if name.startswith("topic.creation."):
+            found[name] = ["topics are made before, or by the broker: pybroker topics create"]
+        if name.startswith(("offset.storage", "record.processing.")):
+            found[name] = ["the supervisor keeps offsets and order"]
+    return found
+
+
 SOURCES: Final = (
+    Kind(
+        "DebeziumPostgresSource",
+        "source",
+        "debezium_source",
+        "Changes of tables in PostgreSQL, by Debezium's engine.",
+        (
+            Key(
+                "topic.prefix",
+                KeyType.STRING,
+                "Debezium's: what the topics' names begin with.",
+                is_required=True,
+                importance="HIGH",
+            ),
+            Key("database.hostname", KeyType.STRING, "The database's host.", is_required=True, importance="HIGH"),
+            Key("database.port", KeyType.INT, "Its port.", "5432", least=1),
+            Key("database.dbname", KeyType.STRING, "The database.", is_required=True, importance="HIGH"),
+            Key("database.user", KeyType.STRING, "The user, who may replicate.", is_required=True, importance="HIGH"),
+            Key("database.password", KeyType.PASSWORD, "The user's password."),
+            converter_key("key", "json"),
+            converter_key("value", "json"),
+            Key("poll.interval.ms", KeyType.LONG, "How often changes are looked for, in ms.", "500", least=1),
+            Key(
+                "exactly.once.support",
+                KeyType.STRING,
+                "Kafka's; a batch and its offset are one transaction anyway.",
+                one_of=("requested", "required"),
+            ),
+        ),
+        check=_debezium_postgres,
+        has_offsets=True,
+        needs_spark=False,
+        shared_keys=_BESIDE_DEBEZIUM,
+        runs="io.debezium.connector.postgresql.PostgresConnector",
+    ),
     Kind(
         "FileSource",
         "source",

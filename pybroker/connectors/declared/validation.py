@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pybroker.connectors.declared.common_keys import EVERYWHERE, PREFIXES
+from pybroker.connectors.declared.common_keys import ANY, EVERYWHERE, PREFIXES
 from pybroker.connectors.declared.config_keys import HIDDEN, ConfigValue, Key, is_reference, validated
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.declaration_files import Declaration
@@ -26,9 +26,10 @@ def judged(config: Mapping[str, str]) -> list[ConfigValue]:
         if given is not None:
             next(each for each in common if each.name == "connector.class").errors.append(unknown_kind(given))
         return common
-    values = validated(kind.keys, config, PREFIXES)
+    values = validated(kind.keys, config, PREFIXES if kind.runs is None else ANY)
     by_name = {each.name: each for each in values}
-    for name, errors in {**together(kind, config), **transform_errors(config)}.items():
+    own_transforms = transform_errors(config) if kind.runs is None else {}
+    for name, errors in {**together(kind, config), **own_transforms}.items():
         if name not in by_name:
             by_name[name] = ConfigValue(name, None, config.get(name))
             values.append(by_name[name])

@@ -28,10 +28,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Polled:
-    """What a source has given: keys and values of records, and the offset behind them by the source's partition."""
+    """What a source has given: keys and values of records, and the offset behind them by the source's partition.
+
+    ``topics`` has the topic of each record, where they do not all go to the connector's.
+    """
 
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     offsets: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
 
 
 class Poller(Protocol):
@@ -56,7 +60,7 @@ class PolledRun:
     def __init__(self, work: Work, opened: Open) -> None:
         self._work, self._open = work, opened
         self._failure: str | None = None
-        self._topic: str = work.value("topic")
+        self._topic: str = "" if work.kind.names_topics else work.value("topic")
         self._interval_s: float = work.value("poll.interval.ms") / 1_000
         self._thread = threading.Thread(target=self._run, name=f"connector-{work.name}", daemon=True)
         self._thread.start()
@@ -92,25 +96,27 @@ class PolledRun:
                 if not polled.records:
                     ends.wait(self._interval_s)
                     continue
-                for at in range(0, len(polled.records), _RECORDS_MAX):
-                    is_last = at + _RECORDS_MAX >= len(polled.records)
+                topics = polled.topics or [self._topic] * len(polled.records)
+                records = [(topic, *record) for topic, record in zip(topics, polled.records, strict=True)]
+                for at in range(0, len(records), _RECORDS_MAX):
+                    is_last = at + _RECORDS_MAX >= len(records)
                     offsets = place.records(polled.offsets) if is_last else []
-                    self._write(producer, polled.records[at : at + _RECORDS_MAX], offsets)
+                    self._write(producer, records[at : at + _RECORDS_MAX], offsets)
         finally:
             poller.close()
 
     def _write(
         self,
         producer: Producer,
-        records: Sequence[tuple[bytes | None, bytes | None]],
+        records: Sequence[tuple[str, bytes | None, bytes | None]],
         offsets: Sequence[tuple[bytes, bytes | None]],
     ) -> None:
         producer.begin_transaction()
         try:
-            for key, value in records:
+            for topic, key, value in records:
                 while True:
                     try:
-                        producer.produce(self._topic, value, key)
+                        producer.produce(topic, value, key)
                         break
                     except BufferError:
                         producer.poll(0.1)

@@ -1,0 +1,247 @@
+"""Debezium's engine in a JVM of its own, as Python asks it: the next events, and that they may be forgotten.
+
+The JVM is not Spark's: the engine brings Connect's runtime and Kafka's clients in versions of its own.  It ends with
+this process, however that ends.  No class of Java is compiled, and Java calls no Python: what the engine tells is put
+into queues by method handles, and a batch is read by three calls.
+
+Owns the JVM, the way to and from the engine, and the form in which it finds its offsets.  Owns no record
+(``debezium_source``).  Counterpart in Kafka: a task of Connect, for which Debezium's engine stands in.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from pybroker.pipeline import jars
+
+_DEBEZIUM: Final = "3.6.1.Final"
+POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
+_PACKAGES: Final = {POSTGRES: ("debezium-embedded", "debezium-connector-postgres")}
+_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+_ENDS_WITHIN_S: Final = 30.0
+
+# Between texts of a batch: JSON escapes it, and no topic has it in its name.
+_BETWEEN: Final = "\x1e"
+_OFFSETS_IN: Final = {
+    "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+    "offset.flush.interval.ms": "0",  # what is acknowledged is confirmed to the database at once
+}
+
+# By the source's partition, which is JSON text.
+Offsets = Mapping[str, Mapping[str, Any]]
+
+
+class EngineEnded(RuntimeError):
+    """The engine has ended by itself, for the reason that it gives."""
+
+
+class Event(NamedTuple):
+    """A record as the engine's transforms and converters leave it; None for what is absent."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+class Batch(NamedTuple):
+    """Events in their order, and the source's offset behind them, by its partition."""
+
+    events: list[Event]
+    offsets: list[tuple[dict[str, Any], dict[str, Any]]]
+    told: Any  # the engine's list, and what acknowledges it
+
+
+class DebeziumEngine:
+    """One connector of Debezium's, which runs from here on; raises JarsMissing, and what Py4J says of a JVM.
+
+    ``properties`` are Debezium's, ``name`` among them; ``offsets`` are where it goes on.
+    """
+
+    def __init__(self, properties: Mapping[str, str], offsets: Offsets) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="debezium-")
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._gateway = self._launch(properties["connector.class"])
+            self._java = _Java(self._gateway)
+            queue = self._gateway.jvm.java.util.concurrent.LinkedBlockingQueue
+            self._batches, self._end = queue(1), queue(1)
+            self._converter = self._gateway.jvm.org.apache.kafka.connect.json.JsonConverter()
+            self._converter.configure({"schemas.enable": "false"}, True)
+            self._texts = [
+                self._java.joined(f"io.debezium.engine.ChangeEvent.{name}") for name in ("destination", "key", "value")
+            ]
+            self._begin(properties, offsets)
+        except BaseException:
+            self.close()
+            raise
+
+    def _launch(self, connector: str) -> JavaGateway:
+        wanted = [f"io.debezium:{artifact}:{_DEBEZIUM}" for artifact in _PACKAGES[connector]]
+        port, token, self._process = launch_gateway(
+            jarpath=str(jars.py4j_jar()),
+            classpath=":".join(map(str, jars.whole_packages(wanted))),
+            javaopts=list(_JVM_OPTIONS),
+            java_path=jars.java(),
+            die_on_exit=True,
+            enable_auth=True,
+            return_proc=True,
+        )
+        return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+
+    def _begin(self, properties: Mapping[str, str], offsets: Offsets) -> None:
+        jvm = self._gateway.jvm
+        file = Path(self._directory.name) / "offsets"
+        self._write_offsets(file, properties["name"], offsets)
+        given = jvm.java.util.Properties()
+        for name, text in {**_OFFSETS_IN, **properties, "offset.storage.file.filename": str(file)}.items():
+            given.setProperty(name, text)
+        engine = "io.debezium.engine.DebeziumEngine"
+        self._engine = (
+            jvm.io.debezium.engine.DebeziumEngine.create(self._java.type("io.debezium.engine.format.Json"))
+            .using(given)
+            .notifying(self._java.putting(f"{engine}$ChangeConsumer", self._batches, 2))
+            .using(self._java.putting(f"{engine}$CompletionCallback", self._end, 3))
+            .build()
+        )
+        jvm.java.lang.Thread(self._engine, "debezium").start()
+
+    def _write_offsets(self, file: Path, name: str, offsets: Offsets) -> None:
+        """As FileOffsetBackingStore has them: a map of JSON's bytes, serialized."""
+        jvm = self._gateway.jvm
+        entries = jvm.java.util.HashMap()
+        for partition, offset in offsets.items():
+            key = self._converter.fromConnectData("", None, [name, json.loads(partition)])
+            entries.put(key, json.dumps(offset).encode())
+        stream = jvm.java.io.ObjectOutputStream(jvm.java.io.FileOutputStream(str(file)))
+        stream.writeObject(entries)
+        stream.close()
+
+    def next(self) -> Batch | None:
+        """The next events, None where there are none now; raises EngineEnded."""
+        told = self._batches.poll()
+        if told is None:
+            self._look_at_end()
+            return None
+        records, committer = told
+        if not len(records):  # transforms have left nothing of it
+            committer.markBatchFinished()
+            return None
+        topics, keys, values = (self._java.text(join, records).split(_BETWEEN) for join in self._texts)
+        events = [
+            Event(topic, _bytes(key), _bytes(value)) for topic, key, value in zip(topics, keys, values, strict=True)
+        ]
+        return Batch(events, [self._place_of(records[-1])], told)
+
+    def _place_of(self, record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        source = record.sourceRecord()
+        partition, offset = (
+            json.loads(bytes(self._converter.fromConnectData("", None, each)))
+            for each in (source.sourcePartition(), source.sourceOffset())
+        )
+        return partition, offset
+
+    def acknowledge(self, batch: Batch) -> None:
+        """The batch is written: the database may forget it."""
+        records, committer = batch.told
+        committer.markProcessed(records[-1])
+        committer.markBatchFinished()
+
+    def _look_at_end(self) -> None:
+        ended = self._end.poll()
+        if ended is not None:
+            _, message, error = ended
+            cause = error
+            while cause is not None and cause.getCause() is not None:
+                cause = cause.getCause()
+            why = "" if cause is None else f": {cause.getMessage() or cause.getClass().getName()}"
+            raise EngineEnded(f"{message or 'Debezium has ended'}{why}".replace("\n", " "))
+
+    def close(self) -> None:
+        """End the JVM; what was not acknowledged comes again."""
+        process = self._process
+        if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()  # by which it ends itself
+            try:
+                process.wait(_ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._directory.cleanup()
+
+
+class _Java:
+    """Interfaces of Java made of method handles, and Java's streams: Py4J may not call their classes itself."""
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+        self._handles = self._jvm.java.lang.invoke.MethodHandles
+        self._lookup = self._handles.publicLookup()
+
+    def type(self, name: str) -> Any:
+        """The class of that name."""
+        return self._jvm.java.lang.Class.forName(name)
+
+    def putting(self, interface: str, queue: Any, count: int) -> Any:
+        """An object whose method of ``count`` parameters puts a list of its arguments into the queue."""
+        objects, listed = self.type("[Ljava.lang.Object;"), self.type("java.util.List")
+        as_list = self._lookup.findStatic(self.type("java.util.Arrays"), "asList", self._signature(listed, objects))
+        nothing = self._jvm.java.lang.Void.TYPE
+        put = self._lookup.bind(queue, "put", self._signature(nothing, self.type("java.lang.Object")))
+        put_list = put.asType(self._signature(nothing, listed))
+        handle = self._handles.filterReturnValue(as_list.asCollector(objects, count), put_list)
+        return self._as(interface, handle)
+
+    def joined(self, getter: str) -> Any:
+        """A handle from a collection to one text of what each element gives, with ``_BETWEEN`` between."""
+        owner, _, name = getter.rpartition(".")
+        thing, stream, function = map(self.type, ("java.lang.Object", "java.util.stream.Stream", _FUNCTION))
+        returned = self.type("java.lang.String") if name == "destination" else thing
+        get = self._lookup.findVirtual(self.type(owner), name, self._signature(returned))
+        mapper = self._as(_FUNCTION, get.asType(self._signature(thing, thing)))
+        streamed = self._lookup.findVirtual(self.type("java.util.Collection"), "stream", self._signature(stream))
+        mapped = self._with(self._lookup.findVirtual(stream, "map", self._signature(stream, function)), mapper)
+        collector = self._jvm.java.util.stream.Collectors.joining(_BETWEEN)
+        collect = self._signature(thing, self.type("java.util.stream.Collector"))
+        collected = self._with(self._lookup.findVirtual(stream, "collect", collect), collector)
+        return self._handles.filterReturnValue(self._handles.filterReturnValue(streamed, mapped), collected)
+
+    def text(self, handle: Any, argument: Any) -> str:
+        """What a handle makes of its argument."""
+        arguments = self._jvm.java.util.ArrayList()
+        arguments.add(argument)
+        found: str = handle.invokeWithArguments(arguments)
+        return found
+
+    def _as(self, interface: str, handle: Any) -> Any:
+        return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self.type(interface), handle)
+
+    def _with(self, handle: Any, argument: Any) -> Any:
+        """The handle with its second parameter given."""
+        return self._handles.insertArguments(handle, 1, self._array(self._jvm.java.lang.Object, [argument]))
+
+    def _signature(self, returned: Any, *taken: Any) -> Any:
+        array = self._array(self._jvm.java.lang.Class, taken)
+        return self._jvm.java.lang.invoke.MethodType.methodType(returned, array)
+
+    def _array(self, of: Any, elements: Sequence[Any]) -> Any:
+        array = self._gateway.new_array(of, len(elements))
+        for at, element in enumerate(elements):
+            array[at] = element
+        return array
+
+
+_FUNCTION: Final = "java.util.function.Function"
+
+
+def _bytes(text: str) -> bytes | None:
+    """JSON's bytes; Java's null is the text of JSON's, which is no event."""
+    return None if text == "null" else text.encode()
