@@ -17,7 +17,11 @@ from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import World, values
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("supervisors"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,11 @@ from harness.waiting import wait_until
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import World, values
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("supervisors"),
+    pytest.mark.timeout(600),
+]
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
 SINK = {"connector.class": "FileSink", "poll.interval.ms": "50", "rotate.interval.ms": "200"}

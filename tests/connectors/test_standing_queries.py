@@ -20,7 +20,11 @@ from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("supervisors"),
+    pytest.mark.timeout(1200),
+]
 
 # A JVM that starts beside others may take minutes on a busy machine.
 SPARK_PATIENCE_S = 3 * PATIENCE_S
@@ -198,6 +202,7 @@ def test_stream_meets_the_rows_of_a_table_and_is_written_as_avro(world: World) -
     world.sql("DROP STREAM delivered; DROP TABLE towns")
 
 
+@pytest.mark.slow
 def test_aggregation_that_is_killed_ten_times_is_what_the_question_answers(world: World) -> None:
     world.broker.create_topic("events", partitions=2)
     world.send("events", 0)

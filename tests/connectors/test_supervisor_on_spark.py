@@ -18,7 +18,11 @@ from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.supervisor_world import SCHEMA, World, values
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("supervisors"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,11 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import World, send, topic_values, values
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.jvm(needs="spark"),
+    pytest.mark.xdist_group("supervisors"),
+    pytest.mark.timeout(600),
+]
 
 OFTEN = {"poll.interval.ms": "50"}
 
