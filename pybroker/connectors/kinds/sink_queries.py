@@ -119,9 +119,10 @@ class _Handler:
             rows = behind(_good(decoded), self._steps)
             try:
                 self._write(rows, epoch)
-            except (PySparkException, Py4JJavaError) as error:
+            except (PySparkException, Py4JJavaError):
                 if (found := self._refused(decoded, rows)) is not None:
-                    raise found from error
+                    # Not chained: what Spark said first would be what ended the query.
+                    raise found from None
                 raise
 
     def _decoded(self, batch: DataFrame) -> DataFrame:
