@@ -120,7 +120,7 @@ class PolledRun:
                 producer.produce(self._work.place.topic, value, key)
             producer.commit_transaction(REQUEST_TIMEOUT_S)
         except KafkaException:
-            # Else the topic's readers wait until it times out.  Where it cannot be aborted, the first error is the reason.
+            # Else the topic's readers wait until it times out.  The first error is the reason.
             with suppress(KafkaException):
                 producer.abort_transaction(REQUEST_TIMEOUT_S)
             raise
