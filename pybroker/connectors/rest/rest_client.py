@@ -127,7 +127,9 @@ class RestClient:
             cut_off = not isinstance(error, URLError)
             raise NoAnswer(f"{url} does not answer: {system_reason(error)}", may_be_done=cut_off) from None
         except BadStatusLine as error:
-            raise NoAnswer(f"{url} does not answer in HTTP: {str(error.args[0]).strip()[:80]}", may_be_done=True) from None
+            raise NoAnswer(
+                f"{url} does not answer in HTTP: {str(error.args[0]).strip()[:80]}", may_be_done=True
+            ) from None
         except HTTPException:
             raise NoAnswer(f"{url} does not answer: the reply was cut off", may_be_done=True) from None
 
