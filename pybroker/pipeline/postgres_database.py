@@ -20,7 +20,8 @@ ASK_AGAIN_AFTER_S = 0.5
 
 # The driver's: for how long a connection may take, and a statement that a database gone without a word leaves open.
 _TIMEOUTS = {"connectTimeout": "5", "socketTimeout": "300"}
-# Of a batch of rows the driver makes statements of many: the server takes two thirds of the processor time for a row.
+# Of a batch of rows the driver makes statements of many.  In one of two runs a row then took up to a third less
+# processor time, and in the other one as much.
 _IN_BATCHES = {"reWriteBatchedInserts": "true"}
 
 

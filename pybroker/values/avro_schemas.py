@@ -41,29 +41,39 @@ def name_of_record(text: str) -> str:
 
 def avro_schema(columns: pa.Schema, name: str) -> dict[str, Any]:
     """The schema of a record with a field per column; raises ValueError for a column that Avro has no type for."""
-    return _record(list(columns), name_of_record(name))
+    return _record(list(columns), name_of_record(name), set())
 
 
-def _record(fields: list[pa.Field], name: str) -> dict[str, Any]:
+def free_name(name: str, taken: set[str]) -> str:
+    """A name that is not taken, as near to ``name`` as it can be; it is taken then."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _record(fields: list[pa.Field], name: str, taken: set[str]) -> dict[str, Any]:
+    """``taken`` are the names of the schema's records, each of which there is once."""
+    name = free_name(name, taken)
     made = [
-        {"name": checked_name(each.name), "type": ["null", _type(each, f"{name}_{each.name}")], "default": None}
+        {"name": checked_name(each.name), "type": ["null", _type(each, f"{name}_{each.name}", taken)], "default": None}
         for each in fields
     ]
     return {"type": "record", "name": name, "fields": made}
 
 
-def _type(field: pa.Field, name: str) -> Any:
+def _type(field: pa.Field, name: str, taken: set[str]) -> Any:
     kind = field.type
     if pa.types.is_timestamp(kind):
         return _TIMESTAMP
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_struct(kind):
-        return _record(list(kind), name)
+        return _record(list(kind), name, taken)
     if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _type(kind.value_field.with_name(field.name), name)]}
+        return {"type": "array", "items": ["null", _type(kind.value_field.with_name(field.name), name, taken)]}
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return {"type": "map", "values": ["null", _type(kind.item_field.with_name(field.name), name)]}
+        return {"type": "map", "values": ["null", _type(kind.item_field.with_name(field.name), name, taken)]}
     found = _PRIMITIVES.get(kind)
     if found is None:
         raise ValueError(f"{field.name}: Avro has no type for {kind}; CAST it to another one")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
-from pybroker.values.avro_schemas import checked_name, name_of_record
+from pybroker.values.avro_schemas import checked_name, free_name, name_of_record
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PRIMITIVES: Final[dict[pa.DataType, Any]] = {
@@ -25,6 +25,9 @@ _PRIMITIVES: Final[dict[pa.DataType, Any]] = {
     pa.binary(): _Field.TYPE_BYTES,
 }
 _TIMESTAMP: Final = ".google.protobuf.Timestamp"
+_OF_KEYS: Final = frozenset(
+    (_Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT64, _Field.TYPE_STRING)
+)
 
 
 def protobuf_schema(columns: pa.Schema, name: str) -> tuple[bytes, str]:
@@ -41,27 +44,28 @@ def protobuf_schema(columns: pa.Schema, name: str) -> tuple[bytes, str]:
 
 
 def _fill(message: Any, columns: list[pa.Field], path: str) -> None:
+    taken = {column.name for column in columns}  # fields, messages and choices share their names
     for number, column in enumerate(columns, 1):
         field = message.field.add(name=checked_name(column.name), number=number, label=_Field.LABEL_OPTIONAL)
         kind = column.type
         if pa.types.is_map(kind):
-            _fill_map(message, field, column, path)
+            _fill_map(message, field, column, path, taken)
         elif pa.types.is_list(kind):
             field.label = _Field.LABEL_REPEATED
-            _fill_type(message, field, kind.value_type, path)
+            _fill_type(message, field, kind.value_type, path, taken)
         else:
-            _fill_type(message, field, kind, path)
+            _fill_type(message, field, kind, path, taken)
             # How descriptors say ``optional``: each such field is the only one of a choice.
             field.proto3_optional = True
             field.oneof_index = len(message.oneof_decl)
-            message.oneof_decl.add(name=f"_{column.name}")
+            message.oneof_decl.add(name=free_name(f"_{column.name}", taken))
 
 
-def _fill_type(message: Any, field: Any, kind: pa.DataType, path: str) -> None:
+def _fill_type(message: Any, field: Any, kind: pa.DataType, path: str, taken: set[str]) -> None:
     if pa.types.is_timestamp(kind):
         field.type, field.type_name = _Field.TYPE_MESSAGE, _TIMESTAMP
     elif pa.types.is_struct(kind):
-        inner = message.nested_type.add(name=f"{field.name}_struct")
+        inner = message.nested_type.add(name=free_name(f"{field.name}_struct", taken))
         field.type, field.type_name = _Field.TYPE_MESSAGE, f"{path}.{inner.name}"
         _fill(inner, list(kind), field.type_name)
     elif kind in _PRIMITIVES:
@@ -70,12 +74,15 @@ def _fill_type(message: Any, field: Any, kind: pa.DataType, path: str) -> None:
         raise ValueError(f"{field.name}: Protobuf has no type for {kind}; CAST it to another one")
 
 
-def _fill_map(message: Any, field: Any, column: pa.Field, path: str) -> None:
+def _fill_map(message: Any, field: Any, column: pa.Field, path: str, taken: set[str]) -> None:
     # protoc's own name of such a message, which readers derive from the field's.
-    name = "".join(part.capitalize() for part in column.name.split("_")) + "Entry"
+    name = "".join(part[:1].upper() + part[1:] for part in column.name.split("_")) + "Entry"
+    taken.add(name)
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     for number, (part, kind) in enumerate((("key", column.type.key_type), ("value", column.type.item_type)), 1):
         inner = entry.field.add(name=part, number=number, label=_Field.LABEL_OPTIONAL)
-        _fill_type(entry, inner, kind, f"{path}.{name}")
+        _fill_type(entry, inner, kind, f"{path}.{name}", {"key", "value"})
+    if entry.field[0].type not in _OF_KEYS:
+        raise ValueError(f"{column.name}: Protobuf has no keys of {column.type.key_type}; CAST them to another type")
     field.label, field.type, field.type_name = _Field.LABEL_REPEATED, _Field.TYPE_MESSAGE, f"{path}.{name}"

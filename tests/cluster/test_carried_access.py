@@ -150,6 +150,17 @@ def test_an_acl_of_a_topic_that_takes_writes_here_is_the_sources_no_more(state: 
     assert acls_of(builder) == sorted([acl("orders"), group, pattern])
 
 
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+def test_an_acl_that_is_revoked_here_of_a_topic_that_takes_writes_does_not_come_again(state: str) -> None:
+    config = link(acls="*", prefix="west.")
+    builder = carried(config, acls=[acl()])
+    builder.put_mirror("west.orders", MirroredTopic("west", "orders", state=state))
+    builder.remove_acl(acl("west.orders").acl_id())
+    carried(config, builder, acls=[acl(), acl("orders-2")])
+    assert acls_of(builder) == [acl("west.orders-2")]
+    assert notes(builder) == ("acls: 1 of topics that take writes here, whose ACLs are this cluster's own",)
+
+
 def test_more_acls_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.cluster.decisions.carried_access.BROUGHT_ACLS_MAX", 2)
     builder = carried(link(acls="*"), acls=[acl(f"orders-{number}") for number in range(5)])

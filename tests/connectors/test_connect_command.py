@@ -241,6 +241,32 @@ def test_request_that_may_be_done_is_repeated_where_that_changes_nothing(method:
     assert len(taken) == requests
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", r"does not answer in HTTP: SSH-2.0-OpenSSH_9.6"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[1", r"the reply was cut off"),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[1", r"the reply was cut off"),
+    ],
+)
+def test_reply_that_is_none_or_is_cut_off_is_said(answer: bytes, told: str) -> None:
+    class Strange(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer)
+
+    with TCPServer(("127.0.0.1", 0), Strange) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(NoAnswer, match=told):
+                RestClient(f"http://127.0.0.1:{server.server_address[1]}").ask("GET", "connectors")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize("url", ["ftp://host", "http://user:word@host", "http://", "127.0.0.1:8083,", "a,ftp://b"])
 def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ReplyRefused) as refused:

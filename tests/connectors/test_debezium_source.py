@@ -137,3 +137,9 @@ def test_what_debezium_refuses_is_the_connectors_failure(world: World) -> None:
     world.put("wrong", **{**configuration(world, "wrong"), "database.dbname": "none"})
     wait_until(lambda: world.state("wrong") == "FAILED", "the failure")
     assert 'database "none" does not exist' in world.status("wrong")["tasks"][0]["trace"]
+
+
+def test_transform_that_is_not_there_is_the_connectors_failure(world: World) -> None:
+    world.put("strange", **{**configuration(world, "strange"), "transforms.slim.type": "no.such.Transform"})
+    wait_until(lambda: world.state("strange") == "FAILED", "the failure")
+    assert "no.such.Transform" in world.status("strange")["tasks"][0]["trace"]

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.connectors.declared.plugin_kinds import kind_named
@@ -139,6 +139,19 @@ def test_offsets_that_were_set_are_where_a_source_goes_on(world: World, server: 
     world.state.write_offsets(place.records([({"url": server.url}, {"offset": 3})]))
     world.start("HttpSource", url=server.url, **HTTP)
     wait_until(lambda: ids(world) == [4, 5], "what is behind the offset")
+
+
+def test_a_reply_is_one_transaction_however_many_records_it_has(world: World, server: Server) -> None:
+    """The last record is refused for its size: those before it are not written, and the topic's readers go on."""
+    server.items = [{"id": number} for number in range(1, 60_001)]
+    server.items.append({"id": 60_001, "n": "x" * 2_000_000})
+    run = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: run.failure, "the end of the run")
+    assert "MSG_SIZE_TOO_LARGE" in str(run.failure) or "too large" in str(run.failure)
+    other = Producer({"bootstrap.servers": world.broker.bootstrap})
+    other.produce(world.topic, b'{"id":0}')
+    other.flush(PATIENCE_S)
+    assert ids(world) == [0]
 
 
 @pytest.mark.parametrize(

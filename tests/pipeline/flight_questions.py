@@ -169,6 +169,10 @@ _TIMES: Final = (
     "CAST(CAST(_timestamp AS DATE) - INTERVAL 1 DAY AS DATE)",
     "date_diff('day', DATE '2012-12-25', CAST(_timestamp AS DATE))",
     "date_diff('minute', TIMESTAMP '2013-01-01 00:00:00', _timestamp)",
+    "date_diff('day', TIMESTAMP '2012-12-25 18:30:00', _timestamp)",
+    "date_diff('week', TIMESTAMP '2012-12-25 18:30:00', _timestamp)",
+    "datepart('dow', _timestamp)",
+    "second(_timestamp)",
     "epoch(_timestamp)",
     "CAST(time_hour AS TIMESTAMP)",
 )

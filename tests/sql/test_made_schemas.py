@@ -92,3 +92,20 @@ def test_row_of_protobuf_is_read_as_it_was_written_and_null_is_no_zero() -> None
 def test_column_without_a_type_or_a_name_is_refused(make: Any, name: str, kind: pa.DataType, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make(pa.schema([(name, kind)]), "t")
+
+
+def test_names_that_meet_are_told_apart() -> None:
+    """What schemas name beside the columns is not called as a column is, and no two of it alike."""
+    inner = pa.struct([("b", pa.struct([("c", pa.int32())]))])
+    of_b = pa.struct([("c", pa.int32())])
+    kinds = {"x": pa.int32(), "_x": pa.int32(), "a": inner, "a_b": of_b, "a_struct": of_b}
+    columns = pa.schema([*kinds.items(), ("fooBar", pa.map_(pa.string(), pa.int64()))])
+    assert avro_type(parsed(avro_schema(columns, "t"))).names == columns.names
+    definition = Definition(protobuf_schema(columns, "t"))
+    assert protobuf_type(definition.descriptor()).names == columns.names
+    assert "FooBarEntry" in definition.descriptor().nested_types_by_name
+
+
+def test_keys_of_a_map_that_protobuf_does_not_take_are_refused() -> None:
+    with pytest.raises(ValueError, match="m: Protobuf has no keys of double"):
+        protobuf_schema(pa.schema([("m", pa.map_(pa.float64(), pa.int32()))]), "t")

@@ -155,6 +155,23 @@ def test_join_of_streams_is_bounded_in_time() -> None:
         ("monthname(_timestamp)", "DATE_FORMAT(_timestamp, 'MMMM')"),
         ("log(amount)", "LOG(10, amount)"),
         ("log(2, amount)", "LOG(2, amount)"),
+        ("datepart('dow', _timestamp)", "(DAYOFWEEK(_timestamp) - 1)"),
+        ("extract(second FROM _timestamp)", "SECOND(_timestamp)"),
+        ("date_part('second', _timestamp)", "SECOND(_timestamp)"),
+        ("second(_timestamp)", "SECOND(_timestamp)"),
+        (
+            "date_diff('day', _timestamp, current_date)",
+            "TIMESTAMPDIFF(DAY, DATE_TRUNC('DAY', _timestamp), DATE_TRUNC('DAY', CURRENT_DATE))",
+        ),
+        (
+            "datediff('week', _timestamp, current_date)",
+            "TIMESTAMPDIFF(WEEK, DATE_TRUNC('DAY', _timestamp), DATE_TRUNC('DAY', CURRENT_DATE))",
+        ),
+        ("array_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
+        (
+            "array_slice([1, 2, 3], 1 + 1, weekday(_timestamp))",
+            "SLICE(ARRAY(1, 2, 3), 1 + 1, GREATEST((DAYOFWEEK(_timestamp) - 1) - (1 + 1) + 1, 0))",
+        ),
     ],
 )
 def test_function_that_spark_takes_otherwise_is_translated(duckdb: str, spark: str) -> None:

@@ -6,11 +6,13 @@ source is asked (``cluster/links/source_access``), nor what an ACL or a quota ma
 
 Invariants
 - What is set here is added to and set anew.  Of what is missing at the source only an ACL that the link itself has
-  brought is taken away.  An ACL of what takes writes here stays: a cut-over revokes rights at the source.
+  brought is taken away.  An ACL of what takes writes here stays: a cut-over revokes rights at the source.  Of a topic
+  that takes writes none is brought any more, so that one that is revoked here does not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.
 
-Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away; it carries no quotas.
+Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which creates them and takes none away (its class of 4.3.1
+calls ``createAcls`` alone); it carries no quotas.
 """
 
 from __future__ import annotations
@@ -87,9 +89,7 @@ def _take_away(
 ) -> Generator[None, None, Brought]:
     """Remove what the link has brought and the source has no more; what it has brought of what is left."""
     present, at_source = builder.view().acls, {acl.acl_id() for acl in acls}
-    writable = {
-        name for name, mirror in builder.view().mirrors.items() if mirror.link == config.link and mirror.is_writable
-    }
+    writable = _writable(builder, config)
     left = []
     for here, there in brought:
         acl = present.get(here)
@@ -103,17 +103,27 @@ def _take_away(
     return tuple(left)
 
 
+def _writable(builder: ImageBuilder, config: LinkConfig) -> set[str]:
+    """The topics of the link that take writes."""
+    mirrors = builder.view().mirrors.items()
+    return {name for name, mirror in mirrors if mirror.link == config.link and mirror.is_writable}
+
+
 def _is_of_writable(acl: Acl, writable: set[str]) -> bool:
     """Whether an ACL is of topics that take writes; one of several topics, or of none, is so with the first of them."""
-    is_of_one = acl.resource_type == Resource.TOPIC and acl.pattern_type == PatternType.LITERAL
-    return acl.resource_name in writable if is_of_one and acl.resource_name != "*" else bool(writable)
+    return acl.resource_name in writable if _is_of_one_topic(acl) else bool(writable)
+
+
+def _is_of_one_topic(acl: Acl) -> bool:
+    is_literal = acl.pattern_type == PatternType.LITERAL and acl.resource_name != "*"
+    return is_literal and acl.resource_type == Resource.TOPIC
 
 
 def _carry_acls(
     builder: ImageBuilder, config: LinkConfig, acls: Sequence[Acl], brought: Brought
 ) -> Generator[None, None, tuple[Brought, list[str]]]:
     """What the link has brought by now, and the words for the rest."""
-    present = builder.view().acls
+    present, writable = builder.view().acls, _writable(builder, config)
     wanted: dict[bytes, Acl] = {}  # by their ids at the source
     left: Counter[str] = Counter()
     for acl in acls:
@@ -121,7 +131,11 @@ def _carry_acls(
             here = _as_it_is_here(config, acl)
             if here is None:
                 left[_what_it_is_of(acl)] += 1
-            elif here.acl_id() not in present:
+            elif here.acl_id() in present:
+                pass
+            elif _is_of_one_topic(here) and here.resource_name in writable:
+                left["topics that take writes here, whose ACLs are this cluster's own"] += 1
+            else:
                 wanted[acl.acl_id()] = here
         yield
     room = max(BROUGHT_ACLS_MAX - len(brought), 0)

@@ -13,18 +13,30 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
+from pybroker.operating_system import system_reason
 from pybroker.pipeline import jars
 
 _DEBEZIUM: Final = "3.6.1.Final"
 POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _PACKAGES: Final = {POSTGRES: ("debezium-embedded", "debezium-connector-postgres")}
-_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+_MEMORY_MB: Final = 512
+# A thread of Debezium's that dies of a lack of memory would leave an engine that neither works nor ends.
+_JVM_OPTIONS: Final = (
+    f"-Xmx{_MEMORY_MB}m",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:+UseSerialGC",
+    "-Djava.awt.headless=true",
+)
+_OUT_OF_MEMORY: Final = 3  # with which it ends then
 _ENDS_WITHIN_S: Final = 30.0
 
 # Between texts of a batch: JSON escapes it, and no topic has it in its name.
@@ -39,7 +51,7 @@ Offsets = Mapping[str, Mapping[str, Any]]
 
 
 class EngineEnded(RuntimeError):
-    """The engine has ended by itself, for the reason that it gives."""
+    """The engine has not begun, or has ended by itself, for the reason that it or its JVM gives."""
 
 
 class Event(NamedTuple):
@@ -58,42 +70,93 @@ class Batch(NamedTuple):
     told: Any  # the engine's list, and what acknowledges it
 
 
+class EngineJvm:
+    """A JVM with the classes of a connector; raises JarsMissing, and EngineEnded where there is none."""
+
+    def __init__(self, connector: str) -> None:
+        wanted = [f"io.debezium:{artifact}:{_DEBEZIUM}" for artifact in _PACKAGES[connector]]
+        classpath, gateway_jar, java = jars.whole_packages(wanted), jars.py4j_jar(), jars.java()
+        self.process: subprocess.Popen[bytes]
+        try:
+            port, token, self.process = launch_gateway(
+                jarpath=str(gateway_jar),
+                classpath=":".join(map(str, classpath)),
+                javaopts=list(_JVM_OPTIONS),
+                java_path=java,
+                # Neither is a file that Py4J opens, and leaves open where Java is not there.
+                redirect_stdout=deque(maxlen=0),
+                redirect_stderr=subprocess.DEVNULL,
+                die_on_exit=True,
+                enable_auth=True,
+                return_proc=True,
+            )
+        except OSError as error:
+            raise EngineEnded(f"{java} cannot be started: {system_reason(error)}") from None
+        except ValueError:  # there is no line with its port
+            raise EngineEnded(f"{java} ends at its start, with {' '.join(_JVM_OPTIONS)}") from None
+        self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise EngineEnded, with the reason, for what Java throws in the block, and where the JVM is gone."""
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise EngineEnded(reason_of(error.java_exception)) from None
+        except Py4JNetworkError:
+            raise EngineEnded(self._how_it_ended()) from None
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "Debezium's JVM does not answer"
+        if code == _OUT_OF_MEMORY:
+            return (
+                f"Debezium's JVM needs more than its {_MEMORY_MB} MB: max.batch.size, max.queue.size and "
+                "max.queue.size.in.bytes bound what it holds"
+            )
+        return f"Debezium's JVM has ended with {code}"
+
+    def close(self) -> None:
+        """End it."""
+        # Python's garbage is told to a JVM that is there: Py4J would log a traceback for each object.
+        self.gateway._gateway_client.is_connected = False
+        self.gateway.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()  # by which it ends itself
+        try:
+            self.process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
 class DebeziumEngine:
-    """One connector of Debezium's, which runs from here on; raises JarsMissing, and what Py4J says of a JVM.
+    """One connector of Debezium's, which runs from here on; raises JarsMissing, and EngineEnded.
 
     ``properties`` are Debezium's, ``name`` among them; ``offsets`` are where it goes on.
     """
 
     def __init__(self, properties: Mapping[str, str], offsets: Offsets) -> None:
+        self._jvm = EngineJvm(properties["connector.class"])
+        self._gateway = self._jvm.gateway
         self._directory = tempfile.TemporaryDirectory(prefix="debezium-")
-        self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._gateway = self._launch(properties["connector.class"])
-            self._java = _Java(self._gateway)
-            queue = self._gateway.jvm.java.util.concurrent.LinkedBlockingQueue
-            self._batches, self._end = queue(1), queue(1)
-            self._converter = self._gateway.jvm.org.apache.kafka.connect.json.JsonConverter()
-            self._converter.configure({"schemas.enable": "false"}, True)
-            self._texts = [
-                self._java.joined(f"io.debezium.engine.ChangeEvent.{name}") for name in ("destination", "key", "value")
-            ]
-            self._begin(properties, offsets)
+            with self._jvm.telling():
+                self._java = _Java(self._gateway)
+                queue = self._gateway.jvm.java.util.concurrent.LinkedBlockingQueue
+                self._batches, self._end = queue(1), queue(1)
+                self._converter = self._gateway.jvm.org.apache.kafka.connect.json.JsonConverter()
+                self._converter.configure({"schemas.enable": "false"}, True)
+                self._texts = [
+                    self._java.joined(f"io.debezium.engine.ChangeEvent.{name}")
+                    for name in ("destination", "key", "value")
+                ]
+                self._begin(properties, offsets)
         except BaseException:
             self.close()
             raise
-
-    def _launch(self, connector: str) -> JavaGateway:
-        wanted = [f"io.debezium:{artifact}:{_DEBEZIUM}" for artifact in _PACKAGES[connector]]
-        port, token, self._process = launch_gateway(
-            jarpath=str(jars.py4j_jar()),
-            classpath=":".join(map(str, jars.whole_packages(wanted))),
-            javaopts=list(_JVM_OPTIONS),
-            java_path=jars.java(),
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
-        )
-        return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
 
     def _begin(self, properties: Mapping[str, str], offsets: Offsets) -> None:
         jvm = self._gateway.jvm
@@ -125,6 +188,10 @@ class DebeziumEngine:
 
     def next(self) -> Batch | None:
         """The next events, None where there are none now; raises EngineEnded."""
+        with self._jvm.telling():
+            return self._next()
+
+    def _next(self) -> Batch | None:
         told = self._batches.poll()
         if told is None:
             self._look_at_end()
@@ -148,33 +215,31 @@ class DebeziumEngine:
         return partition, offset
 
     def acknowledge(self, batch: Batch) -> None:
-        """The batch is written: the database may forget it."""
+        """The batch is written: the database may forget it; raises EngineEnded."""
         records, committer = batch.told
-        committer.markProcessed(records[-1])
-        committer.markBatchFinished()
+        with self._jvm.telling():
+            committer.markProcessed(records[-1])
+            committer.markBatchFinished()
 
     def _look_at_end(self) -> None:
         ended = self._end.poll()
         if ended is not None:
             _, message, error = ended
-            cause = error
-            while cause is not None and cause.getCause() is not None:
-                cause = cause.getCause()
-            why = "" if cause is None else f": {cause.getMessage() or cause.getClass().getName()}"
-            raise EngineEnded(f"{message or 'Debezium has ended'}{why}".replace("\n", " "))
+            said = (message or "Debezium has ended", None if error is None else reason_of(error))
+            raise EngineEnded(": ".join(filter(None, said)).replace("\n", " "))
 
     def close(self) -> None:
         """End the JVM; what was not acknowledged comes again."""
-        process = self._process
-        if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()  # by which it ends itself
-            try:
-                process.wait(_ENDS_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._jvm.close()
         self._directory.cleanup()
+
+
+def reason_of(error: Any) -> str:
+    """What Java's innermost cause is called, and what it says, in one line: some say the name of a class alone."""
+    while (cause := error.getCause()) is not None:
+        error = cause
+    told = (error.getClass().getSimpleName(), error.getMessage())
+    return ": ".join(filter(None, told)).replace("\n", " ")
 
 
 class _Java:

@@ -1,8 +1,9 @@
 """The run of a source that is asked again and again: records go to the topic with their offset, in one transaction.
 
 Owns the thread, the producer and the order of things, which is that of KIP-618: fence the run before, read the offsets,
-and only then ask the source.  So each record is written once for readers of committed records, as far as the source
-gives the same again after the same offset.  A failure ends the run; the supervisor starts it again.
+and only then ask the source.  What a source gives at once is one transaction, however much it is: so each record is
+written once for readers of committed records, as far as the source gives the same again after the same offset.  A
+failure ends the run; the supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
@@ -19,9 +21,6 @@ from pybroker.connectors.kinds.connector_runs import Work
 from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
 from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, client_settings
-
-# Records of one transaction.
-_RECORDS_MAX: Final = 50_000
 
 _log = logging.getLogger(__name__)
 
@@ -98,10 +97,7 @@ class PolledRun:
                     continue
                 topics = polled.topics or [self._topic] * len(polled.records)
                 records = [(topic, *record) for topic, record in zip(topics, polled.records, strict=True)]
-                for at in range(0, len(records), _RECORDS_MAX):
-                    is_last = at + _RECORDS_MAX >= len(records)
-                    offsets = place.records(polled.offsets) if is_last else []
-                    self._write(producer, records[at : at + _RECORDS_MAX], offsets)
+                self._write(producer, records, place.records(polled.offsets))
         finally:
             poller.close()
 
@@ -123,8 +119,9 @@ class PolledRun:
             for key, value in offsets:
                 producer.produce(self._work.place.topic, value, key)
             producer.commit_transaction(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].txn_requires_abort():
+        except KafkaException:
+            # Else the topic's readers wait until it times out.  The first error is the reason.
+            with suppress(KafkaException):
                 producer.abort_transaction(REQUEST_TIMEOUT_S)
             raise
         self._work.place.remember(offsets)

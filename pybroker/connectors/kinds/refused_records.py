@@ -16,6 +16,7 @@ Owns the search, and the reasons as texts; what becomes of such records is ``sin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,6 +54,10 @@ class Refusal:
     reason: str
 
 
+class SearchEnded(RuntimeError):
+    """The connector is to stop; its micro-batch comes again."""
+
+
 def behind(rows: DataFrame, steps: Sequence[Step]) -> DataFrame:
     """The rows behind all steps; AnalysisException for what Spark does not understand."""
     for step in steps:
@@ -65,10 +70,11 @@ def evaluate(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def refusals(rows: DataFrame, steps: Sequence[Step]) -> Iterator[Refusal]:
+def refusals(rows: DataFrame, steps: Sequence[Step], ends: threading.Event) -> Iterator[Refusal]:
     """The flat rows at which the steps throw, in their order; a record is alone with about two tries by each halving.
 
-    The rows are held in the driver's memory.  Nothing is found where it was not the rows that threw.
+    The rows are held in the driver's memory.  Nothing is found where it was not the rows that threw.  Raises
+    SearchEnded once ``ends`` is set: a search may take hours, and Spark waits for it when its query is stopped.
     """
     found: pa.Table = rows.toArrow()
 
@@ -78,6 +84,8 @@ def refusals(rows: DataFrame, steps: Sequence[Step]) -> Iterator[Refusal]:
 
     pieces = [(0, found.num_rows)] if found.num_rows else []
     while pieces:
+        if ends.is_set():
+            raise SearchEnded("the connector stops while refused records are searched")
         begin, length = pieces.pop()
         reason = thrown(begin, length, len(steps))
         if reason is None:

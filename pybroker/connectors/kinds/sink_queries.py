@@ -139,7 +139,7 @@ class _Handler:
             rows.count()
         except PySparkException:
             _log.warning("%s: a transform throws; the records of the micro-batch are searched", self._work.name)
-            if not (found := list(refusals(_good(decoded), self._steps))):
+            if not (found := list(refusals(_good(decoded), self._steps, self._work.ends))):
                 raise
             decoded = _kept(with_refusals(decoded, found), kept)
             rows = _kept(behind(_good(decoded), self._steps), kept)
@@ -153,7 +153,7 @@ class _Handler:
         try:
             evaluate(rows)
         except PySparkException:
-            found = next(refusals(_good(decoded), self._steps), None)
+            found = next(refusals(_good(decoded), self._steps, self._work.ends), None)
             return None if found is None else _refusal(found.topic, found.partition, found.offset, found.reason)
         return None
 

@@ -10,6 +10,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Sequence
+from http.client import BadStatusLine, HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -120,15 +121,26 @@ class RestClient:
     def _ask_at(self, url: str, method: str, target: str, data: bytes | None) -> Any:
         request = Request(url + target, data, self._headers, method=method)
         try:
-            with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
-                return _document(reply.read(_BYTES_MAX))
-        except HTTPError as error:
-            with error:
-                raise _refusal(error) from None
+            return _reply_to(request)
         except (URLError, OSError) as error:
             # urllib's own error is of the connection and the request, others of the reply.
             cut_off = not isinstance(error, URLError)
             raise NoAnswer(f"{url} does not answer: {system_reason(error)}", may_be_done=cut_off) from None
+        except BadStatusLine as error:
+            raise NoAnswer(
+                f"{url} does not answer in HTTP: {str(error.args[0]).strip()[:80]}", may_be_done=True
+            ) from None
+        except HTTPException:
+            raise NoAnswer(f"{url} does not answer: the reply was cut off", may_be_done=True) from None
+
+
+def _reply_to(request: Request) -> Any:
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
+            return _document(reply.read(_BYTES_MAX))
+    except HTTPError as error:
+        with error:
+            raise _refusal(error) from None
 
 
 def _address(url: str) -> str:

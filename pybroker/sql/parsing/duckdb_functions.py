@@ -20,16 +20,23 @@ _NODES: Final[dict[type[exp.Expr], str]] = {
     exp.Monthname: "date_format(_0, 'MMMM')",
 }
 _NAMES: Final = {"weekday": _FROM_SUNDAY}
-# Of EXTRACT and date_part.
-_PARTS: Final = {**dict.fromkeys(("dow", "dayofweek", "weekday"), _FROM_SUNDAY), "isodow": _FROM_MONDAY}
+# Of EXTRACT and date_part, which have no fraction of a second to DuckDB.
+_PARTS: Final = {
+    **dict.fromkeys(("dow", "dayofweek", "weekday"), _FROM_SUNDAY),
+    **dict.fromkeys(("second", "seconds", "sec", "s"), "second(_0)"),
+    "isodow": _FROM_MONDAY,
+}
+_OF_PARTS: Final = frozenset(("date_part", "datepart"))
+_SLICE: Final = "slice(_0, _1, greatest(_2 - _1 + 1, 0))"  # by a length, where DuckDB has the last one's place
 
 
 def for_spark(tree: exp.Expr) -> None:
     """Have expressions in their place by which Spark does what DuckDB does."""
-    for node in list(tree.find_all(*_NODES, exp.Anonymous, exp.Extract, exp.Log)):
-        found = _in_spark(node)
-        if found is not None:
-            node.replace(found)
+    found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.DateDiff, exp.Extract, exp.Log))
+    for node in reversed(found):  # what is inside first: an argument may stand in several places then
+        other = _in_spark(node)
+        if other is not None:
+            node.replace(other)
 
 
 def _in_spark(node: exp.Expr) -> exp.Expr | None:
@@ -39,18 +46,31 @@ def _in_spark(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Log):
         # Of one argument it is the common logarithm to DuckDB, and the natural one to Spark.
         return _made("log10(_0)" if node.args.get("expression") is None else None, node.this)
+    if isinstance(node, exp.DateDiff):
+        return _made(_boundaries(node.text("unit").upper()), node.expression, node.this)
+    if isinstance(node, exp.ArraySlice):
+        bounds = (node.args.get("start"), node.args.get("end"))
+        return _made(_SLICE, node.this, *filter(None, bounds)) if None not in bounds else None
     if isinstance(node, exp.Anonymous):
         arguments = node.expressions
-        if node.name.lower() == "date_part" and len(arguments) == 2:
+        if node.name.lower() in _OF_PARTS and len(arguments) == 2:
             return _made(_PARTS.get(arguments[0].name.lower()), arguments[1])
         return _made(_NAMES.get(node.name.lower()), arguments[0]) if len(arguments) == 1 else None
     return _made(_NODES[type(node)], node.this)
 
 
-def _made(template: str | None, argument: exp.Expr) -> exp.Expr | None:
+def _boundaries(unit: str) -> str:
+    """DuckDB counts the begins of units between two times, of weeks whole ones of days; Spark what is whole."""
+    rounded = "DAY" if unit == "WEEK" else unit
+    return f"timestampdiff({unit}, date_trunc('{rounded}', _0), date_trunc('{rounded}', _1))"
+
+
+def _made(template: str | None, *arguments: exp.Expr) -> exp.Expr | None:
     if template is None:
         return None
     made = sqlglot.parse_one(template, dialect="spark")
     for column in list(made.find_all(exp.Column)):
-        column.replace(argument)
+        argument = arguments[int(column.name.removeprefix("_"))].copy()
+        is_inside = isinstance(argument, exp.Binary) and isinstance(column.parent, exp.Binary)
+        column.replace(exp.paren(argument) if is_inside else argument)
     return exp.paren(made) if isinstance(made, exp.Binary) else made
