@@ -35,7 +35,6 @@ from conformance.spark_on_kafka import (
 # By one process: the session is one of its own.
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
-    pytest.mark.xdist_group("spark-connector"),
     pytest.mark.timeout(600),
 ]
 

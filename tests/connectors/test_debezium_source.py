@@ -19,7 +19,6 @@ from tests.connectors.supervisor_world import World, values
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
-    pytest.mark.xdist_group("supervisors"),
     pytest.mark.timeout(600),
 ]
 

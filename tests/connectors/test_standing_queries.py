@@ -22,7 +22,6 @@ from tests.cli.command import CommandLine
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
-    pytest.mark.xdist_group("supervisors"),
     pytest.mark.timeout(1200),
 ]
 

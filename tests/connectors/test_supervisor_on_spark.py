@@ -20,7 +20,6 @@ from tests.connectors.supervisor_world import SCHEMA, World, values
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
-    pytest.mark.xdist_group("supervisors"),
     pytest.mark.timeout(600),
 ]
 

@@ -17,7 +17,6 @@ from tests.connectors.supervisor_world import World, send, topic_values, values
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
-    pytest.mark.xdist_group("supervisors"),
     pytest.mark.timeout(600),
 ]
 

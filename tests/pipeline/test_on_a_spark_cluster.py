@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from examples.tour.chapters import ShowDone
 
 # By one process: they share the cluster.
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.xdist_group("spark-cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(300)]
 
 # A task that runs for a second and a half while another one is done is started a second time.
 SPECULATION = {
