@@ -38,6 +38,7 @@ _JVM_OPTIONS: Final = (
 )
 _OUT_OF_MEMORY: Final = 3  # with which it ends then
 _ENDS_WITHIN_S: Final = 30.0
+_GONE_WITHIN_S: Final = 10.0  # of a JVM whose connection has ended: until how it ended is known
 
 # Between texts of a batch: JSON escapes it, and no topic has it in its name.
 _BETWEEN: Final = "\x1e"
@@ -108,7 +109,7 @@ class EngineJvm:
 
     def _how_it_ended(self) -> str:
         try:
-            code = self.process.wait(1.0)
+            code = self.process.wait(_GONE_WITHIN_S)
         except subprocess.TimeoutExpired:
             return "Debezium's JVM does not answer"
         if code == _OUT_OF_MEMORY:
