@@ -55,11 +55,9 @@ def test_java_that_is_not_there_is_said(java: Java, tmp_path: Path) -> None:
         DebeziumEngine(PROPERTIES, {})
 
 
-# What Py4J opens for such a process is left to the garbage.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_java_that_ends_at_its_start_is_said(java: Java) -> None:
     java("exit 1")
-    with pytest.raises(EngineEnded, match=r"bin/java ends at its start, with -Xmx512m"):
+    with pytest.raises(EngineEnded, match=r"bin/java ends at its start with 1; its options are -Xmx512m"):
         DebeziumEngine(PROPERTIES, {})
 
 

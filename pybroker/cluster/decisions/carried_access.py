@@ -11,8 +11,8 @@ Invariants
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.
 
-Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which creates them and takes none away (its class of 4.3.1
-calls ``createAcls`` alone); it carries no quotas.
+Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
+alone.  It carries no quotas.
 """
 
 from __future__ import annotations

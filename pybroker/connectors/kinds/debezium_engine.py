@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections import deque
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from pybroker.operating_system import system_reason
@@ -38,6 +38,7 @@ _JVM_OPTIONS: Final = (
 )
 _OUT_OF_MEMORY: Final = 3  # with which it ends then
 _ENDS_WITHIN_S: Final = 30.0
+_GONE_WITHIN_S: Final = 10.0  # of a JVM whose connection has ended: until how it ended is known
 
 # Between texts of a batch: JSON escapes it, and no topic has it in its name.
 _BETWEEN: Final = "\x1e"
@@ -75,26 +76,29 @@ class EngineJvm:
 
     def __init__(self, connector: str) -> None:
         wanted = [f"io.debezium:{artifact}:{_DEBEZIUM}" for artifact in _PACKAGES[connector]]
-        classpath, gateway_jar, java = jars.whole_packages(wanted), jars.py4j_jar(), jars.java()
-        self.process: subprocess.Popen[bytes]
+        java, classpath = jars.java(), ":".join(map(str, (jars.py4j_jar(), *jars.whole_packages(wanted))))
+        # As Py4J's launch_gateway starts one, which leaves behind what it has opened where there is no JVM.
+        command = [java, "-classpath", classpath, *_JVM_OPTIONS, "py4j.GatewayServer"]
+        command += ["--die-on-broken-pipe", "--enable-auth", "0"]
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         try:
-            port, token, self.process = launch_gateway(
-                jarpath=str(gateway_jar),
-                classpath=":".join(map(str, classpath)),
-                javaopts=list(_JVM_OPTIONS),
-                java_path=java,
-                # Neither is a file that Py4J opens, and leaves open where Java is not there.
-                redirect_stdout=deque(maxlen=0),
-                redirect_stderr=subprocess.DEVNULL,
-                die_on_exit=True,
-                enable_auth=True,
-                return_proc=True,
+            self.process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=nothing, text=True, errors="replace"
             )
         except OSError as error:
             raise EngineEnded(f"{java} cannot be started: {system_reason(error)}") from None
-        except ValueError:  # there is no line with its port
-            raise EngineEnded(f"{java} ends at its start, with {' '.join(_JVM_OPTIONS)}") from None
-        self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+        assert self.process.stdout is not None
+        port, token = self.process.stdout.readline().strip(), self.process.stdout.readline().strip()
+        # What it says later is not kept, and must not fill the pipe.
+        self._reader = threading.Thread(target=_read_to_its_end, args=(self.process.stdout,), daemon=True)
+        self._reader.start()
+        if not port.isdigit():
+            self._end()
+            code, options = self.process.returncode, " ".join(_JVM_OPTIONS)
+            raise EngineEnded(f"{java} ends at its start with {code}; its options are {options}")
+        self.gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
+        )
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -108,7 +112,7 @@ class EngineJvm:
 
     def _how_it_ended(self) -> str:
         try:
-            code = self.process.wait(1.0)
+            code = self.process.wait(_GONE_WITHIN_S)
         except subprocess.TimeoutExpired:
             return "Debezium's JVM does not answer"
         if code == _OUT_OF_MEMORY:
@@ -123,6 +127,9 @@ class EngineJvm:
         # Python's garbage is told to a JVM that is there: Py4J would log a traceback for each object.
         self.gateway._gateway_client.is_connected = False
         self.gateway.close()
+        self._end()
+
+    def _end(self) -> None:
         if self.process.stdin is not None:
             self.process.stdin.close()  # by which it ends itself
         try:
@@ -130,6 +137,13 @@ class EngineJvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join()
+
+
+def _read_to_its_end(stream: IO[str]) -> None:
+    with stream:
+        for _ in stream:
+            pass
 
 
 class DebeziumEngine:

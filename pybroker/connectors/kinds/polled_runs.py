@@ -1,7 +1,7 @@
 """The run of a source that is asked again and again: records go to the topic with their offset, in one transaction.
 
 Owns the thread, the producer and the order of things, which is that of KIP-618: fence the run before, read the offsets,
-and only then ask the source.  What a source gives at once is one transaction, however much it is: so each record is
+and only then ask the source.  What a source gives at once is one transaction, however much it is.  So each record is
 written once for readers of committed records, as far as the source gives the same again after the same offset.  A
 failure ends the run; the supervisor starts it again.
 """
