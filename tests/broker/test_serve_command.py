@@ -334,3 +334,23 @@ def test_interrupt_before_signals_are_heeded_ends_it_quietly_with_exit_code_130(
         main()
     assert ended.value.code == 130
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--lisen", "127.0.0.1:0"], "no such option: --lisen; did you mean --listen?"),
+        (["--port", "9092"], "no such option: --port; did you mean --listen HOST:PORT?"),
+        (["--override=a=b"], "no such option: --override; did you mean --set KEY=VALUE?"),
+        (["--zzz"], "no such option: --zzz\n"),
+        (["server.properties"], "unexpected argument 'server.properties'; a file of settings stands behind --config"),
+        (["--workers", "0"], "expected a number from 1 to"),
+    ],
+)
+def test_wrong_option_names_the_one_that_was_meant(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve.build_parser().parse_args(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

@@ -48,6 +48,10 @@ def test_fields_whose_names_differ_by_case_alone_are_one_column() -> None:
     assert columns(b'{"a": {"ID": 1, "id": 2}}') == [("a", "JSON")]
 
 
+def test_field_named_as_a_column_of_every_record_is_not_a_second_one() -> None:
+    assert columns(b'{"url": "/", "_key": "x", "_Offset": 1}') == [("url", "VARCHAR")]
+
+
 @pytest.mark.parametrize(
     ("values", "form"),
     [

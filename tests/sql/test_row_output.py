@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter, csv_cell, json_line, plain, table_cell
@@ -48,6 +49,10 @@ class Sheet:
         ("", "", "", '""'),
         (b"a\xff", "a\\xff", "a\\xff", "a\\xff"),
         (datetime(2026, 1, 31, 12), "2026-01-31 12:00:00.000", "2026-01-31 12:00:00.000", "2026-01-31 12:00:00.000"),
+        (pa.MonthDayNano([1, 2, 3_500_000_000]), *["1 months 2 days 00:00:03.500000"] * 3),
+        (pa.MonthDayNano([0, 1, 0]), *["1 days"] * 3),
+        (pa.MonthDayNano([0, 0, 0]), *["00:00:00"] * 3),
+        (pa.MonthDayNano([0, 0, -60_000_000_000]), *["-00:01:00"] * 3),
         (date(2026, 1, 31), "2026-01-31", "2026-01-31", "2026-01-31"),
         ({"a": [1, None]}, {"a": [1, None]}, '{"a": [1, null]}', '{"a": [1, null]}'),
     ],
@@ -69,6 +74,10 @@ def test_json_has_an_object_on_each_line() -> None:
     printer.add([(1,), (2,)])
     printer.end()
     assert sheet.written.getvalue() == b'{"a":1}\n{"a":2}\n'
+
+
+def test_columns_of_one_name_are_all_in_an_object() -> None:
+    assert json.loads(json_line(["id", "id", "id_1", "id"], (1, 2, 3, 4))) == {"id": 1, "id_2": 2, "id_1": 3, "id_3": 4}
 
 
 def test_csv_has_a_heading_and_quotes_where_they_are_needed() -> None:

@@ -257,6 +257,13 @@ def test_empty_topic_has_no_rows(world: World) -> None:
         ("CREATE STREAM o WITH (topic='orders', format='csv')", "CSV has no names of columns; declare them"),
         ("CREATE STREAM o WITH (topic='orders', partitions=3)", "the topic orders has 2 partitions, not 3"),
         ("CREATE STREAM o WITH (topic='new', format='json', partitions=3)", "this session makes no topics"),
+        ("CREATE STREAM o (a INT, A INT) WITH (topic='orders')", "o: the column A is declared twice"),
+        ("CREATE STREAM o WITH (topic='orders', kafka_topic='empty')", "topic is given twice"),
+        (
+            "CREATE STREAM o WITH (topic='orders', format='avro', schema='/no.avsc')",
+            "/no.avsc: No such file or directory",
+        ),
+        ("SELECT id FROM orders LIMIT -1", "LIMIT/OFFSET cannot be negative"),
         ("DROP STREAM o", "o is not declared"),
         ("SET misfit = 'stop'", "there is no option misfit; misfits?"),
         ("SET misfits = 'go'", "misfits is skip or stop, not go"),

@@ -9,10 +9,19 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from pybroker.cli.serve.hidden_arguments import take_from_environment
 
 AUTO = "auto"
+# What other servers and commands call the same, Kafka's own script among them.
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ("--port", "-p", "--host", "--bind", "--bootstrap", "--bootstrap-server", "-b"), "--listen HOST:PORT"
+    ),
+    **dict.fromkeys(("--dir", "--log-dir", "--log-dirs"), "--data-dir DIR"),
+    **dict.fromkeys(("--override", "-s"), "--set KEY=VALUE"),
+}
 DESCRIPTION = "Run a broker.  Prints `pybroker ready on HOST:PORT` when it serves; SIGTERM and SIGINT end it cleanly."
 
 
@@ -53,9 +62,27 @@ class _WholeWords(argparse.HelpFormatter):
         super().add_usage(usage, actions, groups, "Usage: " if prefix is None else prefix)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the option that was meant, as the client commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        _, is_unknown, arguments = message.partition("unrecognized arguments: ")
+        super().error(_unknown(arguments.split(" ")[0], list(self._option_string_actions)) if is_unknown else message)
+
+
+def _unknown(argument: str, options: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; a file of settings stands behind --config"
+    name = argument.partition("=")[0]
+    near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name, options, 1)), None)
+    return f"no such option: {name}" + (f"; did you mean {near}?" if near else "")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of everything that may follow ``pybroker serve``."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "pybroker serve", description=DESCRIPTION, allow_abbrev=False, add_help=False, formatter_class=_WholeWords
     )
     options = parser.add_argument_group("Options")

@@ -32,8 +32,9 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
 
     With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
     """
-    options = {_OTHER_NAMES.get(name, name): value for name, value in wanted.options.items()}
+    options = _options(wanted)
     _check(options)
+    _check_columns(wanted)
     found = made_topic(cluster, changes, options.get("topic", wanted.name), options, {})
     options = {name: value for name, value in options.items() if name not in _OF_NEW_TOPICS}
     columns = tuple(Column(each.name, each.type, each.name, each.is_key) for each in wanted.columns)
@@ -46,7 +47,8 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
     try:
         own = with_schema_inside(kind, own)
     except (OSError, UnicodeDecodeError) as error:
-        raise SqlError(f"{wanted.name}: schema {own['schema']}: {error}") from error
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SqlError(f"{wanted.name}: schema {own['schema']}: {why}") from error
     relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
     return _completed(cluster, relation, wanted.columns)
 
@@ -60,7 +62,7 @@ def made_topic(
     if name is not None:
         there = cluster.partitions(name) if there is None else there
         if wanted is not None and there is not None and wanted != len(there):
-            raise SqlError(f"the topic {name} has {len(there)} partitions, not {wanted}")
+            raise SqlError(f"the topic {name} has {len(there)} partition{'' if len(there) == 1 else 's'}, not {wanted}")
         return name
     if wanted is None:
         hint = "" if nearest(topic, cluster.topics()) else "; PARTITIONS=1 makes one"
@@ -80,6 +82,24 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     if not text.isdigit() or int(text) < 1:
         raise SqlError(f"{name} is a number from 1 on, not {text}")
     return int(text)
+
+
+def _options(wanted: Create) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in wanted.options.items():
+        own = _OTHER_NAMES.get(name, name)
+        if own in found:
+            raise SqlError(f"{own} is given twice, once by the name that ksqlDB has for it")
+        found[own] = value
+    return found
+
+
+def _check_columns(wanted: Create) -> None:
+    seen: set[str] = set()
+    for column in wanted.columns:
+        if column.name.lower() in seen:
+            raise SqlError(f"{wanted.name}: the column {column.name} is declared twice")
+        seen.add(column.name.lower())
 
 
 def _check(options: dict[str, str]) -> None:

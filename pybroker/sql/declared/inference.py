@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pybroker.sql.fetching.record_columns import VALUE, Position, raw_batches
 from pybroker.sql.fetching.short_queries import connection_values
-from pybroker.sql.relations.catalog import Column, Format, Relation
+from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Cluster
 
 SAMPLES_MAX: Final = 500
@@ -84,7 +84,8 @@ def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     columns: dict[str, Column] = {}
     for name, kind in fields.items():
         # DuckDB's names have no case: of two fields that differ by it alone the first is a column.
-        columns.setdefault(name.lower(), Column(name, duckdb_type(kind), field=name))
+        if name.lower() not in PSEUDO_COLUMNS:
+            columns.setdefault(name.lower(), Column(name, duckdb_type(kind), field=name))
     return tuple(columns.values())
 
 

@@ -203,4 +203,5 @@ def failure(error: duckdb.Error, memory: str) -> SqlError:
 def _first_line(error: BaseException) -> str:
     text = _PREFIX.sub("", str(error)).strip()
     first = text.split("\n\nLINE ")[0].split("\nLINE ")[0].replace("\n", " ").strip()
-    return f"{first[:1].lower()}{first[1:]}"
+    # A keyword in capitals stays as it is: "LIMIT cannot be negative".
+    return first if first[1:2].isupper() else f"{first[:1].lower()}{first[1:]}"

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from itertools import count
 from typing import Any, Final, Protocol
 from uuid import UUID
+
+import pyarrow as pa
 
 # So many rows are one table on a terminal, whose columns are as wide as these need.
 _ROWS_PER_TABLE: Final = 1_000
@@ -116,7 +119,7 @@ def plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, dict):
         return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not isinstance(value, pa.MonthDayNano):
         return [plain(each) for each in value]
     return _text(value)
 
@@ -128,12 +131,29 @@ def _text(value: Any) -> str:
         return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond % 1_000 == 0 else "microseconds")
     if isinstance(value, (date, time)):
         return value.isoformat()
+    if isinstance(value, pa.MonthDayNano):
+        return _interval(value.months, value.days, value.nanoseconds // 1_000)
     return str(value) if isinstance(value, (timedelta, UUID)) else repr(value)
 
 
+def _interval(months: int, days: int, microseconds: int) -> str:
+    """As DuckDB casts an interval to text."""
+    parts = [f"{months} months" if months else "", f"{days} days" if days else ""]
+    if microseconds or not (months or days):
+        seconds, rest = divmod(abs(microseconds), 1_000_000)
+        clock = f"{seconds // 3_600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        parts.append(("-" if microseconds < 0 else "") + clock + (f".{rest:06}" if rest else ""))
+    return " ".join(part for part in parts if part)
+
+
 def json_line(columns: Sequence[str], row: Sequence[Any]) -> bytes:
-    """A row as an object on one line; of two columns of one name the last stays, as JSON's readers have it."""
-    document = {name: plain(cell) for name, cell in zip(columns, row, strict=True)}
+    """A row as an object on one line.  A second column of a name is ``NAME_1``, as DuckDB names it: none is lost."""
+    document: dict[str, Any] = {}
+    for name, cell in zip(columns, row, strict=True):
+        key = name
+        if key in document:
+            key = next(each for at in count(1) if (each := f"{name}_{at}") not in (*columns, *document))
+        document[key] = plain(cell)
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
 
 
