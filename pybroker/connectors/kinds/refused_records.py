@@ -79,7 +79,7 @@ def refusals(rows: DataFrame, steps: Sequence[Step], ends: threading.Event) -> I
     found: pa.Table = rows.toArrow()
 
     def thrown(begin: int, length: int, until: int) -> str | None:
-        piece = rows.sparkSession.createDataFrame(found.slice(begin, length), rows.schema)
+        piece = rows.sparkSession.createDataFrame(piece_of(found, begin, length), rows.schema)
         return _thrown(behind(piece, steps[:until]), length)
 
     pieces = [(0, found.num_rows)] if found.num_rows else []
@@ -98,6 +98,11 @@ def refusals(rows: DataFrame, steps: Sequence[Step], ends: threading.Event) -> I
         told = ((step.name, thrown(begin, 1, until)) for until, step in enumerate(steps[:-1], 1))
         name, why = next(((name, why) for name, why in told if why is not None), (steps[-1].name, reason))
         yield Refusal(row["_topic"], row["_partition"], row["_offset"], f"{name}: {why}")
+
+
+def piece_of(found: pa.Table, begin: int, length: int) -> pa.Table:
+    """A copy of some rows: Spark cannot take a slice of a column of lists of which some are null, as headers are."""
+    return found.take(pa.array(range(begin, begin + length), pa.int64()))
 
 
 def with_refusals(decoded: DataFrame, refused: Sequence[Refusal]) -> DataFrame:
