@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from harness import apache_kafka, connect_jars, zookeeper
-from harness.client_threads import are_kept_by_the_library, client_threads, left_behind, referred_to_by
+from harness.client_threads import client_threads, kept_by_the_library, left_behind, referred_to_by
 from harness.spark_sessions import SparkSessions
 from harness.time_outs import marked_time_out_s
 from hypothesis import HealthCheck, settings
@@ -116,7 +116,7 @@ def no_client_outlives_its_module() -> Iterator[None]:
         if time.monotonic() > deadline:
             calls = [thread.name for thread in threading.enumerate()]
             left = f"{sorted(threads)}, {referred_to_by()}, beside threads {calls}"
-            assert are_kept_by_the_library(), f"clients of librdkafka are left: {left}"
+            assert kept_by_the_library(), f"clients of librdkafka are left: {left}"
             break
         time.sleep(0.05)
 

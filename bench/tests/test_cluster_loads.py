@@ -18,6 +18,7 @@ from bench.wire import Client
 from pybroker.testing import Cluster
 
 PARTITIONS = 6
+NOON = "2026-01-01 12:00:00 UTC"
 
 
 @pytest.mark.skipif(compiled.compiler() is None, reason="the load generators need a C compiler")
@@ -38,7 +39,8 @@ def test_every_request_goes_to_the_leader_of_its_partition() -> None:
 
 
 def run_of(part: str) -> tuple[RunInfo, Measurements]:
-    info, measurements = RunInfo(f"scripts/bench --only {part}", load_before=0.1), Measurements()
+    info = RunInfo(f"scripts/bench --only {part}", load_before=0.1, started=NOON)
+    measurements = Measurements()
     info.seconds[part] = 1.0
     measurements.add(part, "requests", "1/s", PYBROKER, 1.0)
     return info, measurements
@@ -49,6 +51,7 @@ def test_a_run_writes_the_sections_that_it_measured_and_leaves_the_others(
 ) -> None:
     path = tmp_path / "RESULTS.md"
     monkeypatch.setattr(bench.report, "MARKDOWN_PATH", path)
+    monkeypatch.setattr(bench.report, "now_text", lambda: NOON)
     write_markdown(*run_of("tiny"))
     alone = path.read_text()
     assert not any(section.heading in alone for section in SECTIONS)
