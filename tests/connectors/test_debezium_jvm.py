@@ -14,10 +14,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pybroker.connectors.kinds.debezium_engine import POSTGRES, DebeziumEngine, EngineEnded, EngineJvm
+from pybroker.connectors.declared.source_kinds import DEBEZIUM_POSTGRES
+from pybroker.connectors.kinds.debezium_engine import DebeziumEngine, EngineEnded, EngineJvm
 from pybroker.pipeline.jars import JARS_DIR_VARIABLE
 
-PROPERTIES = {"connector.class": POSTGRES, "name": "shop"}
+PROPERTIES = {"connector.class": DEBEZIUM_POSTGRES, "name": "shop"}
 
 Java = Callable[[str], None]
 
@@ -74,7 +75,7 @@ def test_jvm_ends_with_its_engine_and_garbage_is_told_to_none(java: Java, caplog
     from py4j.java_gateway import JavaObject
 
     java(f"echo {free_port()}; echo token; exec cat > /dev/null")
-    jvm = EngineJvm(POSTGRES)
+    jvm = EngineJvm(DEBEZIUM_POSTGRES)
     held = JavaObject("o1", jvm.gateway._gateway_client)
     jvm.close()
     assert jvm.process.poll() == 0

@@ -121,7 +121,8 @@ def test_nothing_is_fetched_while_the_source_has_a_higher_leader_epoch(linked: L
     assert_same(linked)
 
 
-def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: LinkedClusters) -> None:
+def mirror_what_one_leader_has_alone(linked: LinkedClusters) -> None:
+    """Three records that both brokers of the source have, and three of its broker 1; the mirror has all."""
     produce(linked)
     linked.settle()
     only(linked.source, 1)
@@ -129,6 +130,10 @@ def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: L
     linked.source.tell((1,))
     produce(linked)
     linked.settle()
+
+
+def test_a_cut_at_the_source_is_followed_in_another_leader_epoch_alone(linked: LinkedClusters) -> None:
+    mirror_what_one_leader_has_alone(linked)
     assert len(linked.stored(linked.here)) == 6
     linked.hears_reports = False
     only(linked.source, 2)
@@ -243,13 +248,7 @@ def test_an_end_of_a_promotion_that_was_taken_back_counts_for_no_other(linked: L
 @pytest.mark.parametrize("count", [0, 1, 3], ids=["fewer-records", "some-others", "as-many-others"])
 def test_a_promotion_ends_where_a_source_that_was_cut_does(linked: LinkedClusters, count: int) -> None:
     """The mirror has what a leader of the source took away with it, and its offsets hide what others wrote."""
-    produce(linked)
-    linked.settle()
-    only(linked.source, 1)
-    linked.source.set(isr=(1,))
-    linked.source.tell((1,))
-    produce(linked)
-    linked.settle()
+    mirror_what_one_leader_has_alone(linked)
     assert len(linked.stored(linked.here)) == 6
     linked.is_away = True
     linked.world.advance(FETCH_TIMEOUT_MS)
@@ -265,13 +264,7 @@ def test_a_promotion_ends_where_a_source_that_was_cut_does(linked: LinkedCluster
 
 
 def test_a_source_that_ends_before_the_end_here_is_said_so(linked: LinkedClusters) -> None:
-    produce(linked)
-    linked.settle()
-    only(linked.source, 1)
-    linked.source.set(isr=(1,))
-    linked.source.tell((1,))
-    produce(linked)
-    linked.settle()
+    mirror_what_one_leader_has_alone(linked)
     linked.hears_reports = False
     only(linked.source, 2)
     linked.source.elect(2, isr=(2,))
@@ -289,7 +282,7 @@ def test_a_promotion_that_is_taken_back_and_wished_at_once_ends(
     produce(linked)
     linked.settle()
     with monkeypatch.context() as taken_back:
-        # The controller has taken it back as the end is told, and the leader does not know that yet.
+        # The controller has taken it back when the report of the end comes, and the leader does not know that yet.
         taken_back.setattr("tests.links.virtual_link.take_reports", lambda *_: None)
         linked.become(PROMOTING)
         linked.world.advance(200)
@@ -322,7 +315,7 @@ def test_a_topic_that_has_stopped_goes_on_though_no_leader_has_heard_of_it(linke
     linked.settle()
     (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
     link = linked.mirrors[11]._links["west"]
-    link._fetchers[mirrored.source_leader]._wait_for(mirrored)  # what a failure does before it is told
+    link._fetchers[mirrored.source_leader]._wait_for(mirrored)  # as a failure does before the leader reports it
     linked.move(STOP, PAUSE, RESUME)
     produce(linked)
     linked.settle()

@@ -43,6 +43,7 @@ def _topic_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
+DEBEZIUM_POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _OF_SECRETS: Final = re.compile(r"passw|secret|token|jaas\.config|(^|[._])key\.material")
 # Of all connectors those that mean something to a connector of Debezium's.
 _BESIDE_DEBEZIUM: Final = frozenset(
@@ -111,7 +112,7 @@ SOURCES: Final = (
         has_offsets=True,
         needs_spark=False,
         shared_keys=_BESIDE_DEBEZIUM,
-        runs="io.debezium.connector.postgresql.PostgresConnector",
+        runs=DEBEZIUM_POSTGRES,
     ),
     Kind(
         "FileSource",

@@ -22,12 +22,12 @@ from typing import IO, Any, Final, NamedTuple
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
+from pybroker.connectors.declared.source_kinds import DEBEZIUM_POSTGRES
 from pybroker.operating_system import system_reason
 from pybroker.pipeline import jars
 
 _DEBEZIUM: Final = "3.6.1.Final"
-POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
-_PACKAGES: Final = {POSTGRES: ("debezium-embedded", "debezium-connector-postgres")}
+_PACKAGES: Final = {DEBEZIUM_POSTGRES: ("debezium-embedded", "debezium-connector-postgres")}
 _MEMORY_MB: Final = 512
 # A thread of Debezium's that dies of a lack of memory would leave an engine that neither works nor ends.
 _JVM_OPTIONS: Final = (
@@ -124,7 +124,7 @@ class EngineJvm:
 
     def close(self) -> None:
         """End it."""
-        # Python's garbage is told to a JVM that is there: Py4J would log a traceback for each object.
+        # Py4J reports Python's garbage to a JVM that it takes for present, and would log a traceback for each object.
         self.gateway._gateway_client.is_connected = False
         self.gateway.close()
         self._end()

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pybroker.connectors.declared.source_kinds import DEBEZIUM_POSTGRES
 from pybroker.connectors.kinds.connector_runs import Run, Work
-from pybroker.connectors.kinds.debezium_engine import POSTGRES, Batch, DebeziumEngine, Offsets
+from pybroker.connectors.kinds.debezium_engine import Batch, DebeziumEngine, Offsets
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 
 # Of a connector here, or of Connect's workers: the engine knows none of these.
@@ -62,4 +63,4 @@ def engine_properties(work: Work) -> dict[str, Any]:
         f"{side}.converter.schemas.enable": str(work.value(f"{side}.converter.schemas.enable")).lower()
         for side in ("key", "value")
     }
-    return {**given, **schemas, "name": work.name, "connector.class": POSTGRES}
+    return {**given, **schemas, "name": work.name, "connector.class": DEBEZIUM_POSTGRES}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
+
+from pybroker.sql.parsing.expression_templates import made
 
 # Days of the week: DuckDB counts from Sunday, which is 0, and ISO from Monday, which is 1; Spark's Sunday is 1.
 _FROM_SUNDAY, _FROM_MONDAY = "dayofweek(_0) - 1", "weekday(_0) + 1"
@@ -66,11 +67,4 @@ def _boundaries(unit: str) -> str:
 
 
 def _made(template: str | None, *arguments: exp.Expr) -> exp.Expr | None:
-    if template is None:
-        return None
-    made = sqlglot.parse_one(template, dialect="spark")
-    for column in list(made.find_all(exp.Column)):
-        argument = arguments[int(column.name.removeprefix("_"))].copy()
-        is_inside = isinstance(argument, exp.Binary) and isinstance(column.parent, exp.Binary)
-        column.replace(exp.paren(argument) if is_inside else argument)
-    return exp.paren(made) if isinstance(made, exp.Binary) else made
+    return None if template is None else made(template, "spark", arguments)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
+
+from pybroker.sql.parsing.expression_templates import made
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,4 @@ def _translate(tree: exp.Expr, dialect: str) -> None:
         if found is None or len(node.expressions) != found.count:
             continue
         template = found.duckdb if dialect == "duckdb" else found.spark
-        made = sqlglot.parse_one(template, dialect=dialect)
-        for column in list(made.find_all(exp.Column)):
-            number = column.name.removeprefix("_")
-            if number.isdigit():
-                argument = node.expressions[int(number)].copy()
-                column.replace(exp.paren(argument) if isinstance(argument, exp.Binary) else argument)
-        node.replace(exp.paren(made) if isinstance(made, exp.Binary) else made)
+        node.replace(made(template, dialect, node.expressions))

@@ -7,6 +7,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,9 +117,20 @@ def used_columns(tree: exp.Expr, reference: TableReference, relation: Relation) 
     """
     names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     has_all = _takes_all(tree, reference, relation)
-    chosen = [column for column in relation.columns if has_all or column.name.lower() in names]
+    return named_columns(relation, names | {column.name.lower() for column in relation.columns} if has_all else names)
+
+
+def named_columns(relation: Relation, names: AbstractSet[str]) -> list[Column]:
+    """The columns whose names, in lower case, are among these, and behind them those of every record."""
+    chosen = [column for column in relation.columns if column.name.lower() in names]
     pseudo = [Column(name, kind) for name, kind in PSEUDO_COLUMNS.items() if name in names]
     return [*chosen, *(column for column in pseudo if relation.column(column.name) is None)]
+
+
+def left_out_of(star: exp.Star) -> list[exp.Expr]:
+    """The names behind the EXCLUDE of a star."""
+    found = _argument(star, _EXCEPT)
+    return list(found) if isinstance(found, list) else []
 
 
 def _takes_all(tree: exp.Expr, reference: TableReference, relation: Relation) -> bool:
@@ -169,8 +181,7 @@ def exclude_pseudo_columns(tree: exp.Expr, columns: dict[int, list[Column]]) -> 
         for each in select.expressions:
             star = each.this if isinstance(each, exp.Column) else each
             if isinstance(star, exp.Star):
-                own = _argument(star, _EXCEPT)
-                kept = list(own) if isinstance(own, list) else []
+                kept = left_out_of(star)
                 name = next(name for name in _EXCEPT if name in exp.Star.arg_types)
                 named = {identifier.name.lower() for identifier in kept}
                 star.set(name, [*kept, *(exp.to_identifier(name) for name in sorted(pseudo - named))])

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pybroker.sql.parsing.queries import left_out_of, named_columns
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin
@@ -142,7 +143,7 @@ def _expand_stars(tree: exp.Select, sides: Sequence[Side]) -> None:
         chosen = [side for side in sides if table in (None, side.alias.lower())]
         if not chosen:
             raise SqlError(f"there is no topic {table} in the query")
-        left_out = {identifier.name.lower() for identifier in star.args.get("except_") or star.args.get("except") or ()}
+        left_out = {identifier.name.lower() for identifier in left_out_of(star)}
         expressions += _all_of(chosen, left_out)
     tree.set("expressions", expressions)
 
@@ -161,8 +162,5 @@ def _read(tree: exp.Select, side: Side) -> list[Column]:
         alias, *rest = (each.lower() for each in _parts(column))
         if alias == side.alias.lower():
             names |= {rest[0]} if rest else {each.name.lower() for each in side.relation.columns}
-    own = [each for each in side.relation.columns if each.name.lower() in names]
-    pseudo = [Column(name, kind) for name, kind in PSEUDO_COLUMNS.items() if name in names]
-    found = [*own, *(each for each in pseudo if side.relation.column(each.name) is None)]
     # A row has a column at least.
-    return found or [Column("_offset", PSEUDO_COLUMNS["_offset"])]
+    return named_columns(side.relation, names) or [Column("_offset", PSEUDO_COLUMNS["_offset"])]

@@ -23,6 +23,7 @@ from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.standing_plans import WrittenValue
 
 WRITTEN: Final = (Format.JSON, Format.AVRO, Format.PROTOBUF)
+_OF_SCHEMAS: Final = ("schema", "message")
 # DuckDB sums to this, and Spark to a BIGINT.
 _HUGE: Final = re.compile(r"\bHUGEINT\b")
 
@@ -33,7 +34,7 @@ def format_of(options: Mapping[str, str]) -> Format:
     found = next((each for each in WRITTEN if each == name), None)
     if found is None:
         raise SqlError(f"a standing query writes {', '.join(WRITTEN)}, not {options['format']}")
-    for option in ("schema", "message"):
+    for option in _OF_SCHEMAS:
         if option in options and (found is Format.JSON or (option == "message" and found is Format.AVRO)):
             raise SqlError(f"{option} is no option of format {found}")
     return found
@@ -46,7 +47,7 @@ def written_relation(engine: Engine, made: Relation, options: Mapping[str, str],
     """
     if made.format is Format.JSON:
         return made
-    own = {name: options[name] for name in ("schema", "message") if name in options}
+    own = _of_schema(options)
     try:
         own = with_schema_inside(made.format, own) if "schema" in own else _derived(engine, made)
     except (ValueError, OSError) as error:
@@ -79,10 +80,11 @@ def written_value(relation: Relation) -> WrittenValue:
     """How a plan writes the values of a relation."""
     if relation.format not in (Format.AVRO, Format.PROTOBUF):
         return WrittenValue()
-    return WrittenValue(relation.format, {name: relation.options[name] for name in _OF_SCHEMAS & set(relation.options)})
+    return WrittenValue(relation.format, _of_schema(relation.options))
 
 
-_OF_SCHEMAS: Final = frozenset({"schema", "message"})
+def _of_schema(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in _OF_SCHEMAS if name in options}
 
 
 def _columns(relation: Relation) -> tuple[Column, ...]:
