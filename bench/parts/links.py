@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from statistics import quantiles
+from typing import NamedTuple
 
 from bench import mirrors
 from bench.contestants import KAFKA, PYBROKER, Contestant, topic
@@ -59,35 +60,44 @@ def measure_mirror(context: Context, name: str) -> None:
     with mirrors.running(context) as pair, topic(pair.source, PARTITIONS) as topic_name:
         load = Produce(pair.source.bootstrap, topic_name, RECORDS, SMALL_BYTES, PARTITIONS, 1, Extent(600, 0, batches))
         load.run()
-        with mirroring(name, pair, topic_name) as running, Client(pair.source.bootstrap) as source:
+        with Client(pair.source.bootstrap) as source:
             count = records_in(source, topic_name, PARTITIONS)
-            mirror_all(context, name, pair, running, topic_name, count)
+        before = Look(time.monotonic(), 0, cpu_seconds(pair.target.pid))
+        with mirroring(name, pair, topic_name) as running:
+            start, end, highest_mb = mirror_all(pair, running, topic_name, count, before)
+            gigabytes = (end.records - start.records) * SMALL_BYTES / 1e9
+            context.add("2 GB mirrored", "MB/s", name, 1_000 * gigabytes / (end.at_s - start.at_s))
+            context.add("2 GB mirrored CPU", "s/GB", name, (end.cpu_s - start.cpu_s) / gigabytes)
+            context.add("2 GB mirrored RssAnon", "MB", name, highest_mb)
             measure_lag(context, name, pair, topic_name)
 
 
-def mirror_all(context: Context, name: str, pair: Pair, running: Mirroring, topic_name: str, count: int) -> None:
-    """The rate, the processor time and the highest memory from when the first records have come."""
+class Look(NamedTuple):
+    """What of a topic had come at a time, and the processor time of its mirror until then."""
+
+    at_s: float
+    records: int
+    cpu_s: float
+
+
+def mirror_all(pair: Pair, running: Mirroring, topic_name: str, count: int, before: Look) -> tuple[Look, Look, float]:
+    """The last look at which the records had not begun to come, the one that finds all, and the highest memory in MB.
+
+    ``before`` is a look from before the mirror was there: a short one may be whole at the first look.
+    """
+    start, highest_mb, deadline_s = before, 0.0, time.monotonic() + mirrors.COMES_S
     with Client(pair.target.bootstrap) as target:
-        begun = int(count * BEGUN)
-        wait_for_records(target, topic_name, PARTITIONS, begun)
-        began_at, cpu_before, started_s = (
-            records_in(target, topic_name, PARTITIONS),
-            running.cpu_seconds(),
-            time.monotonic(),
-        )
-        highest_mb = 0.0
-        deadline_s = started_s + mirrors.COMES_S
-        while (found := records_in(target, topic_name, PARTITIONS)) < count:
+        while True:
+            records = records_in(target, topic_name, PARTITIONS)
+            now = Look(time.monotonic(), records, running.cpu_seconds())
             highest_mb = max(highest_mb, running.anon_mb())
-            if time.monotonic() > deadline_s:
-                raise RuntimeError(f"{found} of {count} records have come")
+            if records >= count:
+                return start, now, highest_mb
+            if records < count * BEGUN:
+                start = now
+            if now.at_s > deadline_s:
+                raise RuntimeError(f"{records} of {count} records have come")
             time.sleep(_PAUSE_S)
-        seconds = time.monotonic() - started_s
-        cpu = running.cpu_seconds() - cpu_before
-    gigabytes = (count - began_at) * SMALL_BYTES / 1e9
-    context.add("2 GB mirrored", "MB/s", name, 1_000 * gigabytes / seconds)
-    context.add("2 GB mirrored CPU", "s/GB", name, cpu / gigabytes)
-    context.add("2 GB mirrored RssAnon", "MB", name, max(highest_mb, running.anon_mb()))
 
 
 def measure_lag(context: Context, name: str, pair: Pair, topic_name: str) -> None:

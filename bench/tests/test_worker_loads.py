@@ -17,17 +17,20 @@ from bench.parts import cluster_workers
 from bench.parts.cluster_workers import Started
 
 
+def serves(process: psutil.Process) -> bool:
+    """Whether this is a broker that is not stopped; a child that has just ended is none."""
+    try:
+        return "--data-dir" in process.cmdline() and process.status() != psutil.STATUS_STOPPED
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
 @pytest.mark.skipif(compiled.compiler() is None, reason="the load generators need a C compiler")
 def test_workers_that_are_not_measured_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[list[int]] = []
 
     def commits(started: Started, extent: Extent) -> Outcome:
-        workers = [
-            each
-            for each in psutil.Process().children(recursive=True)
-            if "--data-dir" in each.cmdline() and each.status() != psutil.STATUS_STOPPED
-        ]
-        running.append([each.pid for each in workers])
+        running.append([each.pid for each in psutil.Process().children(recursive=True) if serves(each)])
         assert set(started.pids) <= set(running[-1])
         return cluster_workers.commits(started, extent)
 
