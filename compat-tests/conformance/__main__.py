@@ -158,7 +158,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--client", action="append", choices=sorted(CLIENTS), help="only this one; may be repeated")
     made.add_argument(
-        "--share", metavar="COMMIT", help="of these, or of all that are built, the half that this commit chooses"
+        "--share", metavar="COMMIT", help="of these, or of all that are built, the third that this commit chooses"
     )
     made.add_argument("--build-only", action="store_true", help="build the clients and run nothing")
     made.add_argument(

@@ -1,4 +1,4 @@
-"""The half of the heavy tests that a commit chooses, for continuous integration: a plugin of pytest.
+"""The third of the heavy tests that a commit chooses, for continuous integration: a plugin of pytest.
 
 Owns: which units are in a commit's share.  A unit is a file where a test starts a JVM, because the tests of a file
 share it, and the test itself elsewhere.  ``scripts/conformance`` draws its clients in the same way.
@@ -15,14 +15,14 @@ from collections.abc import Iterable
 
 import pytest
 
-# Of all units.  Each commit draws anew, so that four in a row cover fifteen sixteenths.
-SHARE = 0.5
+# Of so many units one is drawn.  Each commit draws anew, so that six in a row cover nine tenths.
+ONE_OF = 3
 
 
 def share(commit: str, units: Iterable[str]) -> set[str]:
-    """The units that a commit chooses: ``SHARE`` of them, rounded up."""
+    """The units that a commit chooses: one of ``ONE_OF``, rounded up."""
     ranked = sorted(set(units), key=lambda unit: hashlib.sha256(f"{commit} {unit}".encode()).digest())
-    return set(ranked[: -int(-SHARE * len(ranked) // 1)])
+    return set(ranked[: -(-len(ranked) // ONE_OF)])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

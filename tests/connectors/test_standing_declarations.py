@@ -81,7 +81,7 @@ def test_offsets_of_a_query_are_reset_and_not_altered(world: World, client: Rest
 def test_supervisor_needs_no_parser_of_sql() -> None:
     """Its extras are those of connectors."""
     loaded = (
-        "import pybroker.connectors.connect_service, pybroker.sql.relations.schema_options, sys; print(*sys.modules)"
+        "import pybroker.connectors.connect_service, pybroker.sql.relations.format_options, sys; print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=PATIENCE_S

@@ -19,7 +19,7 @@ from tests.docs.consoles import check_block
 from tests.docs.pages import ADDRESS, examples
 from tests.source_tree import ROOT
 
-pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 FOLDER = ROOT / "docs" / "pipeline"
 BIN = Path(sys.executable).parent

@@ -18,8 +18,8 @@ from tests.simulation.run import Outcome
 from tests.source_tree import ROOT
 
 QUICK_SEEDS = range(1, 4)
-SEEDS = 200
-SHARE = 50  # of them, which one test runs, two at a time: a file's tests are one after another
+SEEDS = 100
+SHARE = 25  # of them, which one test runs, two at a time: a file's tests are one after another
 
 
 def paused(seed: int) -> Outcome:

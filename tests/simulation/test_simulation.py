@@ -13,8 +13,8 @@ from harness.waiting import PATIENCE_S
 from tests.simulation.simulation import Simulation
 from tests.source_tree import ROOT
 
-SEEDS = 200
-SHARE = 100  # of them, which one test runs: several find their place beside what waits
+SEEDS = 100
+SHARE = 50  # of them, which one test runs: several find their place beside what waits
 ACTIVE_MS = 14_000  # of virtual time per run: what continuous integration has time for
 QUICK_SEEDS = range(1, 6)
 

@@ -17,7 +17,7 @@ from pybroker.sql.fetching.record_columns import TYPES
 from pybroker.sql.fetching.relation_decoding import Decoding, Misfits
 from pybroker.sql.fetching.value_decoders import schema_columns
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.schema_options import with_schema_inside
+from pybroker.sql.relations.format_options import with_schema_inside
 from pybroker.sql.sql_errors import SqlError
 
 COLUMNS = (Column("id", "BIGINT", "id"), Column("name", "TEXT", "name"), Column("at", "TIMESTAMP", "at"))

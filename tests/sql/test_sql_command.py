@@ -136,6 +136,9 @@ def test_failures_are_said_on_standard_error_with_their_codes(cli: CommandLine, 
     assert b"no statement begins with SELEC; SELECT?" in wrong.stderr
     assert cli.run("sql", "-e", "SELECT 1", "-f", "x").returncode == 2
     assert cli.run("sql", "--misfits", "perhaps").returncode == 2
+    bare = cli.run("sql", "SELECT 1")
+    assert bare.returncode == 2
+    assert b"a statement is given by --execute (-e), as -e 'SELECT 1'" in bare.stderr
     missing = cli.run("sql", "-f", "/nowhere.sql")
     assert missing.stderr == b"pybroker: --file /nowhere.sql: no such file\n"
 

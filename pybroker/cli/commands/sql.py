@@ -6,6 +6,7 @@ standing queries, and where results go.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pybroker.sql.relations.cluster_port import Changes
     from pybroker.sql.session import Session
 
+# Without a name in the usage line: it is there to say how a statement is given.
+Statement = Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")]
 Execute = Annotated[list[str], repeated("--execute", "-e", metavar="SQL", help="Statements to run, and then to end.")]
 File = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="A file of statements to run, and then to end.")
@@ -64,6 +67,7 @@ Declarations = Annotated[
 
 
 def sql(
+    statement: Statement = None,
     *,
     execute: Execute,
     file: File = None,
@@ -90,6 +94,8 @@ def sql(
     """
     if misfits not in ("skip", "stop"):
         raise typer.BadParameter(f"--misfits must be skip or stop, not {misfits!r}")
+    if statement:
+        raise misused(f"a statement is given by --execute (-e), as -e {shlex.quote(' '.join(statement))}")
     if csv and as_json:
         raise misused("give --json or --csv")
     if execute and file is not None:

@@ -13,7 +13,7 @@ from pybroker.sql.declared import inference
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations.catalog import Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
-from pybroker.sql.relations.schema_options import with_schema_inside
+from pybroker.sql.relations.format_options import check_options, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # By the names that ksqlDB has for the same.
@@ -41,9 +41,11 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
     own = {name: value for name, value in options.items() if name not in ("topic", "format", "key_format")}
     if "format" not in options:
         inferred = inference.infer(cluster, found)
+        check_options(inferred.format, own)
         known = columns or inferred.columns
         return Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own)
     kind = _format(options["format"])
+    check_options(kind, own)
     try:
         own = with_schema_inside(kind, own)
     except (OSError, UnicodeDecodeError) as error:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pybroker.extras import how_to_install
 from pybroker.sql.fetching.short_queries import ValueDecoder, connection_values
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.schema_options import descriptors, registry_header
+from pybroker.sql.relations.format_options import descriptors, registry_header
 from pybroker.sql.sql_errors import SqlError
 
 # The only column of values that have no fields.

@@ -22,7 +22,7 @@ from pybroker.pipeline.converters.protobuf import spark_type as protobuf_type
 from pybroker.pipeline.streams.jobs import Job, Output, Topics
 from pybroker.pipeline.streams.stream_table_join import join_stream_table
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
-from pybroker.sql.relations.schema_options import descriptors, registry_header
+from pybroker.sql.relations.format_options import descriptors, registry_header
 from pybroker.sql.standing.standing_plans import SourcePlan, SparkPlan, WrittenValue
 from pybroker.values.avro_values import parsed
 from pybroker.values.protobuf_values import Definition

@@ -18,7 +18,7 @@ from pybroker.extras import how_to_install
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.schema_options import DESCRIPTORS, registry_header, with_schema_inside
+from pybroker.sql.relations.format_options import DESCRIPTORS, check_options, registry_header, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.standing_plans import WrittenValue
 
@@ -34,9 +34,7 @@ def format_of(options: Mapping[str, str]) -> Format:
     found = next((each for each in WRITTEN if each == name), None)
     if found is None:
         raise SqlError(f"a standing query writes {', '.join(WRITTEN)}, not {options['format']}")
-    for option in _OF_SCHEMAS:
-        if option in options and (found is Format.JSON or (option == "message" and found is Format.AVRO)):
-            raise SqlError(f"{option} is no option of format {found}")
+    check_options(found, options)
     return found
 
 

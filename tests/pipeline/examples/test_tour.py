@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
 def test_the_tour_of_a_month_finds_what_the_batch_finds_though_its_database_stops(tmp_path: Path) -> None:
     import pandas as pd
 

@@ -185,6 +185,7 @@ def application(kafka_streams: list[str], pybroker: Broker, tmp_path: Path) -> I
         process.kill()
 
 
+@pytest.mark.slow
 def test_the_same_topologies_tell_the_same_changes_and_end_with_the_same_tables(
     spark: Any, pybroker: Broker, application: Any, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Options of a declaration about schemas: ``schema`` and ``registry_header``, for questions and for standing queries.
+"""Options of a declaration's format, for questions and for standing queries: which format has which.
 
 Owns that a declaration has its schema inside, so that another machine can read by it.
 """
@@ -16,6 +16,19 @@ from pybroker.sql.sql_errors import SqlError
 # Before descriptors of Protobuf that stand in a declaration.
 DESCRIPTORS: Final = "base64,"
 _AVRO_FILE: Final = ".avsc"
+_FORMATS_WITH: Final = {
+    "delimiter": (Format.CSV,),
+    "schema": (Format.AVRO, Format.PROTOBUF),
+    "message": (Format.PROTOBUF,),
+    "registry_header": (Format.AVRO, Format.PROTOBUF),
+}
+
+
+def check_options(kind: Format, options: Mapping[str, str]) -> None:
+    """``SqlError`` for an option that has no effect with this format."""
+    for name in options:
+        if kind not in _FORMATS_WITH.get(name, (kind,)):
+            raise SqlError(f"{name} is no option of format {kind}")
 
 
 def registry_header(options: Mapping[str, str]) -> bool | int:
