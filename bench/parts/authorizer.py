@@ -11,7 +11,7 @@ from bench.bars import SHAPES
 from bench.contestants import PYBROKER, Contestant, topic
 from bench.context import LONG_SESSIONS, Context, CpuMeter
 from bench.loads import Extent, Produce
-from bench.parts.tiny import RECORD_BYTES, check_generator, check_log
+from bench.parts.tiny import RECORD_BYTES, add_generator, check_log
 from bench.secure import AUTHORIZED, add_acls
 
 ACLS = 1_000
@@ -55,5 +55,5 @@ def _measure(context: Context, shape: str, name: str, broker: Contestant) -> Non
         outcome = load.run()
         cpu_seconds = cpu.seconds()
         check_log(broker, load, outcome)
-    check_generator(context, outcome.client_cpu_share)
+    add_generator(context, f"{shape}, {name},", PYBROKER, outcome.client_cpu_share)
     context.add(_metric(shape, name), "µs", PYBROKER, cpu_seconds / outcome.acknowledged * 1e6)

@@ -13,7 +13,7 @@ from bench.clusters import Cluster, ClusterCpu, ReplicatedTopic, replicated_topi
 from bench.context import Context, back_with_memory
 from bench.loads import Extent, Latency, Outcome, Produce
 from bench.parts.large import BATCH_BYTES, LARGE_RECORD_BYTES, RECORDS
-from bench.parts.tiny import RECORD_BYTES, add_outcome, add_percentiles, check_generator
+from bench.parts.tiny import RECORD_BYTES, add_generator, add_outcome, add_percentiles
 from bench.parts.warmup import highest_rate
 
 PARTITIONS = 12
@@ -82,7 +82,7 @@ def measure_rate(context: Context, name: str, cluster: Cluster) -> None:
     cpu = ClusterCpu(cluster)
     outcome = replace(load, seconds=2 * context.volume.seconds, warmup_seconds=context.volume.warmup_seconds).run()
     context.add("fixed rate CPU", "s", name, cpu.seconds())
-    check_generator(context, outcome.client_cpu_share)
+    add_generator(context, "fixed rate", name, outcome.client_cpu_share)
     add_percentiles(context, "fixed rate", name, outcome.produce)
 
 
@@ -97,6 +97,7 @@ def measure_large(context: Context, name: str, cluster: Cluster) -> None:
     context.add("large produce", "MB/s", name, outcome.requests * batch_bytes / outcome.seconds / 1e6)
     context.add("large p99", "µs", name, outcome.latency.p99_us)
     context.add("large CPU", "s/GB", name, cpu / (outcome.acknowledged * batch_bytes / 1e9))
+    add_generator(context, "large", name, outcome.client_cpu_share)
 
 
 def run_checked(cluster: Cluster, topic: ReplicatedTopic, load: Produce) -> tuple[Outcome, float]:

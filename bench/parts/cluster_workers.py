@@ -31,7 +31,7 @@ from harness.waiting import wait_until
 from bench.contestants import KAFKA, PROPERTIES, PYBROKER, Contestant, make, pybroker_command
 from bench.context import LONG_SESSIONS, Context
 from bench.loads import Commit, Extent, Fetch, Outcome, Produce
-from bench.parts.tiny import RECORD_BYTES, check_generator
+from bench.parts.tiny import RECORD_BYTES, add_generator
 from bench.parts.warmup import SECONDS, highest_rate
 from bench.process_stats import cpu_seconds
 from bench.wire import Client, record_batch
@@ -142,14 +142,13 @@ def measure(context: Context, label: str, load: Load, _: str, started: Started) 
     before_s = sum(map(cpu_seconds, started.pids))
     outcome = load(started, Extent(context.volume.seconds, context.volume.warmup_seconds))
     cpu_s = sum(map(cpu_seconds, started.pids)) - before_s
-    check_generator(context, outcome.client_cpu_share)
     rate, capacity = outcome.requests_per_second, started.workers * outcome.acknowledged / cpu_s
     counts = WORKERS if started.name == KAFKA else (started.workers,)
     for count in counts:  # Apache Kafka is one broker, which stands beside one worker and beside two
         context.add(shown(label, count), "1/s", started.name, rate)
+        add_generator(context, f"{shown(label, count)},", started.name, outcome.client_cpu_share)
     if started.name != KAFKA:
         context.add(f"{shown(label, started.workers)}, capacity", "1/s", started.name, capacity)
-        context.add(f"{shown(label, started.workers)}, generator", "of a core", started.name, outcome.client_cpu_share)
 
 
 def shown(label: str, workers: int) -> str:

@@ -9,8 +9,8 @@ from bench.contestants import Contestant, topic
 from bench.context import Context, CpuMeter
 from bench.loads import Extent, Fetch
 from bench.parts.large import large_load
-from bench.parts.tiny import RECORD_BYTES, add_outcome
-from bench.parts.warmup import warm_up
+from bench.parts.tiny import RECORD_BYTES, add_generator, add_outcome
+from bench.parts.warmup import SECONDS, highest_rate, warm_up
 from bench.wire import Client, record_batch
 
 PARTITIONS = 8
@@ -30,10 +30,18 @@ def run(context: Context) -> None:
             bulk_topic = stack.enter_context(topic(broker, PARTITIONS))
             large_load(context, broker, bulk_topic, PARTITIONS).run()
             bulk[name] = bulk_topic, shared_end(broker, bulk_topic)
+        for name, broker in brokers.items():
+            load = Fetch(broker.bootstrap, small[name], PARTITIONS, PARTITIONS, end_offset=1, extent=Extent(SECONDS, 0))
+            highest_rate(context, name, partial(rate_of, load))
         for connections in SMALL_CONNECTIONS:
             context.alternate(brokers, partial(measure_small, context, small, connections))
         for connections in BULK_CONNECTIONS:
             context.alternate(brokers, partial(measure_bulk, context, bulk, connections))
+
+
+def rate_of(load: Fetch) -> float:
+    """Requests per second of one run."""
+    return load.run().requests_per_second
 
 
 def measure_small(context: Context, topics: dict[str, str], connections: int, name: str, broker: Contestant) -> None:
@@ -68,3 +76,4 @@ def measure_bulk(
     label = f"{connections} conn"
     context.add(f"{label} fetch", "MB/s", name, outcome.fetched_bytes / outcome.seconds / 1e6)
     context.add(f"{label} CPU", "s/GB", name, cpu_seconds / (outcome.fetched_bytes / 1e9))
+    add_generator(context, label, name, outcome.client_cpu_share)

@@ -8,7 +8,7 @@ from functools import partial
 from bench.contestants import Contestant, ProduceContestant, topic
 from bench.context import Context, CpuMeter
 from bench.loads import Extent, Produce
-from bench.parts.tiny import RECORD_BYTES, add_percentiles, check_log
+from bench.parts.tiny import RECORD_BYTES, add_generator, add_percentiles, check_log
 from bench.parts.warmup import warm_up
 
 RECORDS, LARGE_RECORD_BYTES = 890, 1000
@@ -55,6 +55,7 @@ def measure_bulk(
     context.add(f"{label} produce", "MB/s", name, outcome.requests * batch_bytes / outcome.seconds / 1e6)
     context.add(f"{label} p99", "µs", name, outcome.latency.p99_us)
     context.add(f"{label} CPU", "s/GB", name, cpu_seconds / (outcome.acknowledged * batch_bytes / 1e9))
+    add_generator(context, label, name, outcome.client_cpu_share)
 
 
 def measure_beside(context: Context, name: str, broker: Contestant) -> None:

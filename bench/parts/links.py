@@ -15,7 +15,7 @@ from bench.contestants import KAFKA, PYBROKER, Contestant, topic
 from bench.context import Context, CpuMeter, back_with_memory, settle
 from bench.loads import Extent, Produce
 from bench.mirrors import Mirroring, Pair, mirroring, records_in, wait_for_offset, wait_for_records
-from bench.parts.tiny import RECORD_BYTES, check_generator, check_log
+from bench.parts.tiny import RECORD_BYTES, add_generator, check_log
 from bench.process_stats import cpu_seconds
 from bench.wire import Client, record_batch
 
@@ -178,7 +178,7 @@ def measure_tiny(context: Context, shape: str, name: str, broker: Contestant) ->
         outcome = load.run()
         used = cpu.seconds()
         check_log(broker, load, outcome)
-    check_generator(context, outcome.client_cpu_share)
+    add_generator(context, f"{shape}, {name},", PYBROKER, outcome.client_cpu_share)
     context.add(f"{shape} CPU, {name}", "µs", PYBROKER, used / outcome.acknowledged * 1e6)
 
 

@@ -40,11 +40,10 @@ def measure(context: Context, connections: int, in_flight: int, name: str, conte
 
 def add_outcome(context: Context, shape: str, what: str, name: str, outcome: Outcome, cpu_seconds: float) -> None:
     """Add the rate, the latencies and the processor time of small requests, and what the generator took itself."""
-    check_generator(context, outcome.client_cpu_share)
+    add_generator(context, shape, name, outcome.client_cpu_share)
     context.add(f"{shape} {what}", "1/s", name, outcome.requests_per_second)
     add_percentiles(context, shape, name, outcome.latency)
     context.add(f"{shape} CPU", "s/million", name, cpu_seconds / outcome.acknowledged * 1e6)
-    context.add(f"{shape} generator", "of a core", name, outcome.client_cpu_share)
 
 
 def add_percentiles(context: Context, label: str, name: str, latency: Percentiles) -> None:
@@ -53,8 +52,9 @@ def add_percentiles(context: Context, label: str, name: str, latency: Percentile
         context.add(f"{label} {shown}".strip(), "µs", name, getattr(latency, field))
 
 
-def check_generator(context: Context, cpu_share: float) -> None:
-    """Say so when it was not the contestant that was the limit."""
+def add_generator(context: Context, label: str, name: str, cpu_share: float) -> None:
+    """Add what the generator took of a core, and say so when it was the limit in place of the contestant."""
+    context.add(f"{label} generator".strip(), "of a core", name, cpu_share)
     if cpu_share > CLIENT_CPU_SHARE_MAX:
         context.say(f"the generator used {cpu_share:.0%} of a core: these figures are its own")
 

@@ -9,7 +9,7 @@ from bench.context import Context, CpuMeter
 from bench.loads import Extent, Fetch, Handshakes, Produce
 from bench.parts.fetch import shared_end
 from bench.parts.large import BATCH_BYTES, LARGE_RECORD_BYTES, RECORDS
-from bench.parts.tiny import RECORD_BYTES, add_outcome, check_generator, check_log
+from bench.parts.tiny import RECORD_BYTES, add_generator, add_outcome, check_log
 from bench.parts.warmup import LARGE_REQUESTS, SECONDS, highest_rate, warm_up
 from bench.secure import TlsContestant, running_with_tls
 
@@ -50,7 +50,7 @@ def measure_large(context: Context, name: str, contestant: TlsContestant) -> Non
         outcome = load.run()
         cpu_seconds = cpu.seconds()
         check_log(broker, load, outcome)
-        check_generator(context, outcome.client_cpu_share)
+        add_generator(context, "produce", name, outcome.client_cpu_share)
         batch_bytes = len(load.batch())
         context.add("produce", "MB/s", name, outcome.requests * batch_bytes / outcome.seconds / 1e6)
         context.add("produce CPU", "s/GB", name, cpu_seconds / (outcome.acknowledged * batch_bytes / 1e9))
@@ -68,7 +68,7 @@ def measure_large(context: Context, name: str, contestant: TlsContestant) -> Non
         cpu = CpuMeter(contestant.pid)
         read = reader.run()
         cpu_seconds = cpu.seconds()
-        check_generator(context, read.client_cpu_share)
+        add_generator(context, "consume", name, read.client_cpu_share)
         context.add("consume", "MB/s", name, read.fetched_bytes / read.seconds / 1e6)
         context.add("consume CPU", "s/GB", name, cpu_seconds / (read.fetched_bytes / 1e9))
 

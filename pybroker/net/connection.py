@@ -90,7 +90,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
         self._requests: Requests = None  # type: ignore[assignment]  # until connection_made
         self._inbox = Inbox(processor.framing, processor.budget)
-        self._outbox = Outbox()
+        self._outbox = Outbox(self)
         self._replies = ReplyOrder()
         self._fast_paths = FastPaths(processor.framing)
         self.time_slice = TimeSlice(processor.now_ns)
@@ -386,7 +386,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """What its peer has yet to take of its replies."""
-        return self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size() + self._outbox.unsent_bytes
 
     def reply(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Send a response, behind those that wait."""
@@ -445,6 +445,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
         """Close after what is already handed to the transport has been sent."""
         if not self._transport.is_closing():
             self._flush()
+            self._outbox.hand_over()
         self.closed = True
         self.last_seen_sweep = self._processor.sweep
         self._transport.close()

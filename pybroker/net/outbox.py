@@ -1,7 +1,8 @@
 """Replies on their way from handlers to the transport.
 
 Owns: encoding a response behind its header, and handing what a turn produced to the transport in as few buffers as
-pays.  Does not own the order of replies (``reply_order``) nor what the peer has not taken yet (the transport).
+pays.  Does not own the order of replies (``reply_order``) nor what the peer has not taken yet (the transport, and of
+replies with long records ``file_sender``).
 
 Invariant: a buffer handed to the transport is never written to again.
 
@@ -17,10 +18,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from pybroker.net.file_sender import file_sender_of
+
 if TYPE_CHECKING:
     import asyncio
 
     from pybroker.net.dispatch import ServedApi
+    from pybroker.net.file_sender import FileSender, Writer
 
 # Replies shorter than this are joined into one buffer before they go to the transport: a vectored write has a
 # cost per buffer.
@@ -57,13 +61,23 @@ def whole_reply(api: ServedApi, correlation_id: int, response: Any) -> bytes:
 
 
 class Outbox:
-    """What one connection sends at the end of its turn: ``parts``, of ``size`` bytes without the headers."""
+    """What one connection sends at the end of its turn: ``parts``, of ``size`` bytes without the headers.
 
-    __slots__ = ("parts", "size")
+    ``writer``: the connection, where its long records may be sent from their files.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_file_sender", "_writer", "parts", "size")
+
+    def __init__(self, writer: Writer | None = None) -> None:
         self.parts: list[Any] = []
         self.size = 0
+        self._writer = writer
+        self._file_sender: FileSender | None = None  # made for the first long reply
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer has yet to take, beside what the transport has."""
+        return 0 if self._file_sender is None else self._file_sender.unsent_bytes
 
     def add(self, api: ServedApi, correlation_id: int, response: Any) -> None:
         """Encode a reply behind those that wait for the end of this turn; raises whatever its encoder raises."""
@@ -94,14 +108,27 @@ class Outbox:
         size, self.size = self.size, 0
         if transport.is_closing():
             return
-        if size <= JOIN_BYTES:
+        sender = self._file_sender
+        if size <= JOIN_BYTES and (sender is None or not sender.unsent_bytes):
             transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
-        else:
-            transport.writelines(_joined(parts))
+            return
+        if sender is None and self._writer is not None:
+            sender = self._file_sender = file_sender_of(transport, self._writer)
+        joined = _joined(parts)
+        if sender is None or not sender.takes(joined):
+            transport.writelines(joined)
+
+    def hand_over(self) -> None:
+        """Leave all that is unsent to the transport, which is about to be closed."""
+        if self._file_sender is not None:
+            self._file_sender.hand_over()
 
     def clear(self) -> None:
         """The peer is gone."""
         self.parts.clear()
+        if self._file_sender is not None:
+            self._file_sender.clear()
+        self._file_sender = self._writer = None
 
 
 def _joined(parts: list[Any]) -> list[Any]:

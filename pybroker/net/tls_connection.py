@@ -42,6 +42,7 @@ TLS_WRITE_BYTES = 64 << 10
 class TlsConnection(asyncio.BufferedProtocol):
     """``scratch`` is where encrypted bytes are read to: all may share one."""
 
+    encrypts = True  # what is written here is not what the socket sends
     __slots__ = (
         "_inner",
         "_is_delivering",

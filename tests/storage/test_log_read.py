@@ -11,6 +11,7 @@ from harness.virtual_world import VirtualWorld
 
 from pybroker.storage.files import os_file
 from pybroker.storage.files import segment_file as segment_module
+from pybroker.storage.files.file_map import FileMap
 from pybroker.storage.files.os_file import is_resident  # the kernel's word, whatever the fixtures say
 from pybroker.storage.log import log_reader
 from pybroker.storage.log.cold_read import ColdRead
@@ -241,7 +242,7 @@ def test_kernel_tells_what_is_in_the_page_cache(tmp_path: Path) -> None:
     fd = os_file.open_for_append(tmp_path / "file")
     try:
         os_file.write_fully(fd, os.urandom(1 << 20), 0)
-        mapped = os_file.map_for_reading(fd, 1 << 20, 1 << 30)
+        mapped = os_file.map_for_reading(fd, 1 << 20, 1 << 30, FileMap)
         assert (tmp_path / "file").stat().st_size == 1 << 20
         address = os_file.map_address(mapped)
         assert is_resident(address, 0, 1 << 20)
@@ -264,7 +265,7 @@ def test_range_of_many_pages_is_resident_only_if_each_of_them_is(tmp_path: Path)
     fd = os_file.open_for_append(tmp_path / "file")
     try:
         os_file.write_fully(fd, os.urandom(size), 0)
-        mapped = os_file.map_for_reading(fd, size, 1 << 30)
+        mapped = os_file.map_for_reading(fd, size, 1 << 30, FileMap)
         address = os_file.map_address(mapped)
         assert is_resident(address, 3, size - 3)
         os.fsync(fd)

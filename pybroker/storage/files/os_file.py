@@ -27,10 +27,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, StrPath
+
+Map = TypeVar("Map", bound=mmap.mmap)
 
 # The calls themselves: no function stands between a caller and the system.
 open_fd = os.open
@@ -42,6 +44,7 @@ truncate = os.truncate
 fsync = os.fsync
 # macOS has no fdatasync; its fsync is the nearest thing.
 fdatasync = getattr(os, "fdatasync", os.fsync)
+send_file = os.sendfile
 fstat = os.fstat
 stat = os.stat
 statvfs = os.statvfs
@@ -191,17 +194,17 @@ def write_fully(fd: int, data: ReadableBuffer, position: int) -> None:
         written += more
 
 
-def map_for_reading(fd: int, size: int, capacity: int) -> mmap.mmap:
+def map_for_reading(fd: int, size: int, capacity: int, kind: type[Map]) -> Map:
     """Map ``capacity`` bytes of a file of ``size`` bytes, so that its pages become readable as the file grows.
 
     CPython refuses a map that is longer than the file, so the file is grown (sparse) for the moment of the call.
     The caller makes sure that the file has no other writer meanwhile.
     """
     if capacity <= size:
-        return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        return kind(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
     ftruncate(fd, capacity)
     try:
-        return mmap.mmap(fd, capacity, mmap.MAP_SHARED, mmap.PROT_READ)
+        return kind(fd, capacity, mmap.MAP_SHARED, mmap.PROT_READ)
     finally:
         ftruncate(fd, size)
 
@@ -224,8 +227,8 @@ def _mincore() -> Callable[[int, int, Any], int]:
     return call
 
 
-def map_address(mapped: mmap.mmap) -> int:
-    """Where a map lies in memory; 0 if that cannot be known."""
+def map_address(mapped: mmap.mmap | memoryview) -> int:
+    """Where a map, or a view of one, lies in memory; 0 if that cannot be known."""
     import ctypes
 
     # CPython's Py_buffer, of which the first field is the address.

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pybroker.storage.files import os_file
+from pybroker.storage.files.file_map import FileMap
 from pybroker.storage.files.file_names import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, file_name
 
 if TYPE_CHECKING:
-    from mmap import mmap
-
     from pybroker.storage.files.segment_cache import SegmentCache
 
 # So much of a segment the kernel may hold before it is asked to begin to write it: a burst goes to memory, and what is
@@ -49,7 +48,6 @@ class SegmentFile:
 
     __slots__ = (
         "_map",
-        "_map_address",
         "_pinned_maps",
         "_replaced_fds",
         "base_offset",
@@ -79,9 +77,8 @@ class SegmentFile:
         self.capacity = size
         self.cache = cache
         self.fd = -1
-        self._map: mmap | None = None
-        self._map_address = -1  # looked up at first need
-        self._pinned_maps: list[ref[mmap]] = []  # former maps, of which views are out
+        self._map: FileMap | None = None
+        self._pinned_maps: list[ref[FileMap]] = []  # former maps, of which views are out
         self.view: memoryview | None = None
         self.size_end = 0  # an append may not end past it; 0 also while the files do not exist
         self.exposed_end = 0
@@ -143,7 +140,8 @@ class SegmentFile:
             # A sealed file is never grown for its map: a death in that moment would leave a tail in the middle of the
             # log, and recovery cuts the log there.
             capacity = self.size if self.sealed else max(self.capacity, self.size)
-            self._map = os_file.map_for_reading(self.fd, self.size, capacity)
+            self._map = os_file.map_for_reading(self.fd, self.size, capacity, FileMap)
+            self._map.fd = self.fd
             self.view = view = memoryview(self._map)
         return view
 
@@ -177,9 +175,9 @@ class SegmentFile:
     def drop_map(self) -> bool:
         """Forget the map; whether there is no view of the file.  Views that are out keep their map alive."""
         self.view = None
-        self._map_address = -1
         held, self._map = self._map, None
         if held is not None:
+            held.fd = -1
             try:
                 held.close()
             except BufferError:
@@ -345,7 +343,6 @@ class SegmentFile:
         if self.is_recent(start):
             return True
         self.readable()
-        if self._map_address < 0:
-            assert self._map is not None
-            self._map_address = os_file.map_address(self._map)
-        return self._map_address > 0 and os_file.is_resident(self._map_address, start, min(end, self.size))
+        assert self._map is not None
+        address = self._map.address
+        return address > 0 and os_file.is_resident(address, start, min(end, self.size))

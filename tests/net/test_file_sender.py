@@ -1,0 +1,191 @@
+"""Long records go from their file to the socket: every byte, in order, whatever becomes of the file and of the peer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness.batches import batch
+from harness.waiting import wait_until
+from harness.wire import Client
+
+from pybroker.net import file_sender
+from pybroker.net.file_sender import FileSender
+from pybroker.server import BrokerServer
+from pybroker.storage.files import os_file
+from pybroker.testing import Broker
+from tests.broker.wire_client import WireClient, fetch_request
+from tests.net.conftest import served_side, sweep
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all records are copied")
+
+KERNEL_BYTES = 64 << 10
+RECORD_BYTES = 900_000
+RECORDS = 6
+ALL_BYTES = 64 << 20
+FETCH_VERSION = 12
+
+
+@pytest.fixture
+def broker(no_sweep_but_ours: None) -> Iterator[Broker]:
+    with Broker({"socket.send.buffer.bytes": KERNEL_BYTES}) as running:
+        running.create_topic("t")
+        with WireClient((running.host, running.port)) as client:
+            for number in range(RECORDS):
+                client.produce("t", batch(bytes([number]) * RECORD_BYTES))
+        yield running
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much each call has sent from a file."""
+    lengths: list[int] = []
+
+    def send_file(out: int, fd: int, offset: int, count: int) -> int:
+        lengths.append(os.sendfile(out, fd, offset, count))
+        return lengths[-1]
+
+    monkeypatch.setattr(os_file, "send_file", send_file)
+    return lengths
+
+
+class SlowReader(Client):
+    """A client whose kernel takes little of a reply that it does not read."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__((broker.host, broker.port))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+
+    def ask_for_all(self) -> None:
+        self.post(fetch_request("t", 0, partition_max_bytes=ALL_BYTES), version=FETCH_VERSION)
+
+    def take(self) -> bytes:
+        """A whole reply, without its length."""
+        payload = self.receive_payload()
+        assert payload is not None
+        return bytes(payload)
+
+
+@pytest.fixture
+def reader(broker: Broker) -> Iterator[SlowReader]:
+    client = SlowReader(broker)
+    yield client
+    client.close()
+
+
+def expected(broker: Broker) -> bytes:
+    """The records as they lie in the file."""
+    [path] = (broker.data_dir / "t-0").glob("*.log")
+    return path.read_bytes()
+
+
+def on_the_loop(broker: Broker, act: Callable[[BrokerServer], Any]) -> Any:
+    return broker._call(lambda server, done: done(act(server)))
+
+
+def sender_of(broker: Broker, reader: Client) -> FileSender:
+    """Of a connection whose peer has not taken all."""
+    outbox = served_side(broker, reader)._outbox
+    wait_until(lambda: outbox.unsent_bytes > 0, "the socket is full")
+    assert outbox._file_sender is not None
+    return outbox._file_sender
+
+
+def test_long_records_are_sent_from_their_file(broker: Broker, reader: SlowReader, sent: list[int]) -> None:
+    reader.ask_for_all()
+    reply = reader.take()
+    assert expected(broker) in reply
+    assert sum(sent) >= RECORDS * RECORD_BYTES
+
+
+def test_replies_behind_a_long_one_keep_their_order(broker: Broker, reader: SlowReader, sent: list[int]) -> None:
+    for _ in range(3):
+        reader.ask_for_all()
+        reader.post(fetch_request("t", RECORDS), version=FETCH_VERSION)  # at the end: an answer of some bytes
+    long, short = [], []
+    for _ in range(3):
+        long.append(reader.take())
+        short.append(reader.take())
+    assert all(expected(broker) in reply for reply in long)
+    assert all(len(reply) < 1_000 for reply in short)
+    assert sent
+
+
+def test_peer_that_takes_nothing_is_served_nothing_more_and_goes_on_when_it_takes_again(
+    broker: Broker, reader: SlowReader
+) -> None:
+    reader.ask_for_all()
+    sender, served = sender_of(broker, reader), served_side(broker, reader)
+    reader.ask_for_all()
+    wait_until(served.holds_whole_frame, "the second request waits")
+    assert sender.unsent_bytes <= RECORDS * RECORD_BYTES + 1_000, "one reply, and not two"
+    assert served.unsent_bytes >= sender.unsent_bytes
+    assert all(expected(broker) in reader.take() for _ in range(2))
+    wait_until(lambda: sender._socket is None, "nothing is left")
+    assert sender.unsent_bytes == 0
+
+
+def test_peer_that_takes_nothing_for_too_long_is_closed(broker: Broker, reader: SlowReader) -> None:
+    reader.ask_for_all()
+    sender = sender_of(broker, reader)
+    sweep(broker, 3)
+    wait_until(lambda: sender.unsent_bytes == 0, "what it was sent is forgotten")
+    assert sender._socket is None
+
+
+def test_file_that_is_closed_or_cut_meanwhile_is_sent_to_its_end(broker: Broker, reader: SlowReader) -> None:
+    whole = expected(broker)
+    reader.ask_for_all()
+    sender_of(broker, reader)
+
+    def cut(server: BrokerServer) -> None:
+        [log] = [log for log in server._logs.logs() if log.path.name == "t-0"]
+        log.opened.segments[-1].cut(RECORD_BYTES // 2)
+
+    on_the_loop(broker, cut)
+    assert whole in reader.take()
+
+
+def test_connection_that_is_closed_sends_what_it_has_begun(broker: Broker, reader: SlowReader) -> None:
+    reader.ask_for_all()
+    sender_of(broker, reader)
+    reader.send_raw(b"\xff\xff\xff\xff")  # no frame: the connection is refused
+    assert expected(broker) in reader.take()
+    assert reader.receive_payload() is None
+
+
+def test_peer_that_goes_leaves_no_descriptor(broker: Broker) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        reader = SlowReader(broker)
+        reader.ask_for_all()
+        sender = sender_of(broker, reader)
+        reader.close()
+        wait_until(lambda sender=sender: sender._socket is None, "its socket is closed")
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 1, "no descriptor is left")
+
+
+def test_without_a_free_descriptor_records_are_copied(
+    broker: Broker, reader: SlowReader, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_is_free(_self: FileSender) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(FileSender, "_open", none_is_free)
+    reader.ask_for_all()
+    assert expected(broker) in reader.take()
+    assert not sent
+
+
+def test_other_connections_are_served_while_one_takes_much(
+    broker: Broker, reader: SlowReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_sender, "SENT_AT_ONCE_BYTES", 1)
+    reader.ask_for_all()
+    with WireClient((broker.host, broker.port)) as other:
+        other.produce("t", batch(b"x"))
+    assert len(reader.take()) > RECORDS * RECORD_BYTES
