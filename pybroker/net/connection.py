@@ -90,7 +90,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
         self._requests: Requests = None  # type: ignore[assignment]  # until connection_made
         self._inbox = Inbox(processor.framing, processor.budget)
-        self._outbox = Outbox(self)
+        self._outbox = Outbox(self, processor.long_replies)
         self._replies = ReplyOrder()
         self._fast_paths = FastPaths(processor.framing)
         self.time_slice = TimeSlice(processor.now_ns)

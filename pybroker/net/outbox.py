@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from pybroker.net.dispatch import ServedApi
-    from pybroker.net.file_sender import FileSender, Writer
+    from pybroker.net.file_sender import FileSender, LongReplies, Writer
 
 # Replies shorter than this are joined into one buffer before they go to the transport: a vectored write has a
 # cost per buffer.
@@ -66,12 +66,13 @@ class Outbox:
     ``writer``: the connection, where its long records may be sent from their files.
     """
 
-    __slots__ = ("_file_sender", "_writer", "parts", "size")
+    __slots__ = ("_file_sender", "_long_replies", "_writer", "parts", "size")
 
-    def __init__(self, writer: Writer | None = None) -> None:
+    def __init__(self, writer: Writer | None = None, long_replies: LongReplies | None = None) -> None:
         self.parts: list[Any] = []
         self.size = 0
         self._writer = writer
+        self._long_replies = long_replies
         self._file_sender: FileSender | None = None  # made for the first long reply
 
     @property
@@ -112,8 +113,8 @@ class Outbox:
         if size <= JOIN_BYTES and (sender is None or not sender.unsent_bytes):
             transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
             return
-        if sender is None and self._writer is not None:
-            sender = self._file_sender = file_sender_of(transport, self._writer)
+        if sender is None and self._writer is not None and self._long_replies is not None:
+            sender = self._file_sender = file_sender_of(transport, self._writer, self._long_replies)
         joined = _joined(parts)
         if sender is None or not sender.takes(joined):
             transport.writelines(joined)

@@ -23,6 +23,7 @@ from pybroker.net.busy_poll import busy_poll
 from pybroker.net.connection_quotas import ConnectionQuotas
 from pybroker.net.connection_scheduler import ConnectionScheduler
 from pybroker.net.dispatch import Dispatcher
+from pybroker.net.file_sender import LongReplies
 from pybroker.net.framing import FRAME_BYTES_MAX, Framing
 from pybroker.net.heap_trim import heap_trim
 from pybroker.net.logins import Logins
@@ -109,6 +110,7 @@ class Processor:
         self.gate = RequestGate(self.now_ns)
         self.rate_limited_log = RateLimitedLog(log, env.timers)
         self.long_requests = LongRequests(env)
+        self.long_replies = LongReplies()
         poll_us = config.get_int("pybroker.busy.poll.us")
         self.busy_poll = busy_poll(poll_us, own_process, env.timers.call_soon, self.now_ns)
         self._spare_memory = heap_trim(env.clock, own_process)

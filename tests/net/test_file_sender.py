@@ -102,6 +102,24 @@ def test_long_records_are_sent_from_their_file(broker: Broker, reader: SlowReade
     assert sum(sent) >= RECORDS * RECORD_BYTES
 
 
+def test_reader_alone_gets_copies_until_there_is_another(broker: Broker, reader: SlowReader, sent: list[int]) -> None:
+    for _ in range(file_sender.LONE_REPLIES + 1):
+        reader.ask_for_all()
+        reader.take()
+    assert sent
+    sent.clear()
+    reader.ask_for_all()
+    assert expected(broker) in reader.take()
+    assert not sent, "it is alone"
+    other = SlowReader(broker)
+    for each in (other, reader):
+        each.ask_for_all()
+        assert expected(broker) in each.take()
+        assert sent
+        sent.clear()
+    other.close()
+
+
 def test_replies_behind_a_long_one_keep_their_order(broker: Broker, reader: SlowReader, sent: list[int]) -> None:
     for _ in range(3):
         reader.ask_for_all()

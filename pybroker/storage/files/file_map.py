@@ -10,12 +10,10 @@ Kafka counterpart: FileRecords.writeTo.
 
 from __future__ import annotations
 
-import mmap
-
 from pybroker.storage.files import os_file
 
 
-class FileMap(mmap.mmap):
+class FileMap(os_file.MappedFile):
     """A read-only map; ``fd`` is its file's descriptor, or -1 since that may have been closed or changed."""
 
     fd = -1
@@ -37,6 +35,6 @@ class FileMap(mmap.mmap):
     def send(self, socket_fd: int, position: int, length: int) -> int:
         """Send so many bytes of the file, or fewer, to a socket that is written to without waiting; how many it took.
 
-        Raises BlockingIOError where it takes none now, and OSError.
+        -1 where the file cannot be sent from any more.  Raises BlockingIOError where it takes none, and OSError.
         """
-        return os_file.send_file(socket_fd, self.fd, position, length)
+        return -1 if self.fd < 0 else os_file.send_file(socket_fd, self.fd, position, length)

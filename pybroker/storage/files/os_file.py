@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, StrPath
 
-Map = TypeVar("Map", bound=mmap.mmap)
+MappedFile = mmap.mmap
+Map = TypeVar("Map", bound=MappedFile)
 
 # The calls themselves: no function stands between a caller and the system.
 open_fd = os.open
