@@ -29,6 +29,7 @@ from tests.source_tree import ROOT, relative
 BIN = Path(sys.executable).parent
 README, GUIDE, QUICK_START = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "quick-start.md"
 TESTING = ROOT / "docs" / "testing-api.md"
+README_WORDS_MAX = 720
 
 
 def docs_script() -> ModuleType:
@@ -55,6 +56,23 @@ def test_every_link_leads_somewhere() -> None:
             if "://" not in target and (not path.exists() or (anchor and anchor not in anchors(path))):
                 broken.append(f"{relative(page)}: {target}")
     assert not broken
+
+
+def test_readme_is_read_in_a_minute() -> None:
+    """Its figures and its links included; how many loads Kafka wins is no matter of style."""
+    lines = README.read_text().splitlines()
+    assert sum(len(line.split()) for line in lines if not line.startswith("Apache Kafka wins ")) <= README_WORDS_MAX
+
+
+def test_readme_says_what_kafka_wins_as_the_tables_of_all_loads_do() -> None:
+    loads = f"{docs_script().LOADS}\n|---|---|---|---|---|---|\n| a, b | 2.00× | | pybroker | | |\n"
+    alone = "| c | 3 ms | | | | |\n"
+    wins = docs_script().kafka_wins
+    assert wins(f"## One\n{loads}{alone}\n## Two\n{loads}") == "Apache Kafka wins none of the 2 loads that both run."
+    other = loads.replace("2.00×", "0.50×").replace("pybroker", "**Kafka**")
+    assert wins(f"{loads}{alone}\n\n{other}\n") == (
+        "Apache Kafka wins 1 of 2 loads (pybroker ÷ Kafka in parentheses): a, b (0.50×)."
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in (*PAGES, *DEVELOPER_PAGES) if page != README], ids=relative)
