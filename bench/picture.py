@@ -1,4 +1,4 @@
-"""The comparison as a picture for the README: how many times better than Apache Kafka each headline load is.
+"""The comparison as a picture for the README: how many times better than Apache Kafka each load is.
 
 Owns: ``bench/comparison.svg``.  It has no background and only colours that stand out from white and from nearly black
 alike, so that one file serves light and dark pages, whatever the reader's system says of itself.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from bench.bars import Kind, Verdict, headlines
+from bench.bars import Kind, Verdict, drawn
 from bench.contestants import KAFKA
 from bench.measurements import Measurements
 
@@ -52,7 +52,7 @@ class Axis:
 
 def comparison(measurements: Measurements) -> str:
     """The picture as SVG."""
-    verdicts = [verdict for verdict in headlines(measurements) if verdict.ahead is not None]
+    verdicts = drawn(measurements)
     longest = max((len(verdict.bar.what) for verdict in verdicts), default=0)
     left = max(LABELS, LETTER * longest + GAP)
     axis = Axis([advantage(each, ratio) for each in verdicts for ratio in each.rounds], left)

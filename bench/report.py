@@ -185,7 +185,7 @@ def bar_row(verdict: Verdict) -> tuple[str, ...]:
 
 
 def headline_rows(measurements: Measurements) -> list[tuple[str, ...]]:
-    """The short table for the README: about ten loads, and every other one that Kafka wins."""
+    """The short table for the README; what Kafka wins is counted from the tables of all loads (``scripts/docs.py``)."""
     rows = []
     for verdict in headlines(measurements):
         metric = measurements.get(verdict.bar.part, verdict.bar.metric)

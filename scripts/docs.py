@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ PLUGIN = ROOT / "pybroker" / "testing" / "pytest_plugin.py"
 # Folders with a README that describes their modules, besides those of the pages.
 MAPPED = ("pybroker", "protocol", "compat-tests", "bench", "examples")
 MANY_ALIKE = ("messages", "tests")  # a row for the folder, and none for its modules
+# Of each table of loads (`bench.report.BAR_COLUMNS`).
+LOADS = "| load | measured | rounds | ahead | bar | met |"
 PICTURE = "![How many times better than Apache Kafka each load is](bench/comparison.svg)"
 
 
@@ -59,15 +62,31 @@ def own_settings_table() -> str:
 
 
 def bench_table() -> str:
-    """The short table of what the benchmark wrote last."""
+    """The short table of what the benchmark wrote last, and what Apache Kafka wins of all that it wrote."""
     if not BENCH_RESULTS.exists():
         return "Run `scripts/bench` to measure both on your machine."
-    head, _, rest = BENCH_RESULTS.read_text().partition("## At a glance")
+    results = BENCH_RESULTS.read_text()
+    head, _, rest = results.partition("## At a glance")
     table = rest.partition("\n## ")[0].strip()
     day = re.search(r"^- Command: .*?, (\d{4}-\d\d-\d\d) ", head, re.MULTILINE)
     measured = "" if day is None else f"Measured on {day[1]}. "
-    where = "Every load, its bar and the circumstances: [bench/RESULTS.md](bench/RESULTS.md)."
-    return f"{PICTURE}\n\n{table}\n\n{measured}{where}"
+    where = "[Every load, its bar and the circumstances](bench/RESULTS.md)."
+    return f"{PICTURE}\n\n{table}\n\n{kafka_wins(results)}\n\n{measured}{where}"
+
+
+def kafka_wins(results: str) -> str:
+    """A sentence of the loads that Apache Kafka wins, from all tables of loads of ``bench/RESULTS.md``."""
+    loads = []
+    for text in results.split(LOADS)[1:]:
+        rows = takewhile(lambda line: line.startswith("|"), text.splitlines()[2:])
+        loads += [[cell.strip() for cell in row.split("|")[1:5]] for row in rows]
+    compared = [(load, measured, ahead) for load, measured, _, ahead in loads if ahead]
+    assert compared, "bench/RESULTS.md has no table of loads"
+    won = [f"{load} ({measured})" for load, measured, ahead in compared if "Kafka" in ahead]
+    if not won:
+        return f"Apache Kafka wins none of the {len(compared)} loads that both run."
+    which = "; ".join(won)
+    return f"Apache Kafka wins {len(won)} of {len(compared)} loads (pybroker ÷ Kafka in parentheses): {which}."
 
 
 def testing_classes() -> str:

@@ -21,7 +21,7 @@ def measured() -> Measurements:
     measurements = Measurements()
     for part, metric, kafka, ours in (
         ("tiny", "8×1 requests", [10.0, 10.0, 10.0], [30.0, 40.0, 50.0]),
-        ("latency", "50 % produce p99", [8.0], [4.0]),
+        ("latency", "50 % end-to-end p99", [8.0], [4.0]),
         ("commits", "8×1 commits", [10.0], [5.0]),
     ):
         for broker, samples in ((KAFKA, kafka), (PYBROKER, ours)):

@@ -6,10 +6,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.pybroker_process import COMMAND
 from harness.waiting import PATIENCE_S
 
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
@@ -61,13 +68,49 @@ def fill(bootstrap: str) -> list[object]:
     return [member, transactional]
 
 
+def fill_source(bootstrap: str) -> None:
+    """What a link mirrors."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic in ("invoices", "parcels"):
+        for number in range(20):
+            producer.produce(topic, value=f"{number}")
+    producer.flush()
+
+
+@contextmanager
+def cluster_up(folder: Path) -> Iterator[str]:
+    """Two brokers of ``pybroker cluster up`` in this directory; where they serve."""
+    asked = [str(COMMAND), "cluster", "up", "--brokers", "2", "--port", "0", "--data-dir", str(folder)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield next(line.split()[-1] for line in process.stdout if line.startswith("pybroker ready on "))
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+
+
 def main() -> None:
     """Serve until the standard input ends."""
     cluster = Cluster(3, {**SETTINGS, "broker.rack": "r1"})
     users = {"admin": "admin-secret", "alice": "alice-secret"}
-    with cluster, Broker(SETTINGS, security=Security("SASL_PLAINTEXT", users)) as secured:
+    with (
+        TemporaryDirectory(prefix="running-") as folder,
+        cluster_up(Path(folder)) as served,
+        cluster,
+        Broker(SETTINGS, security=Security("SASL_PLAINTEXT", users)) as secured,
+        Broker() as source,
+    ):
         alive = fill(cluster.bootstrap)
-        sys.stdout.write(json.dumps({"cluster": cluster.bootstrap, "secured": secured.bootstrap}) + "\n")
+        fill_source(source.bootstrap)
+        places = {
+            "cluster": cluster.bootstrap,
+            "secured": secured.bootstrap,
+            "source": source.bootstrap,
+            "running": folder,
+            "served": served,
+        }
+        sys.stdout.write(json.dumps(places) + "\n")
         sys.stdout.flush()
         sys.stdin.read()
         del alive

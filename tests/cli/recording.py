@@ -23,13 +23,11 @@ from tempfile import TemporaryDirectory
 from harness.forked_commands import import_all
 
 from pybroker.cli.commands.app import app_of
-from tests.cli.recorded_commands import STEPS
+from tests.cli.recorded_commands import STEPS, Step
 from tests.source_tree import ROOT
 
 WIDTHS = (80, 120)
 CRASHED = 99
-ASKING = ("users",)  # for passwords
-PROMPT = b": "
 FRAME = re.compile("[ ╭│╰─]")
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
@@ -47,7 +45,7 @@ def helps() -> Iterator[list[str]]:
 
 
 def run_in_terminal(
-    arguments: Sequence[str], width: int, stdin: bytes, environment: Mapping[str, str], folder: Path
+    arguments: Sequence[str], width: int, step: Step, environment: Mapping[str, str], folder: Path
 ) -> tuple[str, int]:
     """What a terminal of this width shows of a command, without its colours, and the exit code."""
     pid, terminal = pty.fork()
@@ -55,10 +53,11 @@ def run_in_terminal(
         become(arguments, environment, folder)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     # What is asked for is typed when it is asked for: what was typed before is thrown away.
-    typed = stdin.splitlines(keepends=True)
-    if arguments[0] not in ASKING:
+    typed = step.stdin.encode().splitlines(keepends=True)
+    if not step.prompt:
         os.write(terminal, b"".join(typed) + b"\x04")
     seen = bytearray()
+    prompt, since = re.compile(step.prompt.encode()), 0
     while True:
         try:
             chunk = os.read(terminal, 1 << 16)
@@ -67,7 +66,8 @@ def run_in_terminal(
         if not chunk:
             break
         seen += chunk
-        if typed and arguments[0] in ASKING and seen.endswith(PROMPT):
+        if step.prompt and typed and prompt.search(seen, since):
+            since = len(seen)
             os.write(terminal, typed.pop(0))
     os.close(terminal)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -102,15 +102,17 @@ def record(width: int, places: Mapping[str, str], out: Path) -> None:
             "sasl.username=admin\nsasl.password=admin-secret\n"
         )
         login.chmod(0o600)
-        shown = [(line, "cluster", b"") for line in helps()]
-        shown += [(shlex.split(step.line), step.asked, step.stdin.encode()) for step in STEPS]
-        for arguments, asked, stdin in shown:
+        Path(folder, "copy.json").write_text('{"name": "copy", "connector.class": "JdbcSnik", "topics": "orders"}\n')
+        for step in (*(Step(shlex.join(line)) for line in helps()), *STEPS):
+            arguments = [word.format(**places) if "{" in word else word for word in shlex.split(step.line)]
+            asked = step.asked.format(**places)
             options = ["--command-config", "admin.properties"] if asked == "secured" else []
             environment = {"PYBROKER_BOOTSTRAP": places.get(asked, asked), "TERM": "xterm-256color"}
-            text, code = run_in_terminal([*arguments, *options], width, stdin, environment, Path(folder))
+            text, code = run_in_terminal([*arguments, *options], width, step, environment, Path(folder))
             log.write(f"\n$ pybroker {shlex.join(arguments)}    # {code}\n{text}")
             log.flush()
-            wide = [line for line in text.splitlines() if len(line) > width and FRAME.match(line)]
+            lines = [] if "--json" in arguments else text.splitlines()
+            wide = [line for line in lines if len(line) > width and FRAME.match(line)]
             if code == CRASHED or "Traceback" in text or wide:
                 sys.stderr.write(f"{width}: {shlex.join(arguments)}: {wide[:1] or 'a traceback'}\n")
 

@@ -179,7 +179,7 @@ def test_end_of_a_broker_is_told_among_the_logs(tmp_path: Path, cluster: Serving
 
 def test_unknown_broker_is_named_with_those_that_are_there(tmp_path: Path, cluster: Serving) -> None:
     refused = CLI.run("cluster", "kill", "broker-9", "--data-dir", str(tmp_path))
-    assert refused.stderr == b"pybroker: there is no broker broker-9: broker-1, broker-2, broker-3\n"
+    assert refused.stderr == b"pybroker: there is no broker broker-9; there are broker-1, broker-2, broker-3\n"
 
 
 def test_pid_that_another_process_has_now_is_not_signalled(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_limits_of_a_number_are_said_in_words_where_they_are_a_persons(helps: di
     assert "2147483647" not in "".join(helps.values())
 
 
+def test_default_in_seconds_has_no_fraction_that_says_nothing(helps: dict[str, str]) -> None:
+    assert "[default: 30]" in helps["pybroker topics delete-records"]
+    assert [name for name, text in helps.items() if re.search(r"default: \d+\.0\]", text)] == []
+
+
 def test_what_is_required_is_marked(helps: dict[str, str]) -> None:
     marked = [line.strip("│ ").split()[1] for line in helps["pybroker acls add"].splitlines() if "│ *" in line]
     assert marked == ["--principal", "--operation"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -43,11 +44,19 @@ class Terminal(io.BytesIO):
         return True
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, width: int) -> list[str]:
-    """What a table of a long name looks like on a terminal so wide, without colours and blank lines."""
+LONG_NAME = [("n" * 30, 7, None), ("m", 12, 3)]
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    columns: Sequence[str] = ("NAME", "OFFSET", "LAG"),
+    rows: Sequence[Sequence[object]] = LONG_NAME,
+) -> list[str]:
+    """What a table looks like on a terminal so wide, without colours and blank lines."""
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
-    Output(stream=stream).table(("NAME", "OFFSET", "LAG"), [("n" * 30, 7, None), ("m", 12, 3)])
+    Output(stream=stream).table(columns, rows)
     text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue().decode())
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
@@ -81,8 +90,36 @@ def test_on_a_narrow_terminal_no_value_is_cut_or_broken(monkeypatch: pytest.Monk
 def test_an_empty_table_says_so_on_a_terminal_and_has_its_heading_in_a_pipe() -> None:
     told, stream = Terminal(), io.BytesIO()
     Output(stream=told).table(("NAME", "LAG"), [])
+    Output(stream=told).table(("NAME", "LAG"), [], none="(no topics)")
     Output(stream=stream).table(("NAME", "LAG"), [])
-    assert (told.getvalue(), stream.getvalue()) == (b"(none)\n", b"NAME\tLAG\n")
+    assert (told.getvalue(), stream.getvalue()) == (b"(none)\n(no topics)\n", b"NAME\tLAG\n")
+
+
+@pytest.mark.parametrize(
+    ("heading", "width", "expected"),
+    [
+        ("REASON", 60, ["west  a sentence that is longer than what is left of the", "      terminal's line"]),
+        ("VALUE", 60, ["VALUE  a sentence that is longer than what is left of the terminal's line"]),
+        ("REASON", 30, ["REASON  a sentence that is longer than what is left of the terminal's line"]),
+    ],
+    ids=["sentences", "values are copied", "no room for words"],
+)
+def test_sentences_at_the_end_of_a_table_are_broken_between_words_alone(
+    monkeypatch: pytest.MonkeyPatch, heading: str, width: int, expected: list[str]
+) -> None:
+    text = "a sentence that is longer than what is left of the terminal's line"
+    lines = shown(monkeypatch, width, ("LINK", heading), [("west", text)])
+    assert [line.removeprefix(" ") for line in lines[-len(expected) :]] == expected
+
+
+def test_sentence_is_broken_between_words_on_a_terminal_and_nowhere_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "ok      rights: on topics: describe-configs, read"
+    told, stream = Terminal(), io.BytesIO()
+    Output(stream=told).sentence(text, indent=8)
+    Output(stream=stream).sentence(text, indent=8)
+    assert told.getvalue() == b"ok      rights: on topics:\n        describe-configs, read\n"
+    assert stream.getvalue() == f"{text}\n".encode()
 
 
 def test_times_and_durations_are_for_people() -> None:

@@ -556,7 +556,7 @@ def test_what_the_source_lacks_is_told_and_nothing_else_than_the_operator_has_it
     assert mirror(builder).reason == "0 of 2 partitions are looked at"
     report(builder, 0, PARTED, "7 1")
     assert mirror(builder).reason == (
-        "1 of 2 partitions are looked at, the source lacks 1 records: partition 0 from offset 7 (1)"
+        "1 of 2 partitions are looked at, the source lacks 1 record: partition 0 from offset 7 (1)"
     )
     report(builder, 0, PARTED)
     report(builder, 1, PARTED, "3 2")

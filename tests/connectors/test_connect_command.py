@@ -156,7 +156,10 @@ def test_kinds_and_their_keys_are_listed(cli: CommandLine) -> None:
 def test_a_supervisor_that_is_not_there_is_one_line(cli: CommandLine) -> None:
     done = cli.run("connect", "list", "--url", "http://127.0.0.1:1")
     assert done.returncode == 1
-    assert done.stderr.startswith(b"pybroker: http://127.0.0.1:1 does not answer: ")
+    assert done.stderr == (
+        b"pybroker: http://127.0.0.1:1 does not answer: Connection refused; "
+        b"`pybroker connect serve` starts a supervisor, and --url names another\n"
+    )
 
 
 def test_a_supervisor_that_does_not_work_yet_is_waited_for(cli: CommandLine, world: World, url: str, file: str) -> None:

@@ -1,12 +1,15 @@
 """The workflow of a release: what its steps run here, as GitHub runs it, and what the pages say of its tags.
 
-What needs GitHub, PyPI or Docker is not run.  ``test_wheel`` builds and installs, ``test_start_broker`` has the action.
+What needs GitHub, an account or Docker is not run.  ``test_wheel`` builds and installs, ``test_start_broker`` has the
+action, ``test_workflows`` reads all workflows.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from itertools import takewhile
@@ -14,14 +17,15 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from harness.waiting import PATIENCE_S
 
 from pybroker import __version__
+from tests.distribution.environments import INSTALLED_WITHIN_S, environment_with
 from tests.source_tree import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RELEASE = (ROOT / ".github" / "workflows" / "release.yml").read_text()
 PAGES = [ROOT / "docs" / "github-actions.md", ROOT / "docs" / "releasing.md"]
+PIPX = "pipx==1.18.4"
 DATED = f"## {__version__} - 2026-12-24\n"
 
 
@@ -34,7 +38,7 @@ def run_step(name: str, folder: Path, **variables: str) -> subprocess.CompletedP
     environment = {**os.environ, "PATH": path, "GITHUB_OUTPUT": str(folder / "outputs"), **variables}
     command = ["bash", "-e", "-c", script]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=INSTALLED_WITHIN_S, check=False
     )
 
 
@@ -83,6 +87,33 @@ def test_notes_of_a_release_are_its_section_with_links_that_lead_to_its_tag(tmp_
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked[:4] == ["release", "create", f"v{__version__}", "release/a.whl"]
     assert asked[-2:] == ["--notes-file", "notes.md"]
+
+
+@pytest.mark.slow
+def test_sboms_have_what_an_install_consists_of(tmp_path: Path, wheel: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    shutil.copy(wheel, tmp_path / "dist")
+    # GitHub's machines have pipx.
+    tools = environment_with(tmp_path / "tools", PIPX)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pipx").symlink_to(tools.folder / "bin" / "pipx")
+    where = {"RUNNER_TEMP": str(tmp_path / "temp"), "PIPX_HOME": str(tmp_path / "pipx")}
+    (tmp_path / "temp").mkdir()
+    step = "What a base install, and one with the client commands, consists of"
+    done = run_step(step, tmp_path, **where)
+    assert done.returncode == 0, done.stderr
+    base, cli = (components(tmp_path / f"pybroker-kafka-{extra}.cdx.json") for extra in ("base", "cli"))
+    assert base["pybroker-kafka"] == cli["pybroker-kafka"] == __version__
+    assert "uvloop" in base
+    assert base.keys() < cli.keys()
+    assert {"confluent-kafka", "typer"} <= cli.keys() - base.keys()
+
+
+def components(sbom: Path) -> dict[str, str]:
+    """Names and versions that a CycloneDX document lists."""
+    document = json.loads(sbom.read_text())
+    assert document["bomFormat"] == "CycloneDX"
+    return {each["name"]: each["version"] for each in document["components"]}
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)

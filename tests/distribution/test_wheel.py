@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterator
@@ -55,15 +54,6 @@ def test_an_event_arrives(pybroker, pybroker_topic):
 
     assert asyncio.run(send_and_read()) == b"hello"
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as a release has it: built from the sdist, and checked."""
-    out = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "scripts" / "package", out], check=True, timeout=300)
-    (built,) = out.glob("*.whl")
-    return built
 
 
 def run_test(environment: Environment, folder: Path, code: str) -> None:

@@ -29,6 +29,7 @@ from tests.source_tree import ROOT, relative
 BIN = Path(sys.executable).parent
 README, GUIDE, QUICK_START = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "quick-start.md"
 TESTING = ROOT / "docs" / "testing-api.md"
+README_WORDS_MAX = 720
 
 
 def docs_script() -> ModuleType:
@@ -57,13 +58,31 @@ def test_every_link_leads_somewhere() -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", [page for page in (*PAGES, *DEVELOPER_PAGES) if page != README], ids=relative)
+def test_readme_is_read_in_a_minute() -> None:
+    """Its figures and its links included; how many loads Kafka wins is no matter of style."""
+    lines = README.read_text().splitlines()
+    assert sum(len(line.split()) for line in lines if not line.startswith("Apache Kafka wins ")) <= README_WORDS_MAX
+
+
+def test_readme_says_what_kafka_wins_as_the_tables_of_all_loads_do() -> None:
+    loads = f"{docs_script().LOADS}\n|---|---|---|---|---|---|\n| a, b | 2.00× | | pybroker | | |\n"
+    alone = "| c | 3 ms | | | | |\n"
+    wins = docs_script().kafka_wins
+    assert wins(f"## One\n{loads}{alone}\n## Two\n{loads}") == "Apache Kafka wins none of the 2 loads that both run."
+    other = loads.replace("2.00×", "0.50×").replace("pybroker", "**Kafka**")
+    assert wins(f"{loads}{alone}\n\n{other}\n") == (
+        "Apache Kafka wins 1 of 2 loads (pybroker ÷ Kafka in parentheses): a, b (0.50×)."
+    )
+
+
+@pytest.mark.parametrize("page", [*PAGES, *DEVELOPER_PAGES], ids=relative)
 def test_headings_are_what_people_search_for(page: Path) -> None:
-    """The thing or the task ("Remove a broker"), and no half sentence ("One less", "In a test", "What is told")."""
+    """The thing or the task ("Remove a broker"), and no half sentence ("One less", "In a test", "More")."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
     assert headings
-    vague = re.compile(r"(A|An|The|One|In|By|As|With|From|On|When|While|What|Who|Which|How|Can|Is|Around|Behind)\b")
+    words = "A|An|The|One|In|By|As|With|From|On|When|While|What|Who|Which|How|Can|Is|Around|Behind|More"
+    vague = re.compile(rf"({words})\b")
     assert not [heading for heading in headings if vague.match(heading)]
 
 

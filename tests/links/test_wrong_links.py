@@ -133,6 +133,21 @@ def test_source_that_is_away_is_told_and_mirrored_once_it_comes_back(links: Comm
     assert described(links, "east")["problem"] is None
 
 
+def test_adoption_of_what_is_not_mirrored_says_why(links: CommandLine, here: Broker, source: Broker) -> None:
+    here.create_topic("orders")
+    here.create_topic("payments")
+    with refusing_port() as port:
+        create(links, "away", f"127.0.0.1:{port}", "-t", "orders")
+    create(links, "west", source.bootstrap, "-t", "*", "--exclude", "payments")
+    for link, topic, why in (
+        ("away", "orders", "its source does not answer: "),
+        ("west", "payments", "the link excludes it, see --exclude"),
+    ):
+        done = links.run("links", "adopt", link, topic, "--timeout", "0")
+        assert done.returncode == 1
+        assert done.stderr.decode().startswith(f"pybroker: {topic} is not mirrored: {why}")
+
+
 def test_source_that_is_another_cluster_by_now_is_not_followed(
     links: CommandLine, here: Broker, source: Broker
 ) -> None:

@@ -6,7 +6,9 @@ Counterparts: ``connect-distributed.sh``, and what people do with curl or kcctl.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -247,7 +249,7 @@ def offsets(
 ) -> None:
     """Show where a connector is; change or reset that of a stopped one."""
     if alter is not None and reset:
-        raise misused("give --alter or --reset")
+        raise misused("give --alter or --reset, not both")
     with _client(url, login) as client:
         if reset:
             remark(client.ask("DELETE", "connectors", name, "offsets")["message"])
@@ -309,7 +311,9 @@ def _client(url: str, login: Path | None) -> Iterator[RestClient]:
     try:
         yield RestClient(url, login, on_wait=remark)
     except ReplyRefused as error:
-        raise CommandFailed(str(error)) from error
+        listens = os.strerror(errno.ECONNREFUSED) not in str(error)
+        hint = "" if listens else "; `pybroker connect serve` starts a supervisor, and --url names another"
+        raise CommandFailed(f"{error}{hint}") from error
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -112,6 +113,15 @@ def renderer(as_json: bool, form: str, read_value: ValueReader | None) -> Callab
     return with_document
 
 
+@contextmanager
+def value_of(option: str) -> Iterator[None]:
+    """Wrong use of an option where its value is none."""
+    try:
+        yield
+    except (ValueError, re.error) as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
 def choose_start(wanted: ReadRange, group: str | None) -> Start:
     """The start that was asked for, else the group's offsets, else the beginning."""
     if wanted.start is None:
@@ -173,14 +183,16 @@ def consume(
         raise misused("--registry-header needs --avro or --protobuf")
     read_value = value_reader(avro, protobuf, message, registry_header=registry_header)
     now_ms = int(time.time() * 1000)
-    try:
+    with value_of("--offset"):
         wanted = parse_range(offsets, now_ms)
+    with value_of("--until"):
         until_ms = None if until is None else now_ms if until == "now" else parse_timestamp_ms(until, now_ms)
+    with value_of("--partitions"):
         numbers = parse_partitions(partitions) if partitions else []
+    with value_of("--format"):
         render = renderer(as_json, default_format(key_delimiter) if form is None else form, read_value)
+    with value_of("--pattern"):
         regex = None if pattern is None else re.compile(pattern)
-    except (ValueError, re.error) as error:
-        raise typer.BadParameter(str(error)) from error
     start = choose_start(wanted, group)
     options = ClientOptions(bootstrap, properties, command_config)
     own = client_settings(group, ISOLATION_LEVELS[isolation])

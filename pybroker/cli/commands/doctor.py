@@ -97,7 +97,7 @@ def _show(findings: Iterable[Finding], output: Output) -> bool:
             continue
         if output.is_terminal:
             advice = f". {advice[0].upper()}{advice[1:]}." if (advice := _advice(each)) else ""
-            output.line(visible(f"{each.status:<8}{each.check}: {each.message}{advice}"))
+            output.sentence(visible(f"{each.status:<8}{each.check}: {each.message}{advice}"), indent=8)
         else:
             heading = [] if document[1:] else [("CHECK", "STATUS", "FOUND", "WHAT TO DO")]
             output.rows([*heading, list(document[-1].values())])

@@ -96,7 +96,7 @@ def show_link(output: Output, view: LinkView) -> None:
         for topic, why in link.refused.items()
     ]
     columns = ("TOPIC", "SOURCE-TOPIC", "STATE", "LAG", "RATE", "REASON")
-    output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")))
+    output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")), none="(no topics are mirrored)")
     if link.not_carried:
         output.table(("NOT-CARRIED",), [(note,) for note in link.not_carried])
 
@@ -115,7 +115,7 @@ def show_partitions(output: Output, view: LinkView) -> None:
         for topic in view.document()["topics"]
         for each in topic["partitions"]
     ]
-    output.table(("TOPIC", "PARTITION", "END", "SOURCE-END", "LAG", "RATE"), rows)
+    output.table(("TOPIC", "PARTITION", "END", "SOURCE-END", "LAG", "RATE"), rows, none="(no partitions are mirrored)")
 
 
 def show_settings(output: Output, link: Link) -> None:

@@ -12,7 +12,7 @@ Counterpart: none in Kafka yet; KIP-1279 proposes ``kafka-cluster-mirrors.sh``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
@@ -287,7 +287,7 @@ def promote_topics(
     topics: NamedTopics = None,
     everything: AllTopics = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait until all is here.")
+        float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait until all is here.")
     ] = _PROMOTION_S,
 ) -> None:
     """Have topics take writes here, once all is here that the source has; stop its producers first.
@@ -333,7 +333,7 @@ def adopt_topics(
     topics: NamedTopics = None,
     everything: AllTopics = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait until it is known.")
+        float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait until it is known.")
     ] = _WISH_S,
 ) -> None:
     """Mirror topics that are here already, as on the way back to a former source: they take no more writes here.
@@ -347,16 +347,17 @@ def adopt_topics(
         here = link_requests.topics_here(client, link, wanted)
         link_requests.change(client, name, _adoption(link, list(here.values())))
         found = link_requests.await_adoption(client, name, list(here), timeout)
-        refused = link_requests.link_named(client, name).refused
+        link = link_requests.link_named(client, name)
     known = {each.topic for each in found}
-    failures = [_not_adopted(link, topic, refused) for topic in here if topic not in known]
+    failures = [_not_adopted(link, topic) for topic in here if topic not in known]
     failures += [CommandFailed(f"{each.topic} takes writes still") for each in found if each.state in WRITABLE]
     document = [_stands(each) for each in found]
     rows = [(each["topic"], each["state"], each["reason"]) for each in document]
     show(session.output, document, ("TOPIC", "STATE", "REASON"), rows, failures)
     if any(each.state == ADOPTED for each in found):
         remark(
-            f"pybroker: pybroker links discard {name} TOPIC has these deleted, links failover keeps the topic as it is"
+            f"To delete what the source lacks: pybroker links discard {name} TOPIC\n"
+            f"To keep a topic as it is, and write to it here: pybroker links failover {name} TOPIC"
         )
 
 
@@ -377,9 +378,12 @@ def _adoption(link: Link, names: Sequence[str]) -> dict[str, tuple[str, str | No
     return changes
 
 
-def _not_adopted(link: Link, topic: str, refused: Mapping[str, str]) -> CommandFailed:
+def _not_adopted(link: Link, topic: str) -> CommandFailed:
     at_source = topic.removeprefix(link.settings.get("prefix") or "")
-    return CommandFailed(f"{topic} is not mirrored: {refused.get(at_source, 'the link does not name it, see --topic')}")
+    why = link.refused.get(at_source) or link.problem or "the source has said nothing of it yet"
+    if any(fnmatchcase(at_source, each) for each in link.listed("topics.exclude")):
+        why = "the link excludes it, see --exclude"
+    return CommandFailed(f"{topic} is not mirrored: {why}")
 
 
 @admin_command(app, "discard")
@@ -450,7 +454,7 @@ def delete_link(
 
 def _wanted(topics: Sequence[str] | None, everything: bool) -> list[str]:
     if bool(topics) == everything:
-        raise misused("name topics, or give --all")
+        raise misused("name topics, or say --all")
     return [_ALL] if everything else list(topics or ())
 
 

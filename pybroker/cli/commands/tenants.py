@@ -47,16 +47,16 @@ _SETTLE_TIMEOUT_S: Final = 5.0
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant, by a name of letters, digits and hyphens.")]
 ProducerByteRate = Annotated[
-    float | None, typer.Option(min=0, metavar="NUMBER", help="Bytes per second that each user may produce to a broker.")
+    float | None, typer.Option(min=0, metavar="N", help="Bytes per second that each user may produce to a broker.")
 ]
 ConsumerByteRate = Annotated[
-    float | None, typer.Option(min=0, metavar="NUMBER", help="Bytes per second that each user may fetch from a broker.")
+    float | None, typer.Option(min=0, metavar="N", help="Bytes per second that each user may fetch from a broker.")
 ]
 RequestPercentage = Annotated[
-    float | None, typer.Option(min=0, metavar="NUMBER", help="Percent of a thread's time that each user may take.")
+    float | None, typer.Option(min=0, metavar="N", help="Percent of a thread's time that each user may take.")
 ]
 ControllerMutationRate = Annotated[
-    float | None, typer.Option(min=0, metavar="NUMBER", help="Partitions per second that each user may make or delete.")
+    float | None, typer.Option(min=0, metavar="N", help="Partitions per second that each user may make or delete.")
 ]
 
 

@@ -72,7 +72,7 @@ class ClusterState(NamedTuple):
         """A broker by its name, or its number.  Raises ``CommandFailed``."""
         found = self.brokers.get(name) or self.brokers.get(f"broker-{name}")
         if found is None:
-            raise CommandFailed(f"there is no broker {name}: {', '.join(self.brokers)}")
+            raise CommandFailed(f"there is no broker {name}; there are {', '.join(self.brokers)}")
         return found
 
     def ask_for_restart(self, name: str) -> None:
@@ -96,9 +96,8 @@ def read_state(directory: Path) -> ClusterState:
         brokers = [Known(**broker) for broker in content["brokers"]]
         state = ClusterState(directory, Known(**content["supervisor"]), {broker.name: broker for broker in brokers})
     except (OSError, ValueError, KeyError, TypeError):
-        start = f"pybroker cluster up --data-dir {directory}"
         raise CommandFailed(
-            f"no cluster runs on {directory}; --data-dir names another directory, or start one: {start}"
+            f"no cluster runs on {directory}; `pybroker cluster up` starts one, and --data-dir names another directory"
         ) from None
     if not state.supervisor.runs:
         raise CommandFailed(f"the cluster on {directory} does not run any more")

@@ -30,6 +30,8 @@ def name_values(command: Any, context: typer.Context) -> None:
             parameter.metavar = ""
         elif parameter.metavar is None:
             parameter.metavar = "N" if _bounds(parameter) else max(parameter.opts, key=len).lstrip("-").upper()
+        if isinstance(parameter.default, float) and parameter.default.is_integer():
+            parameter.default = int(parameter.default)  # 30, and not 30.0; a value is made a float as before
         _say_limits(parameter)
         if parameter.param_type_name == "option" and parameter.multiple:
             parameter.help = _ending(parameter.help or "", _REPEATABLE)

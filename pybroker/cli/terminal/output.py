@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from unicodedata import category
 
@@ -30,6 +31,10 @@ _UNSEEN: Final = ("Cc", "Cf", "Zl", "Zp")
 
 # Wider than any table: the width that rich gets, to find out how wide one would like to be.
 WIDTH_UNBOUND = 10_000
+# Columns of sentences, which may be broken between words where they are the last of a table.
+SENTENCES: Final = frozenset({"SUMMARY", "MEANING", "WHAT", "PROBLEM", "REASON", "LOST"})
+# One in fewer columns is a tower of words.
+SENTENCE_WIDTH_MIN: Final = 30
 
 
 def plain_cell(value: object) -> str:
@@ -101,6 +106,12 @@ def is_numeric(cells: Iterable[object]) -> bool:
     return bool(known) and all(isinstance(cell, int) and not isinstance(cell, bool) for cell in known)
 
 
+def can_be_broken(column: str, cells: Sequence[str], room: int) -> bool:
+    """Whether a column may be broken between words to have this width: one of sentences, and wide enough for them."""
+    words = [word for cell in cells for word in cell.split(" ")]
+    return column in SENTENCES and room >= SENTENCE_WIDTH_MIN and max(map(len, words)) <= room
+
+
 class Output:
     """One command's stdout."""
 
@@ -145,10 +156,21 @@ class Output:
         """One JSON document, indented on a terminal and on one line in a pipe."""
         self.line(json.dumps(document, indent=2 if self.is_terminal else None, ensure_ascii=False))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Rows under a heading: on a terminal a rich table, row by row if it is too narrow; else tab-separated."""
+    def sentence(self, text: str, indent: int) -> None:
+        """A line of text; on a terminal it is broken between words, and goes on behind an indent."""
         if self.is_terminal:
-            self._rich_table(columns, rows)
+            from textwrap import fill
+
+            width = get_terminal_size().columns
+            text = fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+        self.line(text)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Row], none: str = "(none)") -> None:
+        """Rows under a heading, or ``none``: on a terminal a rich table, row by row if it is too narrow; else
+        tab-separated.
+        """
+        if self.is_terminal:
+            self._rich_table(columns, rows, none)
         else:
             self.rows([columns, *rows])
 
@@ -157,7 +179,7 @@ class Output:
         for row in rows:
             self.line("\t".join(plain_cell(cell) for cell in row))
 
-    def _rich_table(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def _rich_table(self, columns: Sequence[str], rows: Iterable[Row], none: str) -> None:
         from rich import box
         from rich.console import Console
         from rich.table import Table
@@ -165,17 +187,21 @@ class Output:
 
         rows = [list(row) for row in rows]
         if not rows:
-            self.line("(none)")
+            self.line(none)
             return
+        cells = [[plain_cell(cell) for cell in row] for row in rows]
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for position, column in enumerate(columns):
-            cells = [row[position] for row in rows]
-            table.add_column(column, justify="right" if is_numeric(cells) else "left")
-        for row in rows:
-            table.add_row(*(Text(plain_cell(cell)) for cell in row))
+            numeric = is_numeric([row[position] for row in rows])
+            table.add_column(column, justify="right" if numeric else "left", no_wrap=position < len(columns) - 1)
+        for texts in cells:
+            table.add_row(*map(Text, texts))
         console = Console(file=sys.stdout, force_terminal=True)
+        wide = console.measure(table, options=console.options.update(width=WIDTH_UNBOUND)).maximum
+        last = [row[-1] for row in cells]
+        room = console.width - wide + max(map(len, [columns[-1], *last]))
         with console.capture() as capture:
-            if console.measure(table, options=console.options.update(width=WIDTH_UNBOUND)).maximum <= console.width:
+            if wide <= console.width or can_be_broken(columns[-1], last, room):
                 console.print(table)
             else:
                 # Cut cells would hide names and offsets that the next command needs, and folded ones would be copied in

@@ -428,6 +428,7 @@ def _lacking(mirror: MirroredTopic, partitions: int) -> str:
         more = len(mirror.partings) - PARTED_MAX
         total = sum(count for _, _, count in mirror.partings)
         parts.append(
-            f"the source lacks {total} records: {named}" + (f", and {more} more partitions" if more > 0 else "")
+            f"the source lacks {total} record{'' if total == 1 else 's'}: {named}"
+            + (f", and {more} more partition{'' if more == 1 else 's'}" if more > 0 else "")
         )
     return ", ".join(parts)
