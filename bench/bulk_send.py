@@ -1,11 +1,11 @@
 """What a GB of a log costs to send over loopback, from its map and by ``sendfile``: ``python -m bench.bulk_send``.
 
 A bulk fetch's reply is a header and resident pages of a segment.  Two ways send it, without a broker around them: one
-vectored write from the map, as the broker does, and the header by ``send`` with ``MSG_MORE`` and the pages by
-``os.sendfile``, as Kafka does.  Both find the socket full, wait until it takes more, and go on.  The figure is the
-sender's processor time, with what the kernel does in its name; the reader's program is ``cat``-like, and not counted.
+vectored write from the map, and the header by ``send`` with ``MSG_MORE`` and the pages by ``os.sendfile``.  Both find
+the socket full, wait until it takes more, and go on.  The figure is the sender's processor time, with what the kernel
+does in its name; the reader only receives, and is not counted.
 
-Owns: the measurement.  The broker's own way is ``pybroker/net/connection.py``'s.
+Owns: the measurement.  Which way the broker takes is ``pybroker/net/file_sender.py``'s.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Replies with long records: the kernel sends them from the page cache, and the process copies none of their bytes.
 
-Owns: the parts of a connection's replies that its socket has not taken yet, once one of them was long and a view of a
-mapped file, and when its peer counts as taking none.  Does not own what a part is (``outbox``), the map nor the file's
-descriptor (``SendableMap``), and no connection with TLS, whose bytes are encrypted first.
+Owns: the parts of a connection's replies that its socket has not taken yet, once one of them is a long view of a mapped
+file.  Owns when its peer counts as taking none.  Does not own what a part is (``outbox``), the map nor the file's
+descriptor (``SendableMap``).  A connection with TLS has none, because its bytes are encrypted first.
 
 Invariants
-- Nothing goes this way while the transport has something unsent, and nothing goes by the transport while parts wait
-  here: bytes leave in the order in which they were handed over.
+- Bytes leave in the order in which they were handed over.  Nothing goes this way while the transport has something
+  unsent, and nothing goes by the transport while parts wait here.
 - A view whose file cannot be sent from any more is copied as ever.
 
 A connection that takes long replies alone gets copies as ever.  The processor that copies them has nothing else to do,
 and what it has copied lies in the caches for the reader.  Over loopback such a reader took 1.2 to 1.4 times as much.
 With eight of them the copies fill the one processor of the loop, and without them it has a third of it left.
 
-The transport's own descriptor belongs to the loop, which lets nobody else wait for it, so that a second one of the same
-socket is what is written to.  It is there only while parts wait.
+What is written to is a second descriptor of the socket, because the loop refuses to wait for one that a transport has.
+It is there only while parts wait.
 
 Kafka counterpart: PlaintextTransportLayer.transferFrom.  ``python -m bench.bulk_send`` says what it saves.
 """
@@ -189,17 +189,20 @@ class FileSender:
         try:
             while parts and left > 0:
                 view, file, position = parts[0]
+                length = min(len(view), left)
                 if file is None:
-                    sent = to.send(view, 0 if len(parts) == 1 else socket.MSG_MORE)
-                elif (sent := file.send(to.fileno(), position, len(view))) <= 0:
+                    sent = to.send(view[:length], 0 if len(parts) == 1 else socket.MSG_MORE)
+                elif (sent := file.send(to.fileno(), position, length)) <= 0:
                     parts[0] = _Part(view, None, 0)  # the view is good whatever became of the file
                     continue
                 self.unsent_bytes -= sent
-                if sent < len(view):
-                    parts[0] = _Part(view[sent:], file, position + sent)
-                    break  # the socket is full
-                parts.popleft()
                 left -= sent
+                if sent == len(view):
+                    parts.popleft()
+                else:
+                    parts[0] = _Part(view[sent:], file, position + sent)
+                if sent < length:
+                    break  # the socket is full
         except BlockingIOError:
             pass
         except OSError:

@@ -202,7 +202,7 @@ def test_without_a_free_descriptor_records_are_copied(
 def test_other_connections_are_served_while_one_takes_much(
     broker: Broker, reader: SlowReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_sender, "SENT_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr(file_sender, "SENT_AT_ONCE_BYTES", 1_000)
     reader.ask_for_all()
     with WireClient((broker.host, broker.port)) as other:
         other.produce("t", batch(b"x"))
