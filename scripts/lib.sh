@@ -78,9 +78,10 @@ kafka_jars_if_asked_for() {
     fi
 }
 
-# copy_jars POM DIRECTORY: resolve a pom's jars with Maven into a directory, all or nothing, once.
+# copy_jars POM DIRECTORY [OPTION...]: resolve a pom's jars with Maven and its options into a directory, all or nothing, once.
 copy_jars() {
     local pom="$1" directory="$2" stamp partial
+    shift 2
     need_java
     stamp="$directory/.pom.sha256"
     if [[ -f "$stamp" ]] && [[ "$(<"$stamp")" == "$(checksum "$pom")" ]]; then
@@ -89,7 +90,7 @@ copy_jars() {
     say "resolving $pom with Maven"
     partial="$directory.partial"
     rm -rf "$partial"
-    mvn -B -q -ntp -Dstyle.color=never -f "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
+    mvn -B -q -ntp -Dstyle.color=never -f "$pom" "$@" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$partial" >&2 ||
         fail "Maven could not resolve $pom"
     checksum "$pom" >"$partial/.pom.sha256"
     rm -rf "$directory"

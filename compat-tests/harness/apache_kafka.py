@@ -102,10 +102,22 @@ def class_archive_options(archive: Path = CLASS_ARCHIVE) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
-def java_command(main_class: str, *arguments: str, jvm_options: Sequence[str]) -> list[str]:
+def _archive_options_of(jars: Path) -> list[str]:
+    """The archive has the classes of the reference alone."""
+    return class_archive_options() if jars == JARS_DIRECTORY else []
+
+
+def jars_of(version: str) -> Path:
+    """Where ``scripts/kafka-jars VERSION`` puts an older Kafka."""
+    return ROOT / ".cache" / "jars" / f"kafka-{version}" / "lib"
+
+
+def java_command(
+    main_class: str, *arguments: str, jvm_options: Sequence[str], jars: Path = JARS_DIRECTORY
+) -> list[str]:
     """The command line of a Java program on Kafka's class path."""
     log4j = f"-Dlog4j2.configurationFile={LOG4J_CONFIGURATION}"
-    return ["java", *jvm_options, log4j, "-cp", f"{JARS_DIRECTORY}/*", main_class, *arguments]
+    return ["java", *jvm_options, log4j, "-cp", f"{jars}/*", main_class, *arguments]
 
 
 def run_kafka_tool(
@@ -115,12 +127,13 @@ def run_kafka_tool(
     check: bool = True,
     standard_input: str | None = None,
     jvm_options: Sequence[str] | None = None,
+    jars: Path = JARS_DIRECTORY,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end; with ``check`` a failure raises ``RuntimeError`` with all of its output."""
     if jvm_options is None:
-        jvm_options = (*TOOL_JVM_OPTIONS, *class_archive_options())
+        jvm_options = (*TOOL_JVM_OPTIONS, *_archive_options_of(jars))
     result = subprocess.run(
-        java_command(main_class, *arguments, jvm_options=jvm_options),
+        java_command(main_class, *arguments, jvm_options=jvm_options, jars=jars),
         input=standard_input,
         capture_output=True,
         text=True,
@@ -136,9 +149,9 @@ class ApacheKafka(BrokerProcess):
     """One Apache Kafka broker; broker and controller in one process, replication factors of one.
 
     ``properties`` overrides any broker property; ``heap_mb`` is the JVM's fixed maximum; without ``jvm_options`` it has
-    those of Kafka's own scripts, and ``class_archive_options``; ``more_listeners`` are URLs beside the first one's.
-    ``start`` formats the directory the first time, so a stopped or killed broker starts again on its data with the same
-    ports.
+    those of Kafka's own scripts, and ``class_archive_options``; ``more_listeners`` are URLs beside the first one's;
+    ``jars`` are those of another version (``jars_of``).  ``start`` formats the directory the first time, so a stopped
+    or killed broker starts again on its data with the same ports.
     """
 
     name = "Apache Kafka"
@@ -151,11 +164,13 @@ class ApacheKafka(BrokerProcess):
         jvm_options: Sequence[str] | None = None,
         port: int | None = None,
         more_listeners: Sequence[str] = (),
+        jars: Path = JARS_DIRECTORY,
     ) -> None:
         super().__init__(directory, port or free_port())
+        self._jars = jars
         self._more_listeners = more_listeners
         if jvm_options is None:
-            jvm_options = (*SERVER_JVM_OPTIONS, *class_archive_options())
+            jvm_options = (*SERVER_JVM_OPTIONS, *_archive_options_of(jars))
         self._jvm_options = [f"-Xmx{heap_mb}m", *jvm_options]
         self._properties_path = directory / "server.properties"
         self._properties = {**self._default_properties(), **(properties or {})}
@@ -164,7 +179,8 @@ class ApacheKafka(BrokerProcess):
         """Start and wait until the broker answers ApiVersions and Metadata."""
         assert self._process is None, "the broker runs already"
         self._format()
-        command = java_command("kafka.Kafka", str(self._properties_path), jvm_options=self._jvm_options)
+        properties = str(self._properties_path)
+        command = java_command("kafka.Kafka", properties, jvm_options=self._jvm_options, jars=self._jars)
         self._process = ChildProcess(command, self.log_path)
         try:
             wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
@@ -199,4 +215,4 @@ class ApacheKafka(BrokerProcess):
         lines = [f"{name}={value}\n" for name, value in self._properties.items()]
         self._properties_path.write_text("".join(lines))
         if not (self.data_directory / "meta.properties").exists():
-            run_kafka_tool(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(self._properties_path))
+            run_kafka_tool(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(self._properties_path), jars=self._jars)

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from pybroker.cli.commands.link_options import check_name, given_settings
-from pybroker.cli.commands.link_tables import LinkView, show_link, show_partitions
+from pybroker.cli.commands.link_tables import LinkView, counted_topics, show_link, show_partitions
 from pybroker.cli.requests import config_requests, link_requests
 from pybroker.cli.requests.link_requests import Link, Mirror, Progress
 from pybroker.cli.terminal.failure import CommandFailed
@@ -53,6 +53,12 @@ def test_columns_that_would_say_nothing_are_left_out() -> None:
         ["TOPIC", "STATE", "LAG", "RATE"],
         ["orders", "mirroring", "-", "-"],
     ]
+
+
+def test_list_counts_the_topics_that_a_link_refuses() -> None:
+    assert counted_topics({"mirroring": 3, "stopped": 1}, 2) == "3 mirroring, 1 stopped, 2 refused"
+    assert counted_topics({}, 2) == "2 refused"
+    assert not counted_topics({}, 0)
 
 
 def test_what_is_wrong_stands_beside_what_it_is_wrong_with() -> None:

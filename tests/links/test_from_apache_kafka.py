@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from harness.apache_kafka import ApacheKafka
+from harness.apache_kafka import JARS_DIRECTORY, KAFKA_VERSION, ApacheKafka, jars_of
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED
@@ -27,6 +28,8 @@ from tests.links.linked import (
 pytestmark = pytest.mark.jvm
 
 PARTITIONS = 2
+# The last of the versions that are no longer the reference, and that may still be in use.
+OLDER_VERSION = "3.9.1"
 
 
 def assert_mirrored(kafka: ApacheKafka, here: Broker | Cluster, topic: str) -> None:
@@ -40,9 +43,20 @@ def is_mirrored(here: Broker | Cluster, topic: str, index: int, directory: Path)
     return stored(here, topic, index) == stored_in(directory)
 
 
+@pytest.fixture(params=[KAFKA_VERSION, pytest.param(OLDER_VERSION, marks=pytest.mark.slow)])
+def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApacheKafka]:
+    jars = JARS_DIRECTORY if request.param == KAFKA_VERSION else jars_of(request.param)
+    if not jars.exists():
+        pytest.skip(f"scripts/kafka-jars {request.param} has not run")
+    with ApacheKafka(tmp_path / "kafka", jars=jars) as running:
+        yield running
+
+
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_what_apache_kafka_has_is_mirrored_through_restarts_of_it_and_promoted(tmp_path: Path, brokers: int) -> None:
-    with ApacheKafka(tmp_path / "kafka") as kafka, Cluster(brokers) as here:
+def test_what_apache_kafka_has_is_mirrored_through_restarts_of_it_and_promoted(
+    kafka: ApacheKafka, brokers: int
+) -> None:
+    with Cluster(brokers) as here:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         wanted = NewTopic("orders", PARTITIONS, config={"retention.ms": "123456789", "segment.bytes": "1048576"})
         admin.create_topics([wanted])["orders"].result(PATIENCE_S)

@@ -5,7 +5,7 @@ Owns: the documents, and the tables made of them.  Asks no broker (``requests/li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pybroker.cli.requests.link_requests import Link, Mirror, Progress
@@ -136,3 +136,9 @@ def _without_empty(
     """Without those of the optional columns in which no row has anything."""
     kept = [at for at, column in enumerate(columns) if column not in optional or any(row[at] for row in rows)]
     return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def counted_topics(states: Mapping[str, int], refused: int) -> str:
+    """How many of a link's topics stand how; those that the source has and the link refuses have no state."""
+    counted = [*states.items(), *([("refused", refused)] if refused else [])]
+    return ", ".join(f"{count} {state}" for state, count in counted)

@@ -33,7 +33,7 @@ from pybroker.cli.commands.link_options import (
     check_name,
     given_settings,
 )
-from pybroker.cli.commands.link_tables import LinkView, show_link, show_partitions, show_settings
+from pybroker.cli.commands.link_tables import LinkView, counted_topics, show_link, show_partitions, show_settings
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.requests import link_requests
@@ -154,7 +154,7 @@ def list_links(session: Session) -> None:
         (
             each["link"],
             each["source"],
-            ", ".join(f"{count} {state}" for state, count in each["states"].items()),
+            counted_topics(each["states"], len(each["refused"])),
             each["problem"],
         )
         for each in shown
