@@ -167,6 +167,7 @@ def run_in(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_laid_is_in_the_projects_style_and_passes_its_tests_at_once(scripts: Any, copy: Path) -> None:
     assert changed(copy) == BY_COMMAND | {path for paths in places(scripts).values() for path in paths}
     run_in(copy, "-m", "ruff", "check", "--no-cache", "-q", ".")

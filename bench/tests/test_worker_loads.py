@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from harness.waiting import wait_until
 
 from bench import compiled
 from bench.contestants import PYBROKER
@@ -17,21 +19,24 @@ from bench.parts import cluster_workers
 from bench.parts.cluster_workers import Started
 
 
-def serves(process: psutil.Process) -> bool:
-    """Whether this is a broker that is not stopped; a child that has just ended is none."""
-    try:
-        return "--data-dir" in process.cmdline() and process.status() != psutil.STATUS_STOPPED
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
+def serving() -> set[int]:
+    """The processes of brokers that are not stopped; a child that has just ended is none."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "--data-dir" in process.cmdline() and process.status() != psutil.STATUS_STOPPED:
+                found.add(process.pid)
+    return found
 
 
 @pytest.mark.skipif(compiled.compiler() is None, reason="the load generators need a C compiler")
 def test_workers_that_are_not_measured_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running: list[list[int]] = []
+    measured: list[int] = []
 
     def commits(started: Started, extent: Extent) -> Outcome:
-        running.append([each.pid for each in psutil.Process().children(recursive=True) if serves(each)])
-        assert set(started.pids) <= set(running[-1])
+        family = {started.broker.pid, *started.pids}
+        wait_until(lambda: serving() == family, "all others stand still")
+        measured.append(started.workers)
         return cluster_workers.commits(started, extent)
 
     monkeypatch.setattr(cluster_workers, "LOADS", {"8×1 commits": commits})
@@ -40,8 +45,7 @@ def test_workers_that_are_not_measured_stand_still(tmp_path: Path, monkeypatch: 
     volume = replace(QUICK, rounds=2, seconds=0.3, warmup_seconds=0.1)
     context = Context([PYBROKER], volume, tmp_path, Measurements(), part="cluster_workers")
     cluster_workers.run(context)
-    # The supervisor and its workers, of one contestant at a time.
-    assert [len(each) for each in running] == [2, 3, 3, 2]
+    assert measured == [1, 2, 2, 1]
 
     def samples(name: str) -> list[float]:
         metric = context.measurements.get("cluster_workers", name)

@@ -99,6 +99,7 @@ def test_the_one_that_waits_takes_over_and_each_record_is_there_once(server: Ser
             assert second.process.terminate(PATIENCE_S) == 0, second.process.log_tail()
 
 
+@pytest.mark.slow  # half a minute, all of it waiting
 def test_a_supervisor_whose_brokers_are_not_there_says_so_and_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", "127.0.0.1:1"]
     process = ChildProcess([*command, "--listen", "127.0.0.1:0", "--data", str(tmp_path)], tmp_path / "log")

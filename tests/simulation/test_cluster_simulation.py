@@ -17,7 +17,7 @@ from tests.simulation.full_disks import GOES_ON
 from tests.simulation.run import Outcome
 from tests.source_tree import ROOT
 
-QUICK_SEEDS = range(1, 4)
+QUICK_SEEDS = range(1, 3)
 SEEDS = 100
 SHARE = 25  # of them, which one test runs, two at a time: a file's tests are one after another
 

@@ -16,7 +16,7 @@ from tests.simulation.disk import CALLS, Disk, installed
 from tests.simulation.scheduler import ProcessDied
 
 # What is read of a file changes nothing, and its times are not simulated.
-LEFT_AS_THEY_ARE = {"close", "fstat", "listdir", "pread", "scandir", "stat", "statvfs", "utime"}
+LEFT_AS_THEY_ARE = {"close", "fstat", "listdir", "pread", "scandir", "send_file", "stat", "statvfs", "utime"}
 
 
 @pytest.fixture
