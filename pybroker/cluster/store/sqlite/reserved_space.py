@@ -11,8 +11,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from pybroker.limits import RESERVED_SPACE_STEP_BYTES
 from pybroker.storage.files import os_file
+
+# What a start frees of the space that is kept for it, each time that the metadata store finds none.
+RESERVED_SPACE_STEP_BYTES = 256 << 10
 
 
 class ReservedSpace:

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
-from pybroker import cluster_limits
 from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreError, StoreUnavailableError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.store.sqlite.opened_sqlite_file import OpenedSqliteFile
@@ -37,6 +36,11 @@ from pybroker.cluster.store.sqlite.sqlite_worker import SqliteWorker
 
 if TYPE_CHECKING:
     from pybroker.cluster.store.store_followers import StoreFollowers
+
+# The last writer's stamp on a shared file is looked at so often while it is followed, which costs some microseconds,
+# and SQLite itself is asked so often.
+STORE_POLL_MS = 20
+STORE_ASK_MS = 200
 
 log = logging.getLogger(__name__)
 
@@ -263,13 +267,13 @@ class SharedSqliteWorker(SqliteWorker):
 
     def _poll(self) -> None:
         now_ms = self._now_ms()
-        self._poll_at_ms = now_ms + cluster_limits.STORE_POLL_MS
+        self._poll_at_ms = now_ms + STORE_POLL_MS
         assert self._writer_map is not None
         stamp = self._writer_map[_WRITER_BYTES:]
         if stamp == self._seen_stamp and now_ms < self._ask_at_ms and self._data_version != -1:
             return
         self._seen_stamp = stamp
-        self._ask_at_ms = now_ms + cluster_limits.STORE_ASK_MS
+        self._ask_at_ms = now_ms + STORE_ASK_MS
         (data_version,) = self._opened().execute("PRAGMA data_version").fetchone()
         if data_version != self._data_version:
             self._tell_news()
