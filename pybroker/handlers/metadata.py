@@ -43,9 +43,8 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 _IDS_ASKED_SINCE: Final = 12
 _LISTENER_NOT_FOUND_SINCE: Final = 6
-_OPERATIONS_SINCE: Final = MetadataResponseTopic.since("topic_authorized_operations")
-_CLUSTER_OPERATIONS_LAST: Final = 10
-_FLEXIBLE_SINCE: Final = 9
+_CLUSTER_OPERATIONS_SINCE, _CLUSTER_OPERATIONS_LAST = MetadataResponse.versions_of("cluster_authorized_operations")
+_FLEXIBLE_SINCE: Final = MetadataResponse.flexible_since()
 _ERROR_CODE_SINCE: Final = MetadataResponse.since("error_code")
 _THROTTLE_TIME_SINCE: Final = MetadataResponse.since("throttle_time_ms")
 _STRICT_QUOTA_SINCE: Final = 0  # Kafka's broker asks by a CreateTopics that is (KIP-599), whatever its client speaks
@@ -359,7 +358,7 @@ def _encode_frame(response: MetadataResponse, version: int) -> tuple[bytes, byte
 
 
 def _bytes_after_topics(version: int) -> int:
-    operations = 4 if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_LAST else 0
+    operations = 4 if _CLUSTER_OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_LAST else 0
     error_code = 2 if version >= _ERROR_CODE_SINCE else 0
     tagged_fields = 1 if version >= _FLEXIBLE_SINCE else 0
     return operations + error_code + tagged_fields
