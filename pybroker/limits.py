@@ -1,11 +1,11 @@
 """The bounds that several files share, and those that bound memory as a sum, with why.
 
-Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  A bound that one file reads
-stands in that file, unless it is a part of the memory that all bounds here sum up to (``tests/test_shared_limits.py``);
-one that belongs to a rule of Kafka stands beside that rule.
-Settings that Kafka already has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated.  Those of
-storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those of the wire itself in
-``pybroker_protocol``, which imports nothing of the broker.
+Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows. A bound that one file reads
+stands in that file, unless it is a part of the memory that these bounds sum up to (``tests/test_shared_limits.py``).
+One that belongs to a rule of Kafka stands beside that rule. Settings that Kafka already has
+(``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated. Those of storage are in ``storage_limits``,
+those between brokers in ``cluster_limits``, those of the wire itself in ``pybroker_protocol``, which imports nothing of
+the broker.
 
 The unit is part of each name.
 """

@@ -1,7 +1,7 @@
 """Which store and which cluster a broker starts with.
 
-Owns: choosing the store and its place, settling the node id, and what a new store is founded on: a data directory of
-Apache Kafka's that is taken over, or nothing.  Everything after that is the controller's.
+Owns: choosing the store and its place, settling the node id, and what a new store is founded on. That is a data
+directory of Apache Kafka's that is taken over, or nothing. Everything after that is the controller's.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Invariants:
   behind it.  Records are replayed only once they lie in the log, so nothing ever runs on state that a failed append
   would have to take back.
 - No response leaves before everything that was written when it was made is committed (high watermark).
-- A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
-  lost, or the commit takes longer than the write timeout.
+- A waiter is answered exactly once: with its response, or with an error. An error comes when the append fails, the
+  partition is lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
 - What a long timer sets off is done in its turn (``round_robin_work``) or not at all. Where an append is on its way
   then, it waits for another turn, so that no end of an append is followed by the slices of many groups. A chain of

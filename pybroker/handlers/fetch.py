@@ -1,10 +1,10 @@
 """Fetch (key 1), versions 4 to 18.
 
-Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), long poll by ``min_bytes`` and
-``max_wait_ms``, whole batches from the one that holds the offset, at least one batch (KIP-74); a negative limit is
-none. ``read_committed`` stops at the last stable offset. A client that says what it fetched last hears where its log
-diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951). From 11 a consumer may read a
-follower, up to its high watermark, and is sent to one in its rack if ``replica.selector.class`` says so (KIP-392).
+Behaviour: incremental sessions from 7 (KIP-227), topic ids from 13 (KIP-516), and long poll by ``min_bytes`` and
+``max_wait_ms``. Whole batches are sent from the one that holds the offset, at least one batch (KIP-74). A negative
+limit is none. ``read_committed`` stops at the last stable offset. A client that says what it fetched last hears where
+its log diverges (``diverging_epoch``), one that asks the wrong broker who leads (KIP-951). From 11 a consumer may read
+a follower, up to its high watermark, and is sent to one in its rack if ``replica.selector.class`` says so (KIP-392).
 Followers ask by the listener between brokers, with the broker epoch that they are registered with. A replica id that
 comes otherwise, or is no broker's, is refused with CLUSTER_AUTHORIZATION_FAILED, one with another epoch with
 NOT_LEADER_OR_FOLLOWER. Neither moves anything. Before 15 the request has no epoch, so no follower is served.

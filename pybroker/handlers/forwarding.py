@@ -12,8 +12,8 @@ not be served.  Does not own where the active controller is (``cluster/membershi
     REPEATABLE = False      # optional: what may have been done already must not be asked a second time
 
 Invariants: NOT_CONTROLLER reaches no client, unless a part of its request was done before the controller changed; the
-permissions are asked where the request is done.  A request whose connection broke is asked again, as in Kafka, though
-it may have been done: it changes nothing then, but its client may hear that the topic exists already.
+permissions are asked where the request is done. A request whose connection broke is asked again, as in Kafka, though it
+may have been done. It changes nothing then, but its client may hear that the topic exists already.
 
 A client's message is encoded anew, in its own version and with its own header, so that none of its bytes are kept.
 

@@ -1,13 +1,14 @@
 """Metadata (key 3), versions 0 to 13.
 
-Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id;
-leaders and brokers as the listener of the request leads to them.  The creation of a missing topic is begun where both
-the request and ``auto.create.topics.enable`` allow it: the reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again,
-also where the client's ``controller_mutation_rate`` is used up.
-Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE; up to 5 a leader without the listener
-is LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND from 6; authorized operations from 8 (KIP-430), of the cluster until 10.
+Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id.
+Leaders and brokers are as the listener of the request leads to them. The creation of a missing topic is begun where
+both the request and ``auto.create.topics.enable`` allow it. The reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask
+again, also where the client's ``controller_mutation_rate`` is used up.
+Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE. A leader without the listener is
+LEADER_NOT_AVAILABLE up to 5, LISTENER_NOT_FOUND from 6. Authorized operations come from 8 (KIP-430), those of the
+cluster until 10.
 
-Topics are encoded once per change and version, and replies assembled from those fragments: with 10,000 topics that is
+Topics are encoded once per change and version, and replies assembled from those fragments. With 10,000 topics that is
 the difference between 1 ms and 60 ms for each client that asks for all of them.
 """
 

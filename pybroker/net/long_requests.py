@@ -1,14 +1,14 @@
 """Requests that take longer than their connection's share of a turn, served in steps over many turns of the loop.
 
-Owns: driving what is done in steps, which are the decoding of a large frame, a handler that is a generator, and the
+Owns: driving what is done in steps. These are the decoding of a large frame, a handler that is a generator, and the
 encoding of what either of them leads to. All long requests have one share of a turn together, so that everybody else
 waits for no more than that, however many there are. Does not own what a step is: ``codec`` stops after every few
 elements, a handler wherever it yields.
 
-Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
+Invariants: a request that is over in its connection's share is answered like any other and was never in a queue. One
 that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.
-A large frame is held until it is decoded and handled; few of them are under way at once, because a request that is
-decoded takes a hundred times the memory of its bytes.  In a crowd of long requests shorter frames count as large.  So
+A large frame is held until it is decoded and handled. Few of them are under way at once, because a request that is
+decoded takes a hundred times the memory of its bytes. In a crowd of long requests shorter frames count as large. So
 does what has long been under way (``LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
 replies unsent (``unsent_replies``).
 

@@ -4,8 +4,8 @@ Owns: how many bytes are received and not done with, wherever they are: in recei
 handlers hold, copies of batches that wait for the disk. Owns which connection reads on into an unfinished frame, too.
 Does not own the buffers (``buffers``) nor a connection's frames (``connection``).
 
-The rule.  A frame that outgrows a connection's first small buffer is counted with its whole length (no memory is taken
-for what has not come), so that a connection that may read on can finish.  Where that does not fit:
+The rule. A frame that outgrows a connection's first small buffer is counted with its whole length, so that a connection
+that may read on can finish. No memory is taken for what has not come. Where that does not fit:
 - It waits, unread, in its peer's socket.  Small requests that come whole need no place, and are served as ever.
 - Large frames (``limits.LARGE_FRAME_BYTES``) have three quarters of the account at most; the last is kept for others.
 - Space goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest. To have

@@ -1,8 +1,8 @@
 """The account of long replies that their peers have not taken yet, and who is closed when it is full.
 
-Owns: which connections were sent a reply that was long in the making, and how much of it is still here.  Such a reply
-is fresh memory, of up to ``REPLY_BYTES_MAX``, that a request of a few bytes may have asked for; records that a
-fetch sends are pages of files, and are not counted.  Does not own who waits for space (``long_requests``).
+Owns: which connections were sent a reply that was long in the making, and how much of it is still here. Such a reply is
+fresh memory, of up to ``REPLY_BYTES_MAX``, that a request of a few bytes may have asked for. Records that a fetch sends
+are pages of files, and are not counted. Does not own who waits for space (``long_requests``).
 
 The rule: while a reply waits for space, connections that take less than ``SLOW_REPLY_BYTES_PER_S``, or need
 more than ``SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is space.  While no reply

@@ -154,15 +154,15 @@ class _ReportingBroker:
 
     What it said is in its last datagram; what connecting to it (a probe) showed is in these:
 
-    ================  ===========================  =============================================================
-    flag              holds                        means
-    ================  ===========================  =============================================================
-    ``was_there``     for ever                     a probe was taken once: from now on a refusal counts
-    ``is_there``      until it is heard            a probe was taken, and not a word came: it has more time
-    ``refuses``       until it is heard            a probe was refused, and not a word came meanwhile: it is dead
-    ``is_suspected``  until it is heard            ``SuspectedBrokers`` was called, once for each silence
-    ``is_probing``    until the probe is answered  no other probe is needed
-    ================  ===========================  =============================================================
+        ================  ===========================  =============================================================
+        flag              holds                        means
+        ================  ===========================  =============================================================
+        ``was_there``     for ever                     a probe was taken once: from now on a refusal counts
+        ``is_there``      until it is heard            a probe was taken, and not a word came: it has more time
+        ``refuses``       until it is heard            a probe was refused, and not a word came meanwhile: it is dead
+        ``is_suspected``  until it is heard            ``SuspectedBrokers`` was called, once for each silence
+        ``is_probing``    until the probe is answered  no other probe is needed
+        ================  ===========================  =============================================================
     """
 
     __slots__ = (

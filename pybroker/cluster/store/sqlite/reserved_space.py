@@ -1,7 +1,8 @@
 """Space on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
 
-A broker that was killed on a full disk has to write a little before it can serve reads: the store's shared memory file,
-and its registration with the new leader epochs.  While it runs, a full disk refuses changes of the metadata instead.
+A broker that was killed on a full disk has to write a little before it can serve reads. That is the store's shared
+memory file, and its registration with the new leader epochs. While it runs, a full disk refuses changes of the metadata
+instead.
 
 Owns one file next to the store, whose content means nothing.
 """

@@ -10,7 +10,7 @@ partition, so that replaying a commit decodes nothing.
 Invariants:
 - A topic's entry exists as long as it has an offset.
 - ``_by_group`` and ``_by_prefix`` hold the same ``TopicOffsets``.
-- An offset in an open transaction is dropped once a later record gives its partition an offset, because the end of that
+- An offset in an open transaction is dropped once a later record gives its partition an offset. The end of that
   transaction could not make it current any more.
 
 Counterpart in Kafka: ``OffsetMetadataManager.Offsets`` and its pending transactional offsets.
