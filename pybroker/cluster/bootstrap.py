@@ -141,7 +141,7 @@ def check_nothing_is_lost(config: BrokerConfig, metadata_dir: str, revision: int
 
 
 def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
-    """The node id: the directory's, which a ``node.id`` that somebody set must not contradict."""
+    """The node id: the directory's, which a ``node.id`` of the settings must not contradict."""
     stored = meta.get("node.id", meta.get("broker.id"))
     if stored is None:
         return config.node_id

@@ -164,7 +164,7 @@ class LoginConnection(AcceptedConnection, asyncio.BufferedProtocol):
     # --- serving ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Serve the whole frames that are there, one at a time, until somebody has to be waited for."""
+        """Serve the whole frames that are there, one at a time, until an answer has to be waited for."""
         if self._serving:
             return
         self._serving = True

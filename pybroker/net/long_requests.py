@@ -339,7 +339,7 @@ class LongRequests:
             self._look_timer = self._timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
 
     def _look(self) -> None:
-        """Somebody waits: it may be for those that do not take their replies."""
+        """Requests wait: it may be for those that do not take their replies."""
         self._look_timer = None
         if not self.unsent.has_capacity():
             self.unsent.close_slow()

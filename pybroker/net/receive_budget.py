@@ -71,7 +71,7 @@ class Receiver(Protocol):
 
 
 class HeldCopy:
-    """Bytes of a request that somebody has copied: they count until each ``hold``, and the first, is released."""
+    """Bytes of a request that a handler has copied: they count until each ``hold``, and the first, is released."""
 
     __slots__ = ("_budget", "_holds", "_size")
 
@@ -318,7 +318,7 @@ class ReceiveBudget:
         self._look_timer = self._env.timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
 
     def _look(self) -> None:
-        """Somebody waits: close those that may read on and bring too little, the largest first, as far as needed."""
+        """Connections wait: close those that may read on and bring too little, the largest first, as far as needed."""
         self._look_timer = None
         if self._env.clock.monotonic_ms() - self._look_due_ms > limits.SHORTAGE_LOOK_MS:
             self._progress.clear()  # the loop was held: what came meanwhile is not read yet

@@ -69,7 +69,7 @@ class UnsentReplies:
         return sum(connection.unsent_bytes for connection in self._sent) < limits.UNSENT_REPLIES_BYTES
 
     def close_slow(self) -> None:
-        """Somebody waits for space: close those that take too little, as far as needed."""
+        """Requests wait for space: close those that take too little, as far as needed."""
         now_ms = self._clock.monotonic_ms()
         slow = [connection for connection, sent in self._sent.items() if _is_slow(connection, sent, now_ms)]
         for connection in sorted(slow, key=lambda connection: connection.unsent_bytes, reverse=True):

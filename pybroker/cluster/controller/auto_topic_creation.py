@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody needs them: by Metadata, or as one of Kafka's own.
+"""Topics that come into being because they are needed: by Metadata, or as one of Kafka's own.
 
 Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
 how Kafka's own are created, and the controller creates them.

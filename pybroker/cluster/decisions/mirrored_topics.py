@@ -1,8 +1,8 @@
 """Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
 
 Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
-their leaders find (``take_reports``).  Does not own the table of states (``image/link_states``), nor when anybody asks
-(``link_keeper``).
+their leaders find (``take_reports``). Does not own the table of states (``image/link_states``), nor when the source is
+asked (``link_keeper``).
 
 Invariants
 - A mirrored topic comes into being with its record, in one change, so that no broker takes it for one that is written

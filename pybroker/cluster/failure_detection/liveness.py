@@ -86,7 +86,7 @@ class ProbeResult(Enum):
     """What came of trying to connect."""
 
     TAKEN = "the connection was taken"
-    REFUSED = "the machine says that nobody listens"
+    REFUSED = "the machine says that no process listens"
     UNANSWERED = "nothing is known"
 
 
@@ -202,9 +202,9 @@ class Liveness:
     """``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
     image; ``listener`` is the inter-broker listener's name.
 
-    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
-    ``LIVENESS_INTERVAL_MS`` while anybody is silent.  ``on_behind()`` is called when somebody's metadata is newer than
-    this broker's.
+    ``listeners`` are called when a broker falls silent, is heard again, or tells of others that are silent. They are
+    also called every ``LIVENESS_INTERVAL_MS`` while one is silent. ``on_behind()`` is called when another broker's
+    metadata is newer than this one's.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The only broker of its cluster: a member whose controller is active from the start, and who has no one to hear of.
+"""The only broker of its cluster: a member whose controller is active from the start, and which hears of no other.
 
 Owns: founding the store, taking the controller key and registering the broker, all in the one transaction of a start.
 

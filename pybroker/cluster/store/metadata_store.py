@@ -96,7 +96,7 @@ class Changes(NamedTuple):
 
 
 def ignore_session_loss() -> None:
-    """What ``on_session_lost`` is until somebody sets it."""
+    """What ``on_session_lost`` is until it is set."""
 
 
 class MetadataStore(Protocol):

@@ -65,7 +65,7 @@ class Writer(NamedTuple):
 
 
 def read_writer(path: str) -> Writer | None:
-    """Who holds the lock of the store at ``path``, if anybody does; None where nothing tells."""
+    """The holder of the lock of the store at ``path``, as far as its file tells; None where nothing does."""
     try:
         return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_bytes()[:_WRITER_BYTES]))
     except (OSError, ValueError, TypeError):
@@ -73,7 +73,7 @@ def read_writer(path: str) -> Writer | None:
 
 
 def is_locked(path: str) -> bool:
-    """Whether anybody is in the middle of a write to the store at ``path``."""
+    """Whether a process is in the middle of a write to the store at ``path``."""
     uri = f"file:{quote(path)}?mode=rw"
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0)) as connection:
@@ -151,7 +151,7 @@ class SharedSqliteWorker(SqliteWorker):
 
     @property
     def _has_listeners(self) -> bool:
-        """Whether anybody wants news."""
+        """Whether news are wanted."""
         return self._followers.is_followed or self._followers.is_watched
 
     def tick(self) -> None:

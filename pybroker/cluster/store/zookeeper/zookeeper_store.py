@@ -235,7 +235,7 @@ class ZooKeeperStore:
         self._look()
 
     def _look(self) -> None:
-        """Find out what is new, unless somebody is about to; without a connection the next one brings it about."""
+        """Find out what is new, unless a look is about to; without a connection the next one brings it about."""
         if not self._look_is_waiting and not self._closed and self._client.connected:
             self._look_is_waiting = True
             self._operations.submit(self._hear_news, self._looked)
@@ -327,7 +327,7 @@ class ZooKeeperStore:
         return b"".join(parts)
 
     def _apply(self, change: codec.Change) -> Steps:
-        """The next change, which somebody else has made."""
+        """The next change, which another broker has made."""
         writes = change.writes
         if change.parts:
             writes = yield from self._read_parts(codec.PARTS, change.parts)

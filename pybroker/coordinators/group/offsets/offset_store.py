@@ -3,8 +3,8 @@
 Owns: the offsets that the log has for each group, topic and partition, those inside open transactions, and replaying
 both.  Owns no rule of who may commit.
 
-An offset is kept as the bytes of its record's value and read when somebody asks. A commit is then one dict entry, and a
-hundred thousand of them take little memory. ``_by_prefix`` finds a topic's offsets by the record's key without its
+An offset is kept as the bytes of its record's value and read when it is asked for. A commit is then one dict entry, and
+a hundred thousand of them take little memory. ``_by_prefix`` finds a topic's offsets by the record's key without its
 partition, so that replaying a commit decodes nothing.
 
 Invariants:
