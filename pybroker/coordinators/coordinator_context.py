@@ -19,7 +19,7 @@ What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk r
 so code that is about to give up asks first whether the partition is still led here.
 
 Each operation's records are a batch of their own, and ``group.coordinator.append.linger.ms`` is accepted and means
-nothing. What one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for
+nothing. What one read of a connection brings may be one operation (``offsets.repeated_commit``), and nothing waits for
 more. To gather the commits of a turn of the loop into one batch per shard, across connections, was measured and lost
 where each connection has a group of its own. Those lie in different partitions and share nothing, and an answer that
 comes later costs as much as the append that is saved. To gather what follows the first commit of a turn won a quarter

@@ -27,8 +27,7 @@ class Waiting(Protocol):
 
 
 class RequestGate:
-    """The gate of one broker, of whose monotonic clock ``open_until_ns`` is; implements
-    ``cluster.standstill.RequestGate``."""
+    """The gate of one broker, an implementation of ``stall_guard.RequestGate``; ``open_until_ns`` is of its clock."""
 
     __slots__ = ("_now_ns", "_waiting", "on_shut", "open_until_ns")
 
