@@ -11,8 +11,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from pybroker import limits
-
 
 class Route(IntEnum):
     """Which broker a client sends the request to."""
@@ -43,7 +41,12 @@ class Api(NamedTuple):
 
 ANY, LEADER, GROUP = Route.ANY_BROKER, Route.PARTITION_LEADER, Route.GROUP_COORDINATOR
 TRANSACTION, CONTROLLER = Route.TRANSACTION_COORDINATOR, Route.CONTROLLER
-WHOLE, ADMIN = limits.OPERATION_ELEMENTS_MAX, limits.ADMIN_ELEMENTS_MAX
+# Elements, over all arrays, of a request that is one operation as a whole, where it is no rule of Kafka's: members,
+# protocols, subscriptions and filters cost a few microseconds each.
+WHOLE = 20_000
+
+# The same where the elements are topics and partitions with what is said of them, in requests of administrators.
+ADMIN = 50_000
 
 APIS: tuple[Api, ...] = (
     Api(0, "Produce", (3, 13), "produce", LEADER, advertised_min=0),

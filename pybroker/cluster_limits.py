@@ -16,14 +16,6 @@ CONNECT_TIMEOUT_MS = 10_000
 # the principal, each of 32,767 bytes at most, and what is short (64 bytes).
 ENVELOPE_BYTES_MAX = 2 * 32_767 + 128
 
-# How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
-# most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
-# it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
-FORWARD_TIMEOUT_MS = 30_000
-FORWARD_TIMEOUT_MAX_MS = 60_000
-FORWARD_RETRY_MS = 50
-FORWARD_GRACE_MS = 1_000
-
 # Until a store that failed is asked again: long enough that a store under way comes up, short against a session.
 STORE_RETRY_MS = 200
 
@@ -32,11 +24,6 @@ LIVENESS_INTERVAL_MS = 100
 
 # How long an answer that names leaders waits for certainty at most: an election takes some 50 ms.
 SUSPICION_HOLD_MS = 500
-
-# The last writer's stamp on a shared SQLite file is looked at so often while anybody follows it, which costs some
-# microseconds, and SQLite itself is asked so often.
-STORE_POLL_MS = 20
-STORE_ASK_MS = 200
 
 # Keys that a shared metadata store remembers the last change of: who was away for longer reads everything.
 STORE_HISTORY_KEYS_MAX = 20_000

@@ -61,7 +61,7 @@ class Executor(Protocol):
     """One worker thread with a queue of its own: jobs are begun one after another, in order of submission.
 
     Work that may take long is done in portions. What is submitted returns a generator, which yields wherever others may
-    have their turn, every few hundred microseconds, and returns the result. After ``limits.WORK_PORTION_NS`` the thread
+    have their turn, every few hundred microseconds, and returns the result. After ``WORK_PORTION_NS`` the thread
     goes on with what else waits, and comes back to it: a caller that needs an order behind such work waits for its
     ``done``.
     """

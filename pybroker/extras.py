@@ -1,7 +1,7 @@
 """What to type where an extra is missing: the words are right wherever this pybroker came from.
 
-Owns: the name of the distribution, and how an extra of it is installed.  Everybody may import it; it imports nothing
-before somebody asks.
+Owns: the name of the distribution, and how an extra of it is installed. Everybody may import it; it imports nothing
+before it is asked.
 """
 
 from __future__ import annotations

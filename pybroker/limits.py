@@ -1,10 +1,11 @@
 """The bounds that several files share, and those that bound memory as a sum, with why.
 
-Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows.  A bound that one file reads
-stands in that file, unless memory is counted up here; one that belongs to a rule of Kafka stands beside that rule.
-Settings that Kafka already has (``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated.  Those of
-storage are in ``storage_limits``, those between brokers in ``cluster_limits``, those of the wire itself in
-``pybroker_protocol``, which imports nothing of the broker.
+Owns: numbers that keep memory and time bounded when a peer misbehaves or a topic grows. A bound that one file reads
+stands in that file, unless it is a part of the memory that these bounds sum up to (``tests/test_shared_limits.py``).
+One that belongs to a rule of Kafka stands beside that rule. Settings that Kafka already has
+(``socket.request.max.bytes``, ``fetch.max.bytes``, …) are not repeated. Those of storage are in ``storage_limits``,
+those between brokers in ``cluster_limits``, those of the wire itself in ``pybroker_protocol``, which imports nothing of
+the broker.
 
 The unit is part of each name.
 """
@@ -14,15 +15,10 @@ The unit is part of each name.
 # Files have one of so many parts of the process's descriptors, and connections the others: neither takes the other's.
 DESCRIPTOR_PARTS = 4
 
-# Connections that wait to be let in because they come too fast, as many as may wait in the kernel, and what is read of
-# one that does.
+# Connections that wait to be let in because they come too fast, as many as may wait in the kernel.
 PENDING_CONNECTIONS_MAX = 1_024
-PENDING_CONNECTION_READ_BYTES = 4 << 10
 
 # --- receiving ---------------------------------------------------------------------------------------------------
-
-# One buffer per loop that every idle connection reads into.  64 KiB reads cost four times the CPU of 1 MiB reads.
-RECEIVE_BUFFER_BYTES = 1 << 20
 
 # The first buffer of an unfinished frame; it doubles as bytes arrive and is never sized by the declared length.
 FRAME_BUFFER_MIN_BYTES = 16 << 10
@@ -39,28 +35,19 @@ QUEUED_REQUEST_BYTES = 256 << 20
 # (``max.request.size``) without being asked to.
 LARGE_FRAME_BYTES = 2 << 20
 
-# While the budget is full, who may read on and brings less than this over this time is closed: low enough for a
-# thousand peers that share the broker, high enough for places to come free by what is finished.  How often that is
-# looked at: whoever waits for a place that slow peers keep waits for about the sum of both times.
+# While the budget is full, or replies wait for space, a connection is closed that does too little over so long.  How
+# often that is looked at: a connection that waits for a place that slow peers keep waits for about the sum of both.
 SLOW_FRAME_MS = 1_000
-SLOW_FRAME_BYTES_PER_S = 32 << 10
 SHORTAGE_LOOK_MS = 250
 
 # --- logins --------------------------------------------------------------------------------------------------------
 
-# Connections that are in a TLS handshake or not authenticated, and for how long one may be.  A login takes two or three
-# round trips; ten thousand clients that come back at once are served in some seconds.
+# Connections that are in a TLS handshake or not authenticated.
 HALF_OPEN_MAX = 5_000
-HALF_OPEN_MS = 30_000
 
 # What all of them together hold: of requests and TLS messages that have not come to their end, of requests whose answer
 # is waited for, and of client ids that are longer than others.
 HALF_OPEN_BYTES_MAX = 64 << 20
-HALF_OPEN_CLIENT_ID_BYTES = 256
-
-# What OpenSSL takes for a message of the handshake as soon as its length is known, whatever has come of it: 128 KiB,
-# and its buffers.
-TLS_MESSAGE_BYTES = 176 << 10
 
 # What is read at once of encrypted bytes, for all connections with TLS together: sixteen of its records.
 TLS_READ_BYTES = 256 << 10
@@ -87,21 +74,10 @@ WHOLE_FRAME_BYTES = 128 << 10
 ELEMENTS_AT_ONCE = 100
 PARTITIONS_AT_ONCE = 500
 
-# Partitions of a Produce that are appended to at once: the first batch of a partition makes its files.
-PARTITIONS_APPENDED_AT_ONCE = 20
-
-# Elements, over all arrays, of a request that is one operation as a whole, where it is no rule of Kafka's: members,
-# protocols, subscriptions and filters cost a few microseconds each.
-OPERATION_ELEMENTS_MAX = 20_000
-
-# The same where the elements are topics and partitions with what is said of them, in requests of administrators.
-ADMIN_ELEMENTS_MAX = 50_000
-
-# Larger frames that are decoded and handled in steps at once, and requests that have had so many shares of a turn; the
+# Larger frames that are decoded and handled in steps at once, and requests that have had many shares of a turn; the
 # others wait with their bytes, which are counted, where the objects that are made of them are not: a million elements
-# take some 250 MB.  A request with so many shares has made two megabytes of them.
+# take some 250 MB.
 LARGE_REQUESTS_AT_ONCE = 4
-LARGE_REQUEST_SHARES = 32
 
 # Where so many large ones wait behind those that are under way, the next are not even begun, but for Produce and Fetch,
 # which are mostly over in their connection's share: of a millisecond's decoding there is up to a megabyte of objects.
@@ -114,30 +90,14 @@ LARGE_REQUESTS_BEGUN_MAX = 64
 # changed nothing.  The flusher is as important as the loop, because acknowledgements wait for it.
 WORKER_NICENESS = 10
 
-# A portion of a thread's work, after which others that wait for the thread have their turn.  A change of turns costs a
-# microsecond, and those who wait notice no more than a slow read of a disk.
-WORK_PORTION_NS = 2_000_000
-
-# Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
-PIPELINED_PRODUCE_REQUESTS = 128
-PIPELINED_PRODUCE_BYTES = 64 << 20
-
 # --- sending -----------------------------------------------------------------------------------------------------
 
 # A connection with more than this unsent is served nothing further.
 UNSENT_BYTES = 1 << 20
 
 # Bytes of replies that were long in the making and are not sent, over all connections; above it no further large
-# request goes on.  Who is waited for then and takes less than that, or needs longer for its reply, is closed.
+# request goes on.
 UNSENT_REPLIES_BYTES = 128 << 20
-SLOW_REPLY_BYTES_PER_S = 32 << 10
-SLOW_REPLY_MS = 20_000
-
-# Lines of log that peers cause are folded for so long, and so many kinds of them are counted, of one source a fifth:
-# nobody hides what others do.
-FOLDED_LOG_MS = 10_000
-FOLDED_LOG_KINDS = 100
-FOLDED_LOG_KINDS_OF_ONE = 20
 
 # Decisions that an authorizer remembers, some 400 bytes each; what is asked for is the client's to choose, so it begins
 # anew when they are too many.
@@ -146,9 +106,6 @@ AUTHORIZER_DECISIONS = 20_000
 # Keys of delegation tokens that a broker remembers, some 500 bytes each: those of who logged in last.  Each costs an
 # iterated hash, two milliseconds of a thread, when it is needed anew.
 TOKEN_KEYS_MAX = 10_000
-
-# A file that a setting names: stores of keys, files of settings and of users.  Java's own trust store has 200 KB.
-NAMED_FILE_BYTES_MAX = 4 << 20
 
 # How often idle and stalled connections are looked for.
 SWEEP_INTERVAL_MS = 2_000
@@ -164,35 +121,14 @@ SESSION_PARTITIONS_MAX = 500_000
 
 # --- answering ---------------------------------------------------------------------------------------------------
 
-# A reply without records that was long in the making is no longer than this: what librdkafka takes at most, by default.
-REPLY_BYTES_MAX = 100_000_000
-
 # A fetch reply never carries more record bytes than this, whatever fetch.max.bytes and the client say: a frame's
 # length is an int32.
 FETCH_REPLY_BYTES = 1 << 30
 
-# --- metadata ----------------------------------------------------------------------------------------------------
-
-# Partitions that one request may create (Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH): one request is
-# one transaction, and stays that small.
-PARTITIONS_PER_REQUEST_MAX = 10_000
-
-# Topics that Metadata requests may have begun to create and that are not there yet; who needs others asks again, and
-# whoever asks for names without end does not fill the memory.  As many as one request may create.
-AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
-
-# What a start frees of the space that is kept for it, each time that the metadata store finds none, and what is kept
-# beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
-RESERVED_SPACE_STEP_BYTES = 256 << 10
-RESERVED_SPACE_BYTES_MIN = 1 << 20
-
 # --- quotas ------------------------------------------------------------------------------------------------------
 
-# Clients of which what they use of their quotas is kept, and for how long after their last request (Kafka:
-# ClientQuotaManager.InactiveSensorExpirationTimeSeconds).  One costs some 3 KB.
+# Clients of which what they use of their quotas is kept.  One costs some 3 KB.
 QUOTA_CLIENTS = 10_000
-QUOTA_CLIENT_IDLE_MS = 3_600_000
-QUOTA_LOOK_MS = 60_000
 
 # --- groups ------------------------------------------------------------------------------------------------------
 

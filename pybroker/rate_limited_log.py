@@ -5,9 +5,9 @@ frames and connections, replies that it does not take. They are also for what ea
 as it lasts, as a full disk. A fault of the broker's own is logged each time.
 
 Invariants:
-- One kind from one source makes one line at the most, and a count, in ``limits.FOLDED_LOG_MS``.
-- One source has no more than ``limits.FOLDED_LOG_KINDS_OF_ONE`` kinds, so that none hides what others do. All together
-  have no more than ``limits.FOLDED_LOG_KINDS``, and what is beyond is one count each.
+- One kind from one source makes one line at the most, and a count, in ``FOLDED_LOG_MS``.
+- One source has no more than ``FOLDED_LOG_KINDS_OF_ONE`` kinds, so that none hides what others do. All together
+  have no more than ``FOLDED_LOG_KINDS``, and what is beyond is one count each.
 - Nothing is lost without a count.
 
 The owner of a ``RateLimitedLog`` closes it.
@@ -22,10 +22,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pybroker import limits
-
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Timers
+
+# Lines of log that peers cause are folded for so long, and so many kinds of them are counted, of one source a fifth, so
+# that none hides what others do.
+FOLDED_LOG_MS = 10_000
+FOLDED_LOG_KINDS = 100
+FOLDED_LOG_KINDS_OF_ONE = 20
 
 _NUMBERS = re.compile(r"\d+")
 _KIND_CHARS = 100
@@ -57,9 +61,9 @@ class RateLimitedLog:
         """
         kind = source, _NUMBERS.sub("…", reason[:_KIND_CHARS])
         if kind not in self._counts:
-            if len(self._counts) >= limits.FOLDED_LOG_KINDS:
+            if len(self._counts) >= FOLDED_LOG_KINDS:
                 kind = _OTHERS
-            elif self._kinds[source] >= limits.FOLDED_LOG_KINDS_OF_ONE:
+            elif self._kinds[source] >= FOLDED_LOG_KINDS_OF_ONE:
                 kind = source, _OTHER_REASONS
             else:
                 self._counts[kind] = 0
@@ -81,7 +85,7 @@ class RateLimitedLog:
 
     def _tell_later(self) -> None:
         if self._timer is None:
-            self._timer = self._timers.call_later(limits.FOLDED_LOG_MS, self._tell)
+            self._timer = self._timers.call_later(FOLDED_LOG_MS, self._tell)
 
     def _tell(self) -> None:
         self._timer = None
@@ -92,7 +96,7 @@ class RateLimitedLog:
             if count:
                 self._counts[kind] = 0  # it goes on: its next line is a count, too
                 self._kinds[kind[0]] += 1
-                seconds = limits.FOLDED_LOG_MS // 1_000
+                seconds = FOLDED_LOG_MS // 1_000
                 self._log.log(
                     levels[kind], "… and %d more of %s in the last %d s: %s", count, kind[0], seconds, kind[1]
                 )

@@ -246,7 +246,9 @@ class BrokerServer:
         configs.subscribe(lambda names: sockets.bound_arrivals(self.services.metadata.image.quotas))
 
     def _authorize(self, env: Env, metadata: MetadataCache) -> None:
-        """Ask the authorizer that is configured; the first image tells it of all ACLs, before anybody is served."""
+        """Ask the authorizer that is configured; the first image tells it of all ACLs, before the first request is
+        served.
+        """
         if not self.config.get_str("authorizer.class.name"):
             return
         from pybroker.security.standard_authorizer import AuthorizerSettings, StandardAuthorizer

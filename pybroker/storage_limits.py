@@ -11,10 +11,9 @@ SEGMENTS_OPEN_MAX = 16_384
 # Larger appends go to a writer thread: a copy of this size into the page cache is what the loop may be held up by.
 INLINE_WRITE_BYTES_MAX = 128 << 10
 
-# Where records have to be looked at, those of batches that are larger, compressed or not, or hold more of them, are
-# decoded in a thread: the loop is held up for a millisecond or two.
+# Where records have to be looked at, those of larger batches, compressed or not, are decoded in a thread: the
+# loop is held up for a millisecond or two.
 INLINE_DECODE_BYTES_MAX = 64 << 10
-INLINE_DECODE_RECORDS_MAX = 1_000
 
 # Buffers of cold reads that are out at once, over all logs; past it a cold read brings one batch only.
 COLD_BUFFER_BYTES_MAX = 64 << 20

@@ -162,8 +162,8 @@ class _Heads(NamedTuple):
 def _alike(data: bytes, pos: int, count: int, last_offset_delta: int) -> RecordColumns | None:
     """The next records, as many as have the same layout as the first one: each field up to the value is as long.
 
-    The same byte of all heads is one slice then, and a few calls do for all records what ``_columns`` does for each, a
-    third to a tenth of the time.  ``None`` where there are few, or anything is unusual or damaged: ``_columns`` judges.
+    The same byte of all heads is one slice then. A few calls do for all records what ``_columns`` does for each, in a
+    third to a tenth of the time. ``None`` where there are few, or anything is unusual or damaged: ``_columns`` judges.
     """
     if count < _ALIKE_MIN:
         return None

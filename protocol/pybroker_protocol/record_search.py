@@ -3,8 +3,8 @@
 Owns: the walk over a records section that reads of each record no more than its length and its time, decompressing
 only as far as it goes.  ``record_codec`` decodes records whole, ``record_columns`` tells where they lie.
 
-Invariant: what is done between two yields, and what is held in memory, is bounded by the portion, not by what a header
-or a compressed section claims (a block of snappy's excepted, see ``compression.decompressed_pieces``).
+Invariant: the portion bounds what is done between two yields and what is held in memory, whatever a header or a
+compressed section claims. A block of snappy's is excepted (see ``compression.decompressed_pieces``).
 
 Kafka counterpart: DefaultRecordBatch's iterator under FileRecords.searchForTimestamp.
 """

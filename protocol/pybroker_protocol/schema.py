@@ -247,11 +247,22 @@ class MessageMeta(type):
         super().__init__(name, bases, namespace)
 
     def since(cls, name: str) -> int:
-        """The first version that has the field, for a rule that begins with it; ``KeyError`` if there is no such field.
+        """The first version that has the field, for a rule that begins with it; as ``versions_of``."""
+        return cls.versions_of(name).lowest
+
+    def versions_of(cls, name: str) -> Versions:
+        """The versions that have the field; ``KeyError`` if there is no such field.
 
         It reads the declaration each time: a module asks once and keeps what it hears.
         """
-        return Versions.parse(cls.__declaration__.fields[name].versions or "0+").lowest
+        return Versions.parse(cls.__declaration__.fields[name].versions or "0+")
+
+    def flexible_since(cls) -> int:
+        """The first version with compact lengths and tagged fields; ``ValueError`` where none has them (KIP-482)."""
+        flexible = cls.__declaration__.flexible
+        if flexible == NEVER:
+            raise ValueError(f"no version of {cls.__name__} is flexible")
+        return flexible.lowest
 
 
 def _annotated_names(namespace: dict[str, Any]) -> tuple[str, ...]:

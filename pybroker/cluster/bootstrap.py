@@ -1,7 +1,7 @@
 """Which store and which cluster a broker starts with.
 
-Owns: choosing the store and its place, settling the node id, and what a new store is founded on: a data directory of
-Apache Kafka's that is taken over, or nothing.  Everything after that is the controller's.
+Owns: choosing the store and its place, settling the node id, and what a new store is founded on. That is a data
+directory of Apache Kafka's that is taken over, or nothing. Everything after that is the controller's.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def check_nothing_is_lost(config: BrokerConfig, metadata_dir: str, revision: int
 
 
 def _node_id(meta: Mapping[str, str], config: BrokerConfig) -> int:
-    """The node id: the directory's, which a ``node.id`` that somebody set must not contradict."""
+    """The node id: the directory's, which a ``node.id`` of the settings must not contradict."""
     stored = meta.get("node.id", meta.get("broker.id"))
     if stored is None:
         return config.node_id

@@ -215,7 +215,7 @@ class BrokerConfig:
         return value
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody set it, in a file, on the command line or at run time."""
+        """Whether it was set, in a file, on the command line or at run time."""
         return name in self._given or name in self.cluster_default or name in self.per_broker
 
     @property

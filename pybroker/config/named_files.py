@@ -17,13 +17,15 @@ from __future__ import annotations
 import os
 import stat
 
-from pybroker import limits
 from pybroker.config.schema import ConfigError
+
+# A file that a setting names: stores of keys, files of settings and of users.  Java's own trust store has 200 KB.
+NAMED_FILE_BYTES_MAX = 4 << 20
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def read_named_file(path: str, setting: str, bytes_max: int = limits.NAMED_FILE_BYTES_MAX) -> bytes:
+def read_named_file(path: str, setting: str, bytes_max: int = NAMED_FILE_BYTES_MAX) -> bytes:
     """What the file holds that ``setting`` names; ConfigError, which names both."""
     try:
         _require_regular(os.stat(path), path, setting, bytes_max)

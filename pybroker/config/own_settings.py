@@ -99,7 +99,7 @@ OWN_SETTINGS: Final[tuple[OwnSetting, ...]] = (
         "pybroker.metadata.zookeeper.digest", PASSWORD, None, None, MEDIUM, FIXED, USED,
         "user:password of ZooKeeper's digest scheme: what the brokers write there is theirs alone; unset, "
         "everybody's. It is set from a cluster's first start on. Where the znodes are there and open, or another's, a "
-        "start is refused: stop all brokers and set the ACLs of all znodes with ZooKeeper's own tool, or begin a new "
+        "start is refused. Stop all brokers and set the ACLs of all znodes with ZooKeeper's own tool, or begin a new "
         "cluster below another path.",
     ),
     OwnSetting(

@@ -7,7 +7,7 @@ A reference that finds nothing stays as it is, as in Kafka, with a warning; but 
 its text would be the password.  Static settings alone are looked through: who may alter settings of a running broker
 has no way by them to its environment and files (Kafka resolves those, too).
 
-Invariants: no text tells of a value; a file is read within ``limits.NAMED_FILE_BYTES_MAX``; the time is linear in the
+Invariants: no text tells of a value; a file is read within ``NAMED_FILE_BYTES_MAX``; the time is linear in the
 length of the values.
 
 Counterparts in Kafka: ``AbstractConfig.resolveConfigVariables``, ``ConfigTransformer``, ``EnvVarConfigProvider``,

@@ -8,7 +8,7 @@ Invariants
   members refuses that.
 - Only offsets in topics that the link mirrors are taken over, until a topic takes writes.  They are looked at once more
   after it was promoted, so that what its last consumers committed is here.
-- An offset goes back only where it has gone back at the source since the last look: what was read here is not forgotten
+- An offset goes back only where it has gone back at the source since the last look. What was read here is not forgotten
   for the sake of an old offset there.
 - No offset is past what is here, by the word of the partition's leader; without that word it is not taken over.
 

@@ -8,8 +8,8 @@ Invariants:
   behind it.  Records are replayed only once they lie in the log, so nothing ever runs on state that a failed append
   would have to take back.
 - No response leaves before everything that was written when it was made is committed (high watermark).
-- A waiter is answered exactly once: with its response, or with an error when the append fails, the partition is
-  lost, or the commit takes longer than the write timeout.
+- A waiter is answered exactly once: with its response, or with an error. An error comes when the append fails, the
+  partition is lost, or the commit takes longer than the write timeout.
 - No exception of an operation, of a waiter or of the log's writer stops the operations behind it.
 - What a long timer sets off is done in its turn (``round_robin_work``) or not at all. Where an append is on its way
   then, it waits for another turn, so that no end of an append is followed by the slices of many groups. A chain of
@@ -19,7 +19,7 @@ What a timer could not write is tried again (``TIMER_RETRY_MS``).  A full disk r
 so code that is about to give up asks first whether the partition is still led here.
 
 Each operation's records are a batch of their own, and ``group.coordinator.append.linger.ms`` is accepted and means
-nothing. What one read of a connection brings may be one operation (``group.repeated_commit``), and nothing waits for
+nothing. What one read of a connection brings may be one operation (``offsets.repeated_commit``), and nothing waits for
 more. To gather the commits of a turn of the loop into one batch per shard, across connections, was measured and lost
 where each connection has a group of its own. Those lie in different partitions and share nothing, and an answer that
 comes later costs as much as the append that is saved. To gather what follows the first commit of a turn won a quarter

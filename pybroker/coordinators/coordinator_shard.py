@@ -1,7 +1,7 @@
 """The pure state that the runtime drives: the contract of every coordinator's shard.
 
-Owns nothing: it names what ``runtime.Shard`` asks of a group coordinator's state, and later of a transaction
-coordinator's.  A state has no I/O and no clock; all that it knows came by ``replay`` or as an argument.
+Owns nothing: it names what ``CoordinatorContext`` asks of a group coordinator's state, and of a transaction
+coordinator's. A state has no I/O and no clock; all that it knows came by ``replay`` or as an argument.
 
 Counterpart in Kafka: ``CoordinatorShard``.
 """

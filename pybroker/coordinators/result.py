@@ -31,7 +31,7 @@ Continuation = Callable[[int], "Result"]
 
 
 class Waiter(NamedTuple):
-    """Somebody who waits for a response: exactly one is delivered, by ``done``.
+    """What waits for a response: exactly one is delivered, by ``done``.
 
     ``error(code)`` makes the response that carries one of Kafka's error codes, as the log or the runtime reports it.
     """

@@ -8,7 +8,7 @@ over a partition answers COORDINATOR_LOAD_IN_PROGRESS.  A partition that cannot 
 answers NOT_COORDINATOR, holds up no other, and is tried again after a pause that grows.
 
 What takes long behind requests (a group's regular expressions, its assignment, a listing) has one slice of each turn of
-the loop, whatever the number of groups and of listings (``round_robin_work``).
+the loop. That is so whatever the number of groups and of listings (``round_robin_work``).
 
 Operations for all shards reach a loading one once it is loaded; if that load fails they are lost, as in Kafka.
 

@@ -1,9 +1,9 @@
 """BrokerRegistration (key 62), versions 0 to 4.
 
-Behaviour: a broker takes its place in the cluster, under the next broker epoch, and is not fenced from then on.  It
-asks when its logs are open, has the kernel take connections when it hears that it is registered, and serves them once
-its own image has that, some milliseconds later.  Kafka's brokers register fenced, and are unfenced by a heartbeat.
-Only the active controller registers.  Not done: features of single brokers; all brokers of a cluster support the same.
+Behaviour: a broker takes its place in the cluster, under the next broker epoch, and is not fenced from then on. It asks
+when its logs are open, and has the kernel take connections when it hears that it is registered. It serves them once its
+own image has that, some milliseconds later. Kafka's brokers register fenced, and are unfenced by a heartbeat. Only the
+active controller registers. Not done: features of single brokers; all brokers of a cluster support the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the handlers of the config APIs share: what they refuse before the service is asked, and how they alter.
 
-Owns: the permission that each kind of config resource needs, and the error without it; the reply to both of the
-requests that alter, and what of them is not for the controller.
+Owns: the permission that each kind of config resource needs, and the error without it. Also owns the reply to both of
+the requests that alter, and what of them is not for the controller.
 
 Counterpart in Kafka: the authorization part of ``ConfigHelper`` and ``ControllerApis``.
 """

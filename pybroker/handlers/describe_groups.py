@@ -1,8 +1,8 @@
 """DescribeGroups (key 15), versions 0 to 6.
 
-Behaviour: state, members, and in a stable group their metadata and assignments.  From 3 the operations that the
-client may do, if it asks; from 4 instance ids (KIP-345); from 6 a group that does not exist is GROUP_ID_NOT_FOUND
-(KIP-1043), before it was shown as Dead.
+Behaviour: state, members, and in a stable group their metadata and assignments. From 3 the operations that the client
+may do, if it asks; from 4 instance ids (KIP-345). From 6 a group that does not exist is GROUP_ID_NOT_FOUND (KIP-1043);
+before it was shown as Dead.
 """
 
 from __future__ import annotations

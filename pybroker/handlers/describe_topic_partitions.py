@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0 (KIP-966).
 
-Behaviour: topics in the order of their names, all of them when none is asked for, up to a number of partitions; the
-cursor in the reply is where the next page begins.  A cursor asks for the rest of its own topic and for those behind it.
+Behaviour: topics in the order of their names, all of them when none is asked for, up to a number of partitions. The
+cursor in the reply is where the next page begins. A cursor asks for the rest of its own topic and for those behind it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EndTxn (key 26), versions 0 to 5.
 
-Behaviour: a transaction is committed or aborted.  The reply leaves when the decision is in the coordinator's log; the
-markers follow.  From 2 a fenced producer hears PRODUCER_FENCED; 5 is transaction version 2 (KIP-890): the producer goes
-on with the id and epoch of the reply, and may abort a transaction that has nothing in it.
+Behaviour: a transaction is committed or aborted. The reply leaves when the decision is in the coordinator's log; the
+markers follow. From 2 a fenced producer hears PRODUCER_FENCED. Version 5 is transaction version 2 (KIP-890): the
+producer goes on with the id and epoch of the reply, and may abort a transaction that has nothing in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Fetch's response: what it tells of the partitions that were looked at.
 
-Owns: a partition's answer as the message has it, topics whose partitions come in portions, and the hints of who leads.
-Does not own which partitions are in it (``fetch``).
+Owns: a partition's answer as the message has it, topics whose partitions come in portions, the hints of who leads, and
+which partitions a session's reply tells of. Does not own what was read of them (``replication``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.handlers.leader_hints import name_leader
-from pybroker.replication.fetch_session import INVALID_SESSION_ID
+from pybroker.replication.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, NO_FOLLOWER
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages import fetch as messages
 from pybroker_protocol.messages.fetch import (
@@ -34,6 +34,15 @@ def empty_response(session: FetchSession | None) -> FetchResponse:
     """A response that tells of no partition yet."""
     session_id = INVALID_SESSION_ID if session is None else session.session_id
     return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=[])
+
+
+def news(session: FetchSession, partitions: Sequence[FetchPartition], epoch: int) -> Sequence[FetchPartition]:
+    """The partitions that a session's reply tells of: all in a full one, those with news in an incremental one."""
+    # A full reply tells everything, and what it tells is remembered all the same.
+    changed = [fetched for fetched in partitions if fetched.has_news()]
+    if session.follower == NO_FOLLOWER:  # a follower's are looked at in another order
+        session.rotate([fetched for fetched in changed if len(fetched.records)])
+    return changed if epoch != INITIAL_EPOCH else partitions
 
 
 def tell(

@@ -1,10 +1,10 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: the broker that coordinates a group (key type 0) or a transactional id (key type 1): the leader of its
-partition of ``__consumer_offsets`` or ``__transaction_state``, by the listener that the request came in on.  The topic
-comes into being at the first request that needs it, and the reply is parked until it is there, where Kafka answers
-COORDINATOR_NOT_AVAILABLE at once and lets the client come back.  So is a reply while a broker's death is in doubt.
-From 4 several keys at once (KIP-699).
+Behaviour: the broker that coordinates a group (key type 0) or a transactional id (key type 1). It leads the key's
+partition of ``__consumer_offsets`` or ``__transaction_state``, and is named by the listener that the request came in
+on. The topic comes into being at the first request that needs it, and the reply is parked until it is there. Kafka
+answers COORDINATOR_NOT_AVAILABLE at once and lets the client come back. A reply is parked, too, while a broker's death
+is in doubt. From 4 several keys at once (KIP-699).
 
 Not served: share groups (key type 2), INVALID_REQUEST as in a Kafka without them.
 """

@@ -12,8 +12,8 @@ not be served.  Does not own where the active controller is (``cluster/membershi
     REPEATABLE = False      # optional: what may have been done already must not be asked a second time
 
 Invariants: NOT_CONTROLLER reaches no client, unless a part of its request was done before the controller changed; the
-permissions are asked where the request is done.  A request whose connection broke is asked again, as in Kafka, though
-it may have been done: it changes nothing then, but its client may hear that the topic exists already.
+permissions are asked where the request is done. A request whose connection broke is asked again, as in Kafka, though it
+may have been done. It changes nothing then, but its client may hear that the topic exists already.
 
 A client's message is encoded anew, in its own version and with its own header, so that none of its bytes are kept.
 
@@ -27,7 +27,7 @@ from functools import cache
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pybroker import cluster_limits, limits
+from pybroker import limits
 from pybroker.cluster.membership.peers import PeerFailure
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext, Steps
 from pybroker_protocol.codec import ProtocolError, decoder, decoder_in_steps, encode, encoder_in_steps
@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     from pybroker.handlers.context import HeldRequest
     from pybroker.handlers.services import Services
     from pybroker_protocol.messages.envelope import EnvelopeResponse
+
+# How long a client's request is tried to be forwarded to the active controller where the client does not say, and at
+# most (``request.timeout.ms`` and ``default.api.timeout.ms`` of Kafka's clients); how often, while no controller takes
+# it; and how much longer an answer is waited for, so that the controller's own that time is over comes first.
+FORWARD_TIMEOUT_MS = 30_000
+FORWARD_TIMEOUT_MAX_MS = 60_000
+FORWARD_RETRY_MS = 50
+FORWARD_GRACE_MS = 1_000
 
 
 class ControllerHandler(Protocol):
@@ -100,7 +108,7 @@ class Forwarder:
                 rest_ms = deadline_ms - clock.monotonic_ms()
                 if rest_ms <= 0:
                     return handler.refuse(ctx, request, ErrorCode.REQUEST_TIMED_OUT)
-                yield self._pause(min(rest_ms, cluster_limits.FORWARD_RETRY_MS))
+                yield self._pause(min(rest_ms, FORWARD_RETRY_MS))
         finally:
             if held is not None:
                 held.release()
@@ -116,7 +124,7 @@ class Forwarder:
             sent.complete((response, error))
 
         # The controller's own answer that time is over comes first, as long as there is a controller.
-        timeout_ms = rest_ms + cluster_limits.FORWARD_GRACE_MS
+        timeout_ms = rest_ms + FORWARD_GRACE_MS
         self._services.peers.forward(
             holder, frame, ctx.principal, ctx.client_host, done, timeout_ms=timeout_ms, by_token=ctx.by_token
         )
@@ -186,8 +194,8 @@ def _elements(struct: Struct) -> Iterator[Any]:
 
 def _timeout_ms(request: Request) -> int:
     """How long a client waits, as far as it says so."""
-    asked_ms: int = getattr(request, "timeout_ms", cluster_limits.FORWARD_TIMEOUT_MS)
-    return min(max(asked_ms, 0), cluster_limits.FORWARD_TIMEOUT_MAX_MS)
+    asked_ms: int = getattr(request, "timeout_ms", FORWARD_TIMEOUT_MS)
+    return min(max(asked_ms, 0), FORWARD_TIMEOUT_MAX_MS)
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------

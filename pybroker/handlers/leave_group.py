@@ -1,8 +1,7 @@
 """LeaveGroup (key 13), versions 0 to 5.
 
-Behaviour: members leave, and their group rebalances.  Up to 2 one member leaves, and its error is that of the
-response; from 3 several leave at once, static ones also by their instance id alone (KIP-345); from 5 with a reason
-(KIP-800).
+Behaviour: members leave, and their group rebalances. Up to 2 one member leaves, and its error is that of the response.
+From 3 several leave at once, static ones also by their instance id alone (KIP-345); from 5 with a reason (KIP-800).
 """
 
 from __future__ import annotations

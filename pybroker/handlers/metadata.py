@@ -1,13 +1,14 @@
 """Metadata (key 3), versions 0 to 13.
 
-Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id;
-leaders and brokers as the listener of the request leads to them.  The creation of a missing topic is begun where both
-the request and ``auto.create.topics.enable`` allow it: the reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again,
-also where the client's ``controller_mutation_rate`` is used up.
-Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE; up to 5 a leader without the listener
-is LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND from 6; authorized operations from 8 (KIP-430), of the cluster until 10.
+Behaviour: all topics for null (for an empty list in version 0), otherwise those asked for, by name or, from 12, by id.
+Leaders and brokers are as the listener of the request leads to them. The creation of a missing topic is begun where
+both the request and ``auto.create.topics.enable`` allow it. The reply is UNKNOWN_TOPIC_OR_PARTITION, and clients ask
+again, also where the client's ``controller_mutation_rate`` is used up.
+Version notes: 0 reports replicas that cannot be reached as REPLICA_NOT_AVAILABLE. A leader without the listener is
+LEADER_NOT_AVAILABLE up to 5, LISTENER_NOT_FOUND from 6. Authorized operations come from 8 (KIP-430), those of the
+cluster until 10.
 
-Topics are encoded once per change and version, and replies assembled from those fragments: with 10,000 topics that is
+Topics are encoded once per change and version, and replies assembled from those fragments. With 10,000 topics that is
 the difference between 1 ms and 60 ms for each client that asks for all of them.
 """
 
@@ -43,9 +44,8 @@ from pybroker_protocol.uuids import ZERO_UUID
 
 _IDS_ASKED_SINCE: Final = 12
 _LISTENER_NOT_FOUND_SINCE: Final = 6
-_OPERATIONS_SINCE: Final = MetadataResponseTopic.since("topic_authorized_operations")
-_CLUSTER_OPERATIONS_LAST: Final = 10
-_FLEXIBLE_SINCE: Final = 9
+_CLUSTER_OPERATIONS_SINCE, _CLUSTER_OPERATIONS_LAST = MetadataResponse.versions_of("cluster_authorized_operations")
+_FLEXIBLE_SINCE: Final = MetadataResponse.flexible_since()
 _ERROR_CODE_SINCE: Final = MetadataResponse.since("error_code")
 _THROTTLE_TIME_SINCE: Final = MetadataResponse.since("throttle_time_ms")
 _STRICT_QUOTA_SINCE: Final = 0  # Kafka's broker asks by a CreateTopics that is (KIP-599), whatever its client speaks
@@ -359,7 +359,7 @@ def _encode_frame(response: MetadataResponse, version: int) -> tuple[bytes, byte
 
 
 def _bytes_after_topics(version: int) -> int:
-    operations = 4 if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_LAST else 0
+    operations = 4 if _CLUSTER_OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_LAST else 0
     error_code = 2 if version >= _ERROR_CODE_SINCE else 0
     tagged_fields = 1 if version >= _FLEXIBLE_SINCE else 0
     return operations + error_code + tagged_fields

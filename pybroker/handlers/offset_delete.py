@@ -1,8 +1,8 @@
 """OffsetDelete (key 47), version 0 (KIP-496).
 
-Behaviour: forget single offsets of a group.  Topics that a member reads are refused (GROUP_SUBSCRIBED_TO_TOPIC), as
-are topics and partitions that do not exist; a group with members of another protocol than the consumers' is refused
-as a whole (NON_EMPTY_GROUP).
+Behaviour: forget single offsets of a group. Topics that a member reads are refused (GROUP_SUBSCRIBED_TO_TOPIC), as are
+topics and partitions that do not exist. A group with members of another protocol than the consumers' is refused as a
+whole (NON_EMPTY_GROUP).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from pybroker_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-GROUP_ERROR_VERSION = 2
+GROUP_ERROR_VERSION = OffsetFetchResponse.since("error_code")
 BATCHED_VERSION = OffsetFetchRequest.since("groups")
 TOPIC_IDS_VERSION = OffsetFetchRequestTopics.since("topic_id")
 

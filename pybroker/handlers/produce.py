@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from pybroker import limits
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.handlers.context import Parked, RequestContext, Steps
 from pybroker.handlers.portions import is_short, portions, portions_of_topics
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
 
     from pybroker.handlers.transactional_produce import TransactionalProduce
     from pybroker.replication.partition import Partition
+
+# Partitions of a Produce that are appended to at once: the first batch of a partition makes its files.
+PARTITIONS_APPENDED_AT_ONCE = 20
 
 _NONE = 0
 _WRITE, _TOPIC = AclOperation.WRITE, Resource.TOPIC  # a look into an enum is a third of what a question costs
@@ -92,7 +94,7 @@ def append_run(
 
 def _is_long(ctx: RequestContext, topics: list[TopicProduceData]) -> bool:
     """Whether it takes several turns: because of many batches, or of several that are the first of their partitions."""
-    if is_short(topics, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE):
+    if is_short(topics, "partition_data", PARTITIONS_APPENDED_AT_ONCE):
         return False
     if not is_short(topics, "partition_data"):
         return True
@@ -133,7 +135,7 @@ def _append_in_steps(
             verified = Parked()
             transactional.verify(ctx, request.transactional_id, verified.complete)
             errors = yield verified
-            for some in portions(transactional.places, limits.PARTITIONS_APPENDED_AT_ONCE):
+            for some in portions(transactional.places, PARTITIONS_APPENDED_AT_ONCE):
                 transactional.append(some, errors)
                 yield
     finally:
@@ -147,7 +149,7 @@ def _append_in_steps(
 
 
 def _portions(request: ProduceRequest) -> Iterable[Sequence[TopicProduceData]]:
-    return portions_of_topics(request.topic_data, "partition_data", limits.PARTITIONS_APPENDED_AT_ONCE)
+    return portions_of_topics(request.topic_data, "partition_data", PARTITIONS_APPENDED_AT_ONCE)
 
 
 def _place_batches(

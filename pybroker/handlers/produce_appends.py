@@ -81,7 +81,7 @@ class ProduceAppends:
             self.has_other_leader = True
 
     def complete_if_done(self) -> None:
-        """Hand over the response, if somebody waits for it and nothing is missing."""
+        """Hand over the response, if it is waited for and nothing is missing."""
         if self.pending:
             return
         if self.held is not None:

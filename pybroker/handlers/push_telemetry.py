@@ -1,7 +1,7 @@
 """PushTelemetry (key 72), version 0 (KIP-714).
 
-Behaviour: refused before its time (89), for another subscription than the current one (117), in an unknown codec
-(76), when it is too large (118), and after a push that said it was the last (42).
+Behaviour: a push is refused before its time (89), for another subscription than the current one (117), and in an
+unknown codec (76). It is refused, too, when it is too large (118), and after one that said it was the last (42).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """UpdateFeatures (key 57), versions 0 to 2.
 
 Behaviour: all of the updates are made or, when one is refused, none (KIP-584).
-Version notes: an upgrade type from 1 (KIP-778); ``allow_downgrade`` of 0 has no effect, as in Kafka; results per
-feature up to 1, from 2 only the error of the whole (KIP-1022).
+Version notes: an upgrade type from 1 (KIP-778); ``allow_downgrade`` of 0 has no effect, as in Kafka. Results are per
+feature up to 1; from 2 there is only the error of the whole (KIP-1022).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns: the counts by listener and by address, and the bounds on them.  Does not o
 
 A listener's own bound is ``listener.name.<name>.max.connections``; without one the broker's holds for each of them.
 
-Invariant: where brokers come by a listener of their own (KIP-402), clients cannot keep them out: the bound over all
+Invariant: where brokers come by a listener of their own (KIP-402), clients cannot keep them out. The bound over all
 counts their connections and refuses none, and clients leave them descriptors.
 
 Kafka counterpart: ConnectionQuotas.

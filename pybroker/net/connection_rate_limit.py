@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pybroker.net.processor import Processor
     from pybroker.quotas.connection_rates import ConnectionRates
 
+# What is read of a connection that waits.
+PENDING_CONNECTION_READ_BYTES = 4 << 10
+
 Inside = Callable[[], asyncio.BufferedProtocol]
 
 
@@ -132,7 +135,7 @@ class ConnectionRateLimit:
     def __init__(self, processor: Processor, timers: Timers, rates: ConnectionRates) -> None:
         self.processor = processor
         self.rates = rates
-        self.scratch = memoryview(bytearray(limits.PENDING_CONNECTION_READ_BYTES))
+        self.scratch = memoryview(bytearray(PENDING_CONNECTION_READ_BYTES))
         self._timers = timers
         self._queues: dict[str, _Queue] = {}
         self._going: dict[PendingConnection, None] = {}  # who is to be closed soonest is not always the first

@@ -4,12 +4,12 @@ Owns: the share of each turn of the loop that connections with long turns get, a
 ``TimeSlice`` is how long the turns of one connection take, from bytes to replies, and what it has had. Does not own
 what is done in a turn (``connection`` says when it begins and ends).
 
-The rule.  A connection whose turns have been short lately (``limits.SHORT_SLICE_NS``) is served as soon as its bytes
-are there, and costs this module nothing.  The others have ``limits.TIME_SLICE_NS`` of each turn of the loop between
-them, and one request at least; what does not fit waits, least time used first.  So a small request waits for one long
-one as a rule, however many clients ask for those, and clients that ask for long ones get the same time each, however
-long each request is.  Of equals the one whose turns are shorter goes first.  A new connection, of which nothing is
-known, is served before those that are known to take long, but for every second turn.
+The rule. A connection whose turns have been short lately (``limits.SHORT_SLICE_NS``) is served as soon as its bytes are
+there, and costs this module nothing. The others have ``limits.TIME_SLICE_NS`` of each turn of the loop between them,
+and one request at least; what does not fit waits, least time used first. So a small request waits for one long one as a
+rule, however many clients ask for those. Clients that ask for long ones get the same time each, however long each
+request is. Of equals the one whose turns are shorter goes first. A new connection, of which nothing is known, is served
+before those that are known to take long, but for every second turn.
 
 Invariants: no connection starves, because the time that one has used counts from what those that wait have had by now
 (fair queueing). A connection gains nothing for time in which it asked for nothing. One that had the broker for itself

@@ -2,10 +2,10 @@
 
 Owns: ``FetchFastPath``, which recognizes such requests by all of their bytes but the offset and the epoch of the
 session; they were decoded once. It fills the records of one partition into a template of the reply. In a session it
-also recognizes the request that names nothing new. Owns no rule: ``handlers.fetch.RepeatedFetch`` asks those of the
-handler, and the operation reads, waits and answers as it does for any fetch. A reply that is more than one partition's
-plain answer is built and encoded the ordinary way. What ``RepeatedFetch`` does not take (a partition that has gone,
-another session, quotas), and what has other bytes, goes the ordinary way through ``handlers.fetch.handle``.
+also recognizes the request that names nothing new. Owns no rule: ``handlers.repeated_fetch.RepeatedFetch`` asks those
+of the handler, and the operation reads, waits and answers as it does for any fetch. A reply that is more than one
+partition's plain answer is built and encoded the ordinary way. What ``RepeatedFetch`` does not take (a partition that
+has gone, another session, quotas), and what has other bytes, goes the ordinary way through ``handlers.fetch.handle``.
 
 Deleting this module and its use in ``fast_paths`` changes no behaviour; ``tests/net/test_fetch_fast_path.py`` holds
 both ways to the same bytes, ``tests/net/test_one_serving_path.py`` to the same rules.  ``bench/request_price.py``
@@ -24,7 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pybroker.handlers.context import Parked
-from pybroker.handlers.fetch import RepeatedFetch, repeated_fetch
+from pybroker.handlers.repeated_fetch import RepeatedFetch, repeated_fetch
 from pybroker.net.framing import LENGTH_BYTES, PREFIX_AT
 from pybroker.net.outbox import EncodedReplies
 from pybroker.replication.fetch_session import FetchPartition

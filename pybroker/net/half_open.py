@@ -2,7 +2,7 @@
 
 Owns: their order and their one timer. The rule: over ``limits.HALF_OPEN_MAX`` the oldest is closed, not the newcomer.
 So idle strangers do not keep honest clients out, whose login takes milliseconds. The same holds where they hold more
-than ``limits.HALF_OPEN_BYTES_MAX`` of what is not done. After ``limits.HALF_OPEN_MS`` each is closed.
+than ``limits.HALF_OPEN_BYTES_MAX`` of what is not done. After ``HALF_OPEN_MS`` each is closed.
 
 Kafka counterpart: none; there they stay for ``connections.max.idle.ms``, up to ``max.connections``.
 """
@@ -15,6 +15,10 @@ from pybroker import limits
 
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
+
+# How long a connection may be in a TLS handshake or not authenticated: a login takes two or three round trips, and ten
+# thousand clients that come back at once are served in some seconds.
+HALF_OPEN_MS = 30_000
 
 
 class HalfOpenConnection(Protocol):
@@ -44,7 +48,7 @@ class HalfOpenConnections:
         if len(self._since_ms) > limits.HALF_OPEN_MAX:
             self._end_oldest(self._since_ms, "too many connections are half open, and it is the oldest")
         if self._timer is None:
-            self._timer = self._env.timers.call_later(limits.HALF_OPEN_MS, self._look)
+            self._timer = self._env.timers.call_later(HALF_OPEN_MS, self._look)
 
     def hold(self, connection: HalfOpenConnection, nbytes: int) -> None:
         """It holds so many bytes now, of what it has sent and what is not done."""
@@ -69,7 +73,7 @@ class HalfOpenConnections:
 
     def _look(self) -> None:
         self._timer = None
-        overdue_ms = self._env.clock.monotonic_ms() - limits.HALF_OPEN_MS
+        overdue_ms = self._env.clock.monotonic_ms() - HALF_OPEN_MS
         while self._since_ms and next(iter(self._since_ms.values())) <= overdue_ms:
             self._end_oldest(self._since_ms, "it was not authenticated in time")
         if self._since_ms:

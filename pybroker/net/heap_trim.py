@@ -1,12 +1,12 @@
 """Memory that a burst has left free in the C library goes back to the system.
 
 Owns: when that is done. What connections, TLS sessions and large requests have freed stays in the allocator's heap,
-between pieces that live on: 5,000 TLS handshakes that were never finished left 200 MB there for good. It goes back once
-it is much and the process is not busy: to give back takes some 0.3 ms of the loop for each MB, in one go. A thread
-would hold the loop as long: ``malloc_trim`` has the lock of the heap until it ends, and the loop's first allocation of
-more than a kilobyte waits for that. With 400 MB it took 600 ms beside a busy loop, all of which the loop waited, and 36
-ms on the loop of the same idle process. The C library has no call that gives back a part. Does not own any memory; the
-receive buffers that are kept for reuse are ``buffers``.
+between pieces that live on. A crowd of 5,000 TLS handshakes that were never finished left 200 MB there for good. It
+goes back once it is much and the process is not busy: to give back takes some 0.3 ms of the loop for each MB, in one
+go. A thread would hold the loop as long. ``malloc_trim`` has the lock of the heap until it ends, and the loop's first
+allocation of more than a kilobyte waits for that. With 400 MB it took 600 ms beside a busy loop, all of which the loop
+waited, and 36 ms on the loop of the same idle process. The C library has no call that gives back a part. Does not own
+any memory; the receive buffers that are kept for reuse are ``buffers``.
 
 Invariants: a look costs some 50 microseconds in each sweep; a busy process keeps what it may need again.  Where the C
 library cannot give back (it is not glibc), nothing is looked at.

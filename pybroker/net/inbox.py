@@ -3,7 +3,7 @@
 Owns: the buffer that they lie in, which bytes of it they are, and how it grows.  Does not own where frames end
 (``framing``), how many bytes all connections may keep (``receive_budget``), nor the reading (``connection``).
 
-Invariant: an idle connection owns no buffer: it reads into the one that all share, and only unserved bytes move to a
+Invariant: an idle connection owns no buffer, and reads into the one that all share. Only unserved bytes move to a
 buffer of its own, which grows as bytes arrive and is never sized by the length that the peer declares.
 
 Fewer wake-ups while a large frame is unfinished (``SO_RCVLOWAT``) were measured and gave nothing.

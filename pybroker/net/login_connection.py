@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from pybroker.net.processor import Processor
     from pybroker.security.login import Session
 
+# A longer client id counts among the bytes that connections hold before their login (``limits.HALF_OPEN_BYTES_MAX``).
+HALF_OPEN_CLIENT_ID_BYTES = 256
+
 _LENGTH = struct.Struct(">i").pack
 
 
@@ -154,14 +157,14 @@ class LoginConnection(AcceptedConnection, asyncio.BufferedProtocol):
         if self.closed:
             return
         held, client_id_bytes = len(self._received) + self._replies.frame_bytes, self._requests.client_id_bytes
-        if client_id_bytes > limits.HALF_OPEN_CLIENT_ID_BYTES:
+        if client_id_bytes > HALF_OPEN_CLIENT_ID_BYTES:
             held += client_id_bytes
         self._processor.logins.half_open.hold(self, held)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Serve the whole frames that are there, one at a time, until somebody has to be waited for."""
+        """Serve the whole frames that are there, one at a time, until an answer has to be waited for."""
         if self._serving:
             return
         self._serving = True

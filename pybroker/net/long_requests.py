@@ -1,15 +1,15 @@
 """Requests that take longer than their connection's share of a turn, served in steps over many turns of the loop.
 
-Owns: driving what is done in steps, which are the decoding of a large frame, a handler that is a generator, and the
+Owns: driving what is done in steps. These are the decoding of a large frame, a handler that is a generator, and the
 encoding of what either of them leads to. All long requests have one share of a turn together, so that everybody else
 waits for no more than that, however many there are. Does not own what a step is: ``codec`` stops after every few
 elements, a handler wherever it yields.
 
-Invariants: a request that is over in its connection's share is answered like any other and was never in a queue.  One
+Invariants: a request that is over in its connection's share is answered like any other and was never in a queue. One
 that is not has its place in the order of replies, and nothing of its connection is started before its handler is done.
-A large frame is held until it is decoded and handled; few of them are under way at once, because a request that is
-decoded takes a hundred times the memory of its bytes.  In a crowd of long requests shorter frames count as large.  So
-does what has long been under way (``limits.LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
+A large frame is held until it is decoded and handled. Few of them are under way at once, because a request that is
+decoded takes a hundred times the memory of its bytes. In a crowd of long requests shorter frames count as large. So
+does what has long been under way (``LARGE_REQUEST_SHARES``); and none goes on while peers leave too much of such
 replies unsent (``unsent_replies``).
 
 ``TRANSITIONS`` has what becomes of a request.  Its client may go at any time: then nothing goes on or is waited for.
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from pybroker.handlers.context import HeldRequest, Steps
     from pybroker.net.dispatch import ServedApi
     from pybroker.net.metering import Meter
+
+# A request that has had so many shares of a turn is large: it has made two megabytes of objects by then.
+LARGE_REQUEST_SHARES = 32
+
+# A reply without records that was long in the making is no longer than this: what librdkafka takes at most, by default.
+REPLY_BYTES_MAX = 100_000_000
 
 # Where so many requests wait for their turns, shorter frames are large, too: what is made of one takes a hundred times
 # its bytes (60 KB of empty group ids 5.6 MB), and a thousand connections may send one each.
@@ -175,8 +181,8 @@ class LongRequest:
         parts: list[Any] = [b""]
         try:
             for size in self.api.encode_in_steps(response, parts):
-                if size > limits.REPLY_BYTES_MAX:
-                    raise CloseConnection(f"the reply would be longer than {limits.REPLY_BYTES_MAX} bytes")
+                if size > REPLY_BYTES_MAX:
+                    raise CloseConnection(f"the reply would be longer than {REPLY_BYTES_MAX} bytes")
                 yield
         except ValueError as error:
             raise CloseConnection(f"the reply cannot be encoded: {error}") from error
@@ -216,7 +222,7 @@ class LongRequest:
         if self.parked.abandoned:
             return Event.ENDED
         self._shares += 1
-        if self._shares == limits.LARGE_REQUEST_SHARES:
+        if self._shares == LARGE_REQUEST_SHARES:
             self.is_large = True
         try:
             try:
@@ -333,7 +339,7 @@ class LongRequests:
             self._look_timer = self._timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
 
     def _look(self) -> None:
-        """Somebody waits: it may be for those that do not take their replies."""
+        """Requests wait: it may be for those that do not take their replies."""
         self._look_timer = None
         if not self.unsent.has_capacity():
             self.unsent.close_slow()

@@ -19,9 +19,12 @@ from contextlib import suppress
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from pybroker import limits
 from pybroker.env import Cancellable, Clock, Env, Timers
 from pybroker.net.thread_job import Job
+
+# A portion of a thread's work, after which others that wait for the thread have their turn.  A change of turns costs a
+# microsecond, and those who wait notice no more than a slow read of a disk.
+WORK_PORTION_NS = 2_000_000
 
 T = TypeVar("T")
 
@@ -115,7 +118,7 @@ class ThreadExecutor:
     def _go_on(self, job: Job) -> None:
         """Let a job have its portion, and go behind the others if that was not all."""
         now_ns = self._now_ns
-        if job.go_on(now_ns, now_ns() + limits.WORK_PORTION_NS, self._closed):
+        if job.go_on(now_ns, now_ns() + WORK_PORTION_NS, self._closed):
             self._finish(job)
         else:
             self._jobs.put(job)

@@ -15,7 +15,7 @@ What counts:
 Kafka counts the time of network and I/O threads, 100 percent of each. Work of other threads, which the loop does not
 wait for, counts for no client.
 
-A fast path serves nothing of a client that is over its quota, nor what would bring it over: that goes the ordinary way,
+A fast path serves nothing of a client that is over its quota, nor what would bring it over. That goes the ordinary way,
 request by request, where the reply tells the throttle time.
 
 Invariants:

@@ -3,7 +3,7 @@
 Owns: which links there are (one per broker and channel), where each broker is reached, and the limits of what waits.
 Does not own a link's requests and connection (``peer_link``).
 
-Invariant: nothing is connected, and no link exists, before somebody asks.
+Invariant: nothing is connected, and no link exists, before a request comes.
 
 Kafka counterpart: NodeToControllerChannelManagerImpl and BrokerBlockingSender, each with a NetworkClient of its own.
 """

@@ -1,7 +1,7 @@
 """Whether a peer has hung up while nothing is read from it, or speaks something else altogether.
 
-A loop notices the end of a stream by reading.  While a whole request waits behind one that is being answered nothing is
-read, and what the first one asks may take its time: somebody has to ask the kernel.
+A loop notices the end of a stream by reading. While a whole request waits behind one that is being answered nothing is
+read, and what the first one asks may take its time. So the kernel has to be asked.
 """
 
 from __future__ import annotations

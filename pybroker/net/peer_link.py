@@ -214,7 +214,7 @@ class PeerLink:
         if attempt is not None:
             attempt.cancel()
         if candidate is not None:
-            candidate.abort("nobody waits for it any more")
+            candidate.abort("it is not waited for any more")
 
     def _forget_attempt(self) -> None:
         """The try is over, or not wanted any more: its outcome has no effect."""
@@ -225,7 +225,7 @@ class PeerLink:
 
     def on_connected(self, connection: PeerConnection) -> None:
         if connection is not self._candidate:
-            connection.abort("nobody waits for it any more")
+            connection.abort("it is not waited for any more")
         elif self._shared.new_login is None:
             self._use(connection)
         else:
@@ -263,7 +263,7 @@ class PeerLink:
         if connection is not self._connection:
             return
         if not self._sent_count:
-            connection.abort("a reply that nobody asked for")
+            connection.abort("a reply to no request")
             return
         request = self._requests[0]
         try:

@@ -3,8 +3,8 @@
 Owns: the three requests of a login (SaslHandshake, and SaslAuthenticate twice), what is answered, and the secret with
 its keys, which are derived once.  Owns neither the proof (``security/scram``) nor the connection (``peer_link``).
 
-Over a listener without SASL the mechanism goes by its own name, as to brokers of earlier versions; over one with SASL,
-where clients may use it, too, by one that is the brokers' alone.
+Over a listener without SASL the mechanism goes by its own name, as to brokers of earlier versions. Over one with SASL,
+where clients may use it, too, it goes by one that is the brokers' alone.
 
 Kafka counterpart: SaslClientAuthenticator.
 """

@@ -4,15 +4,15 @@ Owns: how many bytes are received and not done with, wherever they are: in recei
 handlers hold, copies of batches that wait for the disk. Owns which connection reads on into an unfinished frame, too.
 Does not own the buffers (``buffers``) nor a connection's frames (``connection``).
 
-The rule.  A frame that outgrows a connection's first small buffer is counted with its whole length (no memory is taken
-for what has not come), so that a connection that may read on can finish.  Where that does not fit:
+The rule. A frame that outgrows a connection's first small buffer is counted with its whole length, so that a connection
+that may read on can finish. No memory is taken for what has not come. Where that does not fit:
 - It waits, unread, in its peer's socket.  Small requests that come whole need no place, and are served as ever.
 - Large frames (``limits.LARGE_FRAME_BYTES``) have three quarters of the account at most; the last is kept for others.
 - Space goes to the host that keeps the fewest bytes here, and of its frames to the one that lacks the fewest. To have
   waited counts as well, so that the largest has its turn. So honest progress goes first, and a host that reconnects, or
   comes with many connections, gains nothing.
 - A frame for which no space can come, or has not for long, is received beyond the account, as the only one of its kind.
-- All that may read on and bring less than ``limits.SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
+- All that may read on and bring less than ``SLOW_FRAME_BYTES_PER_S`` are closed, largest first, till none waits.
 
 Invariants:
 - Bytes counted are at most ``bytes_max``, one frame of each kind, and a small buffer of each connection.
@@ -33,6 +33,14 @@ from pybroker import limits
 if TYPE_CHECKING:
     from pybroker.env import Cancellable, Env
     from pybroker.net.buffers import BufferPool, ReceiveBuffer
+
+# One buffer per loop that every idle connection reads into.  64 KiB reads cost four times the CPU of 1 MiB reads.
+RECEIVE_BUFFER_BYTES = 1 << 20
+
+# While the budget is full, a connection that may read on and brings less than this over ``limits.SLOW_FRAME_MS`` is
+# closed: low enough for a thousand peers that share the broker, high enough for places to come free by what is
+# finished.
+SLOW_FRAME_BYTES_PER_S = 32 << 10
 
 # Places go to small frames first, but after so long the largest of its kind goes before any that has just come.
 FRAME_WAIT_MAX_MS = 20_000
@@ -63,7 +71,7 @@ class Receiver(Protocol):
 
 
 class HeldCopy:
-    """Bytes of a request that somebody has copied: they count until each ``hold``, and the first, is released."""
+    """Bytes of a request that a handler has copied: they count until each ``hold``, and the first, is released."""
 
     __slots__ = ("_budget", "_holds", "_size")
 
@@ -138,7 +146,7 @@ class ReceiveBudget:
         self.pool = pool
         self.bytes_max = bytes_max
         # No further Produce is begun behind one that waits when this much is here: who comes next would wait for all.
-        self.pipelined_bytes_max = bytes_max // 4 + limits.RECEIVE_BUFFER_BYTES
+        self.pipelined_bytes_max = bytes_max // 4 + RECEIVE_BUFFER_BYTES
         self.is_tight = False  # what is read for a new frame has to be little: there may be no space for its rest
         self._frame_bytes_max = frame_bytes_max
         self._env = env
@@ -171,7 +179,7 @@ class ReceiveBudget:
 
     def take_shared(self) -> ReceiveBuffer:
         """A buffer that all connections read into."""
-        buffer = self.pool.take(limits.RECEIVE_BUFFER_BYTES)
+        buffer = self.pool.take(RECEIVE_BUFFER_BYTES)
         self._changed()
         return buffer
 
@@ -210,7 +218,7 @@ class ReceiveBudget:
 
     def _changed(self) -> None:
         # Tight before the last quarter: what a read brings of a large frame has no place in that.
-        least_bytes = limits.RECEIVE_BUFFER_BYTES + limits.LARGE_FRAME_BYTES
+        least_bytes = RECEIVE_BUFFER_BYTES + limits.LARGE_FRAME_BYTES
         self.is_tight = self.bytes_counted + least_bytes > self._large_bytes_max
         if self._waiting and not self._serving_soon:
             self._serving_soon = True
@@ -250,7 +258,7 @@ class ReceiveBudget:
         self._keep(connection, _NOTHING)
 
     def _has_capacity_for(self, size: int, is_large: bool) -> bool:
-        if not self._coming[is_large] and size > self._large_bytes_max - limits.RECEIVE_BUFFER_BYTES:
+        if not self._coming[is_large] and size > self._large_bytes_max - RECEIVE_BUFFER_BYTES:
             return True  # there may never be space for it
         if is_large:
             return self.bytes_counted + size <= self._large_bytes_max
@@ -292,7 +300,7 @@ class ReceiveBudget:
         if self._coming[wait.is_large]:
             return False
         held_bytes = self.bytes_counted - sum(kept.counted_bytes for kept in self._kept.values())
-        is_stuck = not any(self._coming) and held_bytes <= limits.RECEIVE_BUFFER_BYTES
+        is_stuck = not any(self._coming) and held_bytes <= RECEIVE_BUFFER_BYTES
         is_overdue = wait.is_large and now_ms - wait.since_ms >= FRAME_WAIT_MAX_MS
         return is_stuck or (is_overdue and self.bytes_counted <= self.bytes_max)
 
@@ -310,7 +318,7 @@ class ReceiveBudget:
         self._look_timer = self._env.timers.call_later(limits.SHORTAGE_LOOK_MS, self._look)
 
     def _look(self) -> None:
-        """Somebody waits: close those that may read on and bring too little, the largest first, as far as needed."""
+        """Connections wait: close those that may read on and bring too little, the largest first, as far as needed."""
         self._look_timer = None
         if self._env.clock.monotonic_ms() - self._look_due_ms > limits.SHORTAGE_LOOK_MS:
             self._progress.clear()  # the loop was held: what came meanwhile is not read yet
@@ -336,7 +344,7 @@ class ReceiveBudget:
                 continue
             waited_ms = now_ms - before.at_ms
             if waited_ms >= limits.SLOW_FRAME_MS:
-                if (unserved_bytes - before.unserved_bytes) * 1_000 < limits.SLOW_FRAME_BYTES_PER_S * waited_ms:
+                if (unserved_bytes - before.unserved_bytes) * 1_000 < SLOW_FRAME_BYTES_PER_S * waited_ms:
                     slow.append(connection)
                 else:
                     self._progress[connection] = _Progress(now_ms, unserved_bytes)

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pybroker import limits
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.framing import LENGTH_BYTES
 
 if TYPE_CHECKING:
     from pybroker.handlers.context import Parked
     from pybroker.net.dispatch import ServedApi
+
+# Produce requests that may wait for the disk behind one another on one connection; clients have 5 in flight.
+PIPELINED_PRODUCE_REQUESTS = 128
+PIPELINED_PRODUCE_BYTES = 64 << 20
 
 _KEY_BYTES = 2
 
@@ -115,6 +118,6 @@ class ReplyOrder:
             and view[pos + LENGTH_BYTES + 1] == PRODUCE_KEY
             and last.api.api_key == PRODUCE_KEY
             and (last.parked is None or last.parked.completed or not last.parked.holds_back)
-            and len(self.waiting) < limits.PIPELINED_PRODUCE_REQUESTS
-            and self._frame_bytes < limits.PIPELINED_PRODUCE_BYTES
+            and len(self.waiting) < PIPELINED_PRODUCE_REQUESTS
+            and self._frame_bytes < PIPELINED_PRODUCE_BYTES
         )

@@ -1,8 +1,8 @@
 """The gate before clients' requests: open for a time that is given again and again; else requests wait at it.
 
-Owns: until when it is open, and the connections that wait.  Does not own why it is shut
-(``cluster/failure_detection/stall_guard``), nor the bytes of who waits (``connection``).  It is open for good unless
-somebody says otherwise; then its cost is one comparison for each turn of a connection.
+Owns: until when it is open, and the connections that wait. Does not own why it is shut
+(``cluster/failure_detection/stall_guard``), nor the bytes of who waits (``connection``). It is open for good unless a
+guard says otherwise; then its cost is one comparison for each turn of a connection.
 
 Invariant: a connection that waits is served when the gate opens, in the order in which they came.
 """
@@ -27,8 +27,7 @@ class Waiting(Protocol):
 
 
 class RequestGate:
-    """The gate of one broker, of whose monotonic clock ``open_until_ns`` is; implements
-    ``cluster.standstill.RequestGate``."""
+    """The gate of one broker, an implementation of ``stall_guard.RequestGate``; ``open_until_ns`` is of its clock."""
 
     __slots__ = ("_now_ns", "_waiting", "on_shut", "open_until_ns")
 

@@ -130,7 +130,7 @@ class SocketServer:
         return self._set_or("socket.listen.backlog.size", LISTEN_BACKLOG)
 
     def _set_or(self, name: str, otherwise: int) -> int:
-        """A setting that somebody set, or what suits this server better than Kafka's default."""
+        """A setting as it was set, or what suits this server better than Kafka's default."""
         return self._config.get_int(name) if self._config.is_set(name) else otherwise
 
     def _size_buffers(self, sock: Any) -> None:

@@ -3,7 +3,7 @@
 Owns: which connections there are (one per broker and channel), where each broker is, and which of the bootstrap servers
 is asked.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``).
 
-Invariant: nothing is connected, and no connection exists, before somebody asks.
+Invariant: nothing is connected, and no connection exists, before a request comes.
 
 Counterpart in Kafka: ``NetworkClient`` with its metadata.
 """

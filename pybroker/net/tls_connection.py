@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from pybroker.net.processor import Processor
     from pybroker.security.tls_stores import Tls
 
+# What OpenSSL takes for a message of the handshake as soon as its length is known, whatever has come of it: 128 KiB,
+# and its buffers.
+TLS_MESSAGE_BYTES = 176 << 10
+
 _HANDSHAKE_RECORD = 0x16
 
 # What is encrypted before it is handed on: four of its records.
@@ -307,7 +311,7 @@ class TlsServerConnection(TlsConnection, AcceptedConnection):
         self.refuse(reason)
 
     def _waits_for_the_rest(self, of_a_message: bool) -> None:
-        self._processor.logins.half_open.hold(self, limits.TLS_MESSAGE_BYTES if of_a_message else 0)
+        self._processor.logins.half_open.hold(self, TLS_MESSAGE_BYTES if of_a_message else 0)
 
     def _lost_early(self) -> None:
         self._forget()

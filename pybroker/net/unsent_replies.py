@@ -1,11 +1,11 @@
 """The account of long replies that their peers have not taken yet, and who is closed when it is full.
 
-Owns: which connections were sent a reply that was long in the making, and how much of it is still here.  Such a reply
-is fresh memory, of up to ``limits.REPLY_BYTES_MAX``, that a request of a few bytes may have asked for; records that a
-fetch sends are pages of files, and are not counted.  Does not own who waits for space (``long_requests``).
+Owns: which connections were sent a reply that was long in the making, and how much of it is still here. Such a reply is
+fresh memory, of up to ``REPLY_BYTES_MAX``, that a request of a few bytes may have asked for. Records that a fetch sends
+are pages of files, and are not counted. Does not own who waits for space (``long_requests``).
 
-The rule: while a reply waits for space, connections that take less than ``limits.SLOW_REPLY_BYTES_PER_S``, or need
-more than ``limits.SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is space.  While no reply
+The rule: while a reply waits for space, connections that take less than ``SLOW_REPLY_BYTES_PER_S``, or need
+more than ``SLOW_REPLY_MS`` for their reply, are closed, largest first, until there is space.  While no reply
 waits the sweep for stalled peers is enough.
 
 Kafka counterpart: none; a reply waits in its channel for as long as its client likes.
@@ -19,6 +19,10 @@ from pybroker import limits
 
 if TYPE_CHECKING:
     from pybroker.env import Clock
+
+# While replies wait for space, a connection that takes less than this, or needs longer for its reply, is closed.
+SLOW_REPLY_BYTES_PER_S = 32 << 10
+SLOW_REPLY_MS = 20_000
 
 
 class ReplyTaker(Protocol):
@@ -65,7 +69,7 @@ class UnsentReplies:
         return sum(connection.unsent_bytes for connection in self._sent) < limits.UNSENT_REPLIES_BYTES
 
     def close_slow(self) -> None:
-        """Somebody waits for space: close those that take too little, as far as needed."""
+        """Requests wait for space: close those that take too little, as far as needed."""
         now_ms = self._clock.monotonic_ms()
         slow = [connection for connection, sent in self._sent.items() if _is_slow(connection, sent, now_ms)]
         for connection in sorted(slow, key=lambda connection: connection.unsent_bytes, reverse=True):
@@ -78,5 +82,5 @@ class UnsentReplies:
 def _is_slow(connection: ReplyTaker, sent: _Sent, now_ms: int) -> bool:
     waited_ms = now_ms - sent.at_ms
     taken_bytes = sent.size - connection.unsent_bytes
-    due_bytes = max(sent.size * waited_ms // limits.SLOW_REPLY_MS, limits.SLOW_REPLY_BYTES_PER_S * waited_ms // 1_000)
+    due_bytes = max(sent.size * waited_ms // SLOW_REPLY_MS, SLOW_REPLY_BYTES_PER_S * waited_ms // 1_000)
     return waited_ms >= limits.SLOW_FRAME_MS and taken_bytes < due_bytes

@@ -1,7 +1,7 @@
 """The small job whose classes become an archive (``class_archive``): ``python -m … PATH`` in a process of its own.
 
-It does what most first queries do: a stream of JSON through windows into a topic, exactly once, and a batch that joins,
-aggregates and sorts, on a broker of its own.
+It does what most first queries do, on a broker of its own. That is a stream of JSON through windows into a topic,
+exactly once, and a batch that joins, aggregates and sorts.
 """
 
 import json

@@ -164,9 +164,9 @@ def upsert_into(
     """What `foreachBatch` takes.  ``properties`` are the driver's, user and password above all.  Without a
     ``socketTimeout`` (seconds) among them a statement may take five minutes.
 
-    Of rows of one key in a micro-batch the last counts: the last in the order of the rows, which is that of a topic as
-    long as nothing divides them anew; or the one with the greatest value in the column ``latest_by`` of the rows, such
-    as ``offset``.  A row whose columns besides the key are all null deletes its key's row.
+    Of rows of one key in a micro-batch the last counts. That is the last in the order of the rows, which is that of a
+    topic as long as nothing divides them anew. With ``latest_by`` it is the one with the greatest value in that column
+    of the rows, such as ``offset``. A row whose columns besides the key are all null deletes its key's row.
 
     While the database does not answer, the micro-batch waits for ``patience_s`` seconds, then `DatabaseGone` ends the
     query; started again on its checkpoint it goes on with that micro-batch.  ``on_outage`` gets a line when the waiting

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.env import Cancellable, Env
 
+# For how long after a client's last request what it uses of its quotas is kept (Kafka:
+# ClientQuotaManager.InactiveSensorExpirationTimeSeconds), and how often that is looked at.
+QUOTA_CLIENT_IDLE_MS = 3_600_000
+QUOTA_LOOK_MS = 60_000
+
 _OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _PERCENT_PER_NS: Final = 100 / 1e9
 
@@ -239,7 +244,7 @@ class ClientQuotas:
         self._clients.setdefault(user, OrderedDict())[client_id] = share
         self._client_count += 1
         if self._timer is None:
-            self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)
+            self._timer = self._timers.call_later(QUOTA_LOOK_MS, self._forget_idle)
         return share
 
     def _how_many_of(self, user: str) -> int:
@@ -272,9 +277,9 @@ class ClientQuotas:
 
     def _forget_idle(self) -> None:
         self._timer = None
-        oldest_ms = self.now_ms() - limits.QUOTA_CLIENT_IDLE_MS
+        oldest_ms = self.now_ms() - QUOTA_CLIENT_IDLE_MS
         for user, clients in list(self._clients.items()):
             while clients and next(iter(clients.values())).last_used_ms <= oldest_ms:
                 self._forget_oldest(user)
         if self._clients:
-            self._timer = self._timers.call_later(limits.QUOTA_LOOK_MS, self._forget_idle)
+            self._timer = self._timers.call_later(QUOTA_LOOK_MS, self._forget_idle)

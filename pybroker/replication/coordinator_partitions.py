@@ -1,7 +1,7 @@
 """A coordinator's internal topic, as the coordinator sees it.
 
 Owns: the coordinators' ports onto the partitions of this broker (``PartitionWriter`` and ``PartitionReader`` of
-``coordinators.ports``), and telling a coordinator which partitions of its topic this broker leads.
+``coordinator_ports``), and telling a coordinator which partitions of its topic this broker leads.
 Owns no state of a coordinator.
 
 Kafka counterpart: CoordinatorPartitionWriter, CoordinatorLoaderImpl, and BrokerMetadataPublisher's elections.

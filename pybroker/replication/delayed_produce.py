@@ -5,11 +5,11 @@ Owns: one such wait, and what it ends with.  Does not own the high watermark, no
 Invariants: it completes exactly once.  Whatever it ends with, the batch stays written: an error says no more than that
 its future is not certain.
 
-It ends when any of these holds
-  A  the high watermark has passed the batch: with no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where fewer replicas
-     are in sync by then than the topic wants,
-  B  somebody else leads the partition: NOT_LEADER_OR_FOLLOWER,
-  C  its time is over: REQUEST_TIMED_OUT.
+It ends when any of these holds:
+- The high watermark has passed the batch: with no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where fewer replicas are
+  in sync by then than the topic wants.
+- Another broker leads the partition: NOT_LEADER_OR_FOLLOWER.
+- Its time is over: REQUEST_TIMED_OUT.
 
 Kafka counterpart: DelayedProduce, which waits for all partitions of a request; here each batch waits for itself.
 """

@@ -12,11 +12,11 @@ Invariants:
 - Records of one partition are one view.
 - The first partition with data gets at least one batch, whatever the limits are (KIP-74).
 
-A waiting fetch completes when any of these holds
-  A  there is enough: ``min_bytes`` are there to be read, or a partition is behind by a segment,
-  B  a partition of it is gone, led by somebody else, or its leader epoch changed,
-  C  its time is over,
-  D  its session's connection is gone (then nothing is answered).
+A waiting fetch completes when any of these holds:
+- There is enough: ``min_bytes`` are there to be read, or a partition is behind by a segment.
+- A partition of it is gone, another broker leads it, or its leader epoch changed.
+- Its time is over.
+- Its session's connection is gone; then nothing is answered.
 
 Kafka counterpart: ReplicaManager.fetchMessages and DelayedFetch.
 """

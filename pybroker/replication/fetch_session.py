@@ -88,9 +88,9 @@ class FetchPartition:
     ) -> None:
         """What the client wants is as in ``ask``, which changes it later."""
         # None while nobody knows the topic id; then set once, for the life of the object: a topic id never has another
-        # name.  With an authorizer only ``handlers.fetch`` sets it, before it asks whether the client may read the
-        # topic, at each fetch; what has no name by then is answered and not read.  Without one, and for followers, who
-        # may read everything, ``ReplicaManager.resolve`` does, as late as a wait ends.
+        # name.  With an authorizer only ``handlers.fetch_request`` sets it, before it asks whether the client may read
+        # the topic, at each fetch; what has no name by then is answered and not read.  Without one, and for followers,
+        # who may read everything, ``ReplicaManager.resolve`` does, as late as a wait ends.
         self.topic = topic
         self.topic_id = topic_id
         self.index = index

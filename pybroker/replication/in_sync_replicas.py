@@ -1,8 +1,8 @@
 """The ISR of a partition that is led here, and the one change of it that may be on its way to the controller (KIP-497).
 
-Owns: the committed ISR, the maximal one (with replicas that may have been added already), the partition epoch, and what
-becomes of a change: asked for, tried again, taken back, given up.  Does not own who is in sync (``followers``), nor how
-the controller is reached (``replication_ports.IsrChanger``).
+Owns: the committed ISR, the maximal one (with replicas that may have been added already), and the partition epoch. Also
+owns what becomes of a change: asked for, tried again, taken back, given up. Does not own who is in sync
+(``followers``), nor how the controller is reached (``replication_ports.IsrChanger``).
 
 Invariants:
 - One change at most is on its way.

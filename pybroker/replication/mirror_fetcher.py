@@ -1,7 +1,7 @@
 """Fetching from one broker of a link's source what that leads.
 
-Owns: what a link does otherwise than a follower: it asks as a consumer, reports to what knows the source's leaders when
-it has asked the wrong one, and says when a partition that is being promoted has come to its end.  Everything else is
+Owns: what a link does otherwise than a follower. It asks as a consumer, and reports to what knows the source's leaders
+when it has asked the wrong one. It says when a partition that is being promoted has come to its end. Everything else is
 ``replica_fetcher``'s.
 
 Invariant: a partition is at most one fetcher's; what another one had begun for it does nothing any more.

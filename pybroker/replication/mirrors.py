@@ -1,11 +1,12 @@
 """Mirrored partitions that this broker leads: which they are, who leads them at the source, and what was found.
 
-Owns: a ``MirroredPartition`` for each that the image wants fetched here, one ``MirroredLink`` for each link with the
-fetchers of its source's brokers, the reports to the controller, and the end of the source's open transactions where a
-topic takes writes.  Does not own a fetch (``mirror_fetcher``), nor the states (``cluster/image/link_states``).
+Owns: a ``MirroredPartition`` for each that the image wants fetched here, and one ``MirroredLink`` for each link with
+the fetchers of its source's brokers. Also owns the reports to the controller, and the end of the source's open
+transactions where a topic takes writes. Does not own a fetch (``mirror_fetcher``), nor the states
+(``cluster/image/link_states``).
 
-Invariants: what is not to be fetched any more, or not so, is let go before anybody else hears of the image; what takes
-longer (opening logs) is done a share in each turn of the loop.  A report is repeated until the controller has answered,
+Invariants: what is not to be fetched any more, or not so, is let go before anything else hears of the image. What takes
+longer (opening logs) is done a share in each turn of the loop. A report is repeated until the controller has answered,
 or the partition is led otherwise.
 
 Counterpart in Kafka: ``MirrorMetadataManager`` of KIP-1279.

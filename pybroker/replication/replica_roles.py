@@ -8,7 +8,7 @@ Owns:
 Does not own led partitions (``replica_manager``), nor what a leader knows of its followers (``followers``).
 
 Invariants:
-- What is not to be followed any more, or not so, is let go at once, before anybody else hears of the image.
+- What is not to be followed any more, or not so, is let go at once, before anything else hears of the image.
 - What takes longer (opening logs) is decided by the image of that time, so that only the last one counts.
 - A partition that has no leader is not followed, and its log is open all the same.
 

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from pybroker.replication.replication_ports import TransactionPartitions
     from pybroker.storage.results import PartitionErrors, TopicPartition
 
+# From these versions on a client leaves it to the broker to add its partitions, and knows TRANSACTION_ABORTABLE: no
+# field of the messages says so (KIP-890).
+_PRODUCE_ADDS_PARTITIONS_SINCE = 12
+_PRODUCE_KNOWS_ABORTABLE_SINCE = 11
+_OFFSETS_ADD_PARTITIONS_SINCE = 5
+_OFFSETS_KNOW_ABORTABLE_SINCE = 4
+
 # What will pass by itself; a client that tries again must find its verification, so that a later batch cannot overtake.
 _RETRIABLE = frozenset(
     {
@@ -57,12 +64,18 @@ class ProducerOfTransaction(NamedTuple):
 
 def produce_operation(api_version: int) -> TransactionOperation:
     """Of a Produce request."""
-    return TransactionOperation(adds_partitions=api_version >= 12, knows_abortable=api_version >= 11)
+    return TransactionOperation(
+        adds_partitions=api_version >= _PRODUCE_ADDS_PARTITIONS_SINCE,
+        knows_abortable=api_version >= _PRODUCE_KNOWS_ABORTABLE_SINCE,
+    )
 
 
 def offset_commit_operation(api_version: int) -> TransactionOperation:
     """Of a TxnOffsetCommit request."""
-    return TransactionOperation(adds_partitions=api_version >= 5, knows_abortable=api_version >= 4)
+    return TransactionOperation(
+        adds_partitions=api_version >= _OFFSETS_ADD_PARTITIONS_SINCE,
+        knows_abortable=api_version >= _OFFSETS_KNOW_ABORTABLE_SINCE,
+    )
 
 
 class TransactionVerification:

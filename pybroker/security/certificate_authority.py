@@ -1,8 +1,8 @@
 """Certificates for a trial or a test: an authority, and what it signs, as files that brokers and clients read.
 
-Owns: keys, certificates and the files of a directory: ``ca.pem`` and ``ca.key`` of the authority, for each name
-``<name>.pem`` (key and certificate, as Kafka's PEM stores have them) and, for Java, ``<name>.p12``, ``truststore.p12``
-and ``store.password``.  Owns no listener (``tls_stores``).  It needs the extra ``tls``.
+Owns: keys, certificates and the files of a directory. ``ca.pem`` and ``ca.key`` are the authority's, and each name has
+``<name>.pem`` (key and certificate, as Kafka's PEM stores have them). For Java there are ``<name>.p12``,
+``truststore.p12`` and ``store.password``. Owns no listener (``tls_stores``). It needs the extra ``tls``.
 
 Invariants:
 - A secret is read by its owner alone: files with one are made with mode 0600 before anything is in them.

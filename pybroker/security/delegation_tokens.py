@@ -1,8 +1,9 @@
 """Delegation tokens (KIP-48): what one is, whom it lets do what, and the secrets that follow from its id.
 
 Owns: the token as a value, without its secret. Owns ``TokenSecret``, by which a broker knows each token's HMAC, and
-``TokenLogins``, by which a token's holder logs in through SCRAM: its id for a name, its HMAC in base64 for a password.
-Owns neither where tokens lie (the cluster's image) nor who changes them (``cluster/controller/token_operations``).
+``TokenLogins``, by which a token's holder logs in through SCRAM. The token's id is the name, and its HMAC in base64 the
+password. Owns neither where tokens lie (the cluster's image) nor who changes them
+(``cluster/controller/token_operations``).
 
 Invariants:
 - A token's HMAC and the keys that follow from it are written nowhere.

@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628): a client shows a token that somebody else has signed.
+"""OAUTHBEARER (RFC 7628): a client shows a token that another party has signed.
 
 Owns: the client's message, the answer to a token that is not accepted, and what follows from one that is.  Owns neither
 the token's check (``bearer_tokens``) nor the keys that it takes (``key_sets``).

@@ -9,7 +9,7 @@ users). The client whose request it forwards may do what its own principal may.
 
 The audit log is Kafka's. A denial is a line at INFO, a grant one at DEBUG, and questions behind which no refusal stands
 (what may be listed, authorized operations) say nothing. A client can cause denials at will, so they are folded: one
-line for each kind, then counts; and beyond so many kinds (``limits.FOLDED_LOG_KINDS_OF_ONE``) counts alone.
+line for each kind, then counts; and beyond so many kinds (``rate_limited_log.FOLDED_LOG_KINDS_OF_ONE``) counts alone.
 
 Counterpart in Kafka: ``org.apache.kafka.metadata.authorizer.StandardAuthorizer``.
 """

@@ -58,7 +58,7 @@ class Security(NamedTuple):
         if self.client_auth and not self.has_tls:
             raise ValueError(f"client_auth is about certificates, and {self.protocol} has none")
         if not self.users:
-            raise ValueError("users: somebody has to get in")
+            raise ValueError("users: at least one has to get in")
 
     def certificates_in(self, directory: Path) -> Path:
         """Where in the directory of a broker's keys the certificates lie."""

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import cluster_limits
 from pybroker.apis import APIS, Api, Route
 from pybroker.cluster.decisions.operations import TopicCreation
 from pybroker.cluster.image.cluster_image import BrokerRegistration, ClusterImage
 from pybroker.cluster.membership.controller_channel import ControllerChannel
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.config.broker import BrokerConfig
-from pybroker.handlers import create_topics, delete_topics, envelope
+from pybroker.handlers import create_topics, delete_topics, envelope, forwarding
 from pybroker.handlers.context import CloseConnection, Parked, RequestContext
 from pybroker.handlers.forwarding import Forwarder
 from pybroker_protocol import codec
@@ -63,7 +62,7 @@ class Elsewhere:
         timeout_ms: int,
         by_token: bool = False,
     ) -> None:
-        assert 0 < timeout_ms <= cluster_limits.FORWARD_TIMEOUT_MAX_MS + cluster_limits.FORWARD_GRACE_MS
+        assert 0 < timeout_ms <= forwarding.FORWARD_TIMEOUT_MAX_MS + forwarding.FORWARD_GRACE_MS
         if len(frame) > self.frame_bytes_max:
             raise ValueError("it is too long")
         self.asked.append((broker_id, frame, principal, client_host))
@@ -208,7 +207,7 @@ def test_request_that_was_not_done_is_forwarded_again_to_whoever_holds_then(brok
         broker.elsewhere.answer(ErrorCode.NOT_CONTROLLER)
     broker.elect(NEXT)
     assert len(broker.elsewhere.asked) == 1, "not at once"
-    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
+    broker.pass_ms(forwarding.FORWARD_RETRY_MS)
     assert [asked[0] for asked in broker.elsewhere.asked] == [HOLDER, NEXT]
     broker.elsewhere.answer(data=reply(0))
     assert codes_of(answered(waiting)) == [0]
@@ -218,7 +217,7 @@ def test_request_whose_connection_broke_is_forwarded_again_though_it_may_have_be
     waiting = broker.serve(wanted())
     broker.elsewhere.fail(PeerError(PeerFailure.DISCONNECTED, may_be_done=True))
     broker.elect(NEXT)
-    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
+    broker.pass_ms(forwarding.FORWARD_RETRY_MS)
     broker.elsewhere.answer(data=reply(ErrorCode.TOPIC_ALREADY_EXISTS))
     assert codes_of(answered(waiting)) == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
@@ -265,7 +264,7 @@ def test_waiting_ends_when_this_broker_becomes_the_controller(broker: Broker) ->
     broker.elect(-1)
     waiting = broker.serve(wanted())
     broker.controller.is_active = True
-    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
+    broker.pass_ms(forwarding.FORWARD_RETRY_MS)
     assert codes_of(answered(waiting)) == [0]
 
 
@@ -274,7 +273,7 @@ def test_controller_that_is_deposed_under_a_request_is_asked_elsewhere(broker: B
     broker.controller.codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.TOPIC_ALREADY_EXISTS]
     waiting = broker.serve(wanted("t", "u"))
     broker.controller.is_active = False
-    broker.pass_ms(cluster_limits.FORWARD_RETRY_MS)
+    broker.pass_ms(forwarding.FORWARD_RETRY_MS)
     broker.elsewhere.answer(data=reply(0, 0))
     assert codes_of(answered(waiting)) == [0, 0]
 
@@ -340,7 +339,7 @@ def test_bytes_of_a_request_count_while_it_is_away(broker: Broker, end: str) -> 
 def test_every_request_for_the_controller_has_a_refusal_in_each_version(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, api: Api
 ) -> None:
-    monkeypatch.setattr(cluster_limits, "FORWARD_TIMEOUT_MS", 50)
+    monkeypatch.setattr(forwarding, "FORWARD_TIMEOUT_MS", 50)
     handler = import_module(f"pybroker.handlers.{api.handler}")
     broker.elect(-1)
     random = Random(api.key)
@@ -351,7 +350,7 @@ def test_every_request_for_the_controller_has_a_refusal_in_each_version(
                 request.timeout_ms = 0
             waiting = broker.serve(request, handler, broker.context(api.key, version))
             if isinstance(waiting, Parked):
-                broker.pass_ms(cluster_limits.FORWARD_TIMEOUT_MS)
+                broker.pass_ms(forwarding.FORWARD_TIMEOUT_MS)
                 waiting = answered(waiting)
             told = codec.decode(response_class(api.key), version, codec.encode(waiting, version))
             assert isinstance(told, response_class(api.key))

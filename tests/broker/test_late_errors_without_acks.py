@@ -13,7 +13,8 @@ import pytest
 from harness.batches import batch
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker import limits, storage_limits
+from pybroker import storage_limits
+from pybroker.net import reply_order
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.storage.files import os_file
 from pybroker.testing import Broker
@@ -142,7 +143,7 @@ def test_a_client_that_writes_faster_than_the_disk_is_read_no_further(
 ) -> None:
     """Nobody waits for a reply, and yet what is received and not written stays within the bound on waiting requests."""
     ahead, sent = 3, 24
-    monkeypatch.setattr(limits, "PIPELINED_PRODUCE_BYTES", ahead * LARGE)
+    monkeypatch.setattr(reply_order, "PIPELINED_PRODUCE_BYTES", ahead * LARGE)
     partition = broker._running().services.replicas.partition(TOPIC, 0)
     assert partition is not None
     with connect(broker) as client, ThreadPoolExecutor(1) as sender:

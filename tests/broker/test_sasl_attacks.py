@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker import limits
+from pybroker.net import half_open
 from pybroker.security.plain import LOGIN_MODULE as PLAIN_MODULE
 from pybroker.security.scram import SHA_256, ScramClient
 from pybroker.testing import Broker
@@ -291,7 +291,7 @@ def test_who_takes_none_of_its_replies_before_it_has_logged_in_is_let_go(broker:
 
 
 def test_a_client_that_trickles_its_login_has_no_more_time_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HALF_OPEN_MS", 400)
+    monkeypatch.setattr(half_open, "HALF_OPEN_MS", 400)
     began = time.monotonic()
     with (
         Broker(SETTINGS, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker,

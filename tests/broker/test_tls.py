@@ -21,6 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker import limits
 from pybroker.config.schema import ConfigError
+from pybroker.net import half_open
 from pybroker.security import tls_stores
 from pybroker.security.certificates import read_certificate
 from pybroker.testing import Broker
@@ -525,7 +526,7 @@ def test_a_client_cannot_have_keys_agreed_upon_anew(broker: Broker, authority: A
 def test_a_handshake_that_trickles_has_no_more_time_than_another(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "HALF_OPEN_MS", 400)
+    monkeypatch.setattr(half_open, "HALF_OPEN_MS", 400)
     begun = time.monotonic()
     with (
         Broker(settings_of(authority), listen="SSL://127.0.0.1:0") as broker,

@@ -12,7 +12,7 @@ import pytest
 from harness.batches import batch
 from harness.waiting import wait_until
 
-from pybroker import limits
+from pybroker.handlers.produce import PARTITIONS_APPENDED_AT_ONCE
 from pybroker.replication.partition import Partition
 from pybroker.server import BrokerServer
 from pybroker.storage.results import PartitionErrors, TopicPartition
@@ -484,7 +484,7 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
     acks: int,
 ) -> None:
     name = f"many{next(_numbers)}"
-    partitions = 3 * limits.PARTITIONS_APPENDED_AT_ONCE
+    partitions = 3 * PARTITIONS_APPENDED_AT_ONCE
     broker.create_topic(name, partitions=partitions)
     appended_in: Counter[Any] = Counter()
     turn = 0
@@ -516,5 +516,5 @@ def test_batches_for_many_partitions_are_appended_over_several_turns_of_the_loop
             ]
         else:
             wait_until(lambda: appended_in.total() == partitions, "all are appended")
-    assert max(appended_in.values()) <= limits.PARTITIONS_APPENDED_AT_ONCE
+    assert max(appended_in.values()) <= PARTITIONS_APPENDED_AT_ONCE
     assert [len(asked) for asked, _ in coordinator.asked] == ([partitions] if is_transactional else [])

@@ -10,7 +10,7 @@ import pytest
 from harness.virtual_world import VirtualWorld
 from harness.waiting import wait_until
 
-from pybroker import limits
+from pybroker.cluster.controller import auto_topic_creation
 from pybroker.cluster.controller.auto_topic_creation import AUTO_CREATIONS_PER_TURN
 from pybroker.cluster.decisions.operations import NewTopic
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
@@ -138,7 +138,7 @@ def test_thousands_of_topics_are_begun_over_many_turns(cluster: FakeCluster) -> 
 def test_names_that_nobody_waits_for_have_a_bound_and_can_be_asked_for_later(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "AUTO_CREATIONS_IN_FLIGHT_MAX", 3)
+    monkeypatch.setattr(auto_topic_creation, "AUTO_CREATIONS_IN_FLIGHT_MAX", 3)
     cluster.world.thread("metadata-store").is_stuck = True
     for first in (0, 2, 4):
         cluster.auto_topics.begin([f"t{first}", f"t{first + 1}"])

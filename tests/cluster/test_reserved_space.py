@@ -13,10 +13,9 @@ import pytest
 from harness.virtual_world import VirtualWorld
 
 from pybroker.cluster.store.metadata_store import Transaction
-from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
+from pybroker.cluster.store.sqlite.reserved_space import RESERVED_SPACE_STEP_BYTES, ReservedSpace
 from pybroker.cluster.store.sqlite.sqlite_store import FILE_NAME, SqliteStore
-from pybroker.cluster.store.sqlite.sqlite_worker import RESERVE_SUFFIX, SqliteWorker
-from pybroker.limits import RESERVED_SPACE_BYTES_MIN, RESERVED_SPACE_STEP_BYTES
+from pybroker.cluster.store.sqlite.sqlite_worker import RESERVE_SUFFIX, RESERVED_SPACE_BYTES_MIN, SqliteWorker
 from pybroker.storage.files import os_file
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no room is kept elsewhere")

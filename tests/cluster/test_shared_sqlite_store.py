@@ -17,7 +17,7 @@ import pytest
 
 from pybroker import cluster_limits
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
-from pybroker.cluster.store.sqlite import sqlite_sessions, sqlite_tables
+from pybroker.cluster.store.sqlite import shared_sqlite_worker, sqlite_sessions, sqlite_tables
 from pybroker.cluster.store.sqlite.shared_sqlite_worker import (
     SharedSqliteWorker,
     Sharing,
@@ -393,7 +393,7 @@ def test_nobody_who_follows_means_nothing_is_looked_at(site: Site, monkeypatch: 
     end()
     site.read(client)
     seen = len(looks)
-    idle_until = time.monotonic() + 10 * cluster_limits.STORE_POLL_MS / 1000
+    idle_until = time.monotonic() + 10 * shared_sqlite_worker.STORE_POLL_MS / 1000
     site.until(lambda: time.monotonic() > idle_until)
     assert len(looks) == seen
 
@@ -465,7 +465,7 @@ class _Rows:
 def test_news_is_found_at_once_by_who_is_told_to_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = site.client(), site.client()
     follower = Follower(other, other.revision())
-    monkeypatch.setattr(cluster_limits, "STORE_POLL_MS", 3_600_000)
+    monkeypatch.setattr(shared_sqlite_worker, "STORE_POLL_MS", 3_600_000)
     one.commit_at_start(Transaction(puts={"/before": b""}))
     other.look_for_news()
     site.until(lambda: "/before" in follower.state)  # the next look is an hour away from now on

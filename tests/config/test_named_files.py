@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker import limits
 from pybroker.cli.serve.broker_process import run_broker
+from pybroker.config import named_files
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.named_files import read_named_file, read_named_text
 from pybroker.config.schema import ConfigError
@@ -18,7 +18,7 @@ from pybroker.security.key_sets import KeySource
 SETTING = "ssl.keystore.location"
 
 
-def refusal(path: Path | str, bytes_max: int = limits.NAMED_FILE_BYTES_MAX) -> str:
+def refusal(path: Path | str, bytes_max: int = named_files.NAMED_FILE_BYTES_MAX) -> str:
     with pytest.raises(ConfigError) as caught:
         read_named_file(str(path), SETTING, bytes_max)
     assert str(caught.value).startswith(f"{SETTING}: ")

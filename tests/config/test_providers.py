@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from pybroker import limits
+from pybroker.config import named_files
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listener_settings import ListenerSettings
 from pybroker.config.providers import references, resolve
@@ -224,6 +224,6 @@ def test_a_huge_variable_is_a_value_and_a_huge_file_is_none(tmp_path: Path, monk
     monkeypatch.setenv("CASE_A", "x" * 100_000)
     assert len(resolved("${env:CASE_A}")) == 100_000
     with (tmp_path / "huge").open("wb") as file:
-        file.truncate(limits.NAMED_FILE_BYTES_MAX + 1)
+        file.truncate(named_files.NAMED_FILE_BYTES_MAX + 1)
     with pytest.raises(ConfigError, match="more than"):
         resolved(f"${{file:{tmp_path}/huge:key}}")

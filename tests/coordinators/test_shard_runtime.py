@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.virtual_world import START_MS, VirtualClock
 
-from pybroker import limits
+from pybroker import rate_limited_log
 from pybroker.coordinators.group.group_coordinator_shard import GroupCoordinatorShard
 from pybroker.coordinators.group.group_records import offset_key_prefix, pack_offset, pack_partition
 from pybroker.coordinators.loader import LOAD_READ_BYTES, RECORDS_PER_CLOCK_READ
@@ -61,7 +61,7 @@ def test_appends_that_fail_and_fail_are_told_once_then_counted(
     for offset in range(20):
         cluster.commit_error(offset)
     assert caplog.text.count("could not append to __consumer_offsets-") == 1
-    cluster.world.advance(limits.FOLDED_LOG_MS)
+    cluster.world.advance(rate_limited_log.FOLDED_LOG_MS)
     assert "19 more of __consumer_offsets" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Prose of the project, cut into sentences: pages, docstrings, and the messages of logs and errors."""
+"""Prose of the project, cut into sentences: pages, docstrings, and the texts of the code, as of logs and errors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.source_tree import parsed
 
 SENTENCE_WORDS_MAX = 30
 # An idiom that makes a reader look for the subject.
-IDIOM = re.compile(r"\b(nobody|whoever|is told)\b|See the module's docstring", re.IGNORECASE)
+IDIOM = re.compile(r"\b(nobody|somebody|anybody|no one|whoever|is told)\b|See the module's docstring", re.IGNORECASE)
 
-_LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE|CREATE) ")
 _BLOCK = re.compile(r"^```.*?^```$|^<!-- ([\w-]+):begin -->.*?^<!-- \1:end -->$", re.MULTILINE | re.DOTALL)
 _NEW_SENTENCE = re.compile(r"\n\s*\n| · |\n(?=\s*(?:[-*]|\d+\.) )|(?<=[.!?])[)*]*\s+|\n(?=\|)|\|")
 
@@ -53,24 +53,34 @@ def of_docstrings(path: Path) -> Iterator[Sentence]:
             yield from (Sentence(path, each) for each in sentences(text))
 
 
-def of_messages(path: Path) -> Iterator[Sentence]:
-    """The texts of lines of log, and of exceptions that are raised."""
-    for node in ast.walk(parsed(path)):
-        call = node.exc if isinstance(node, ast.Raise) else node
-        if not isinstance(call, ast.Call) or not (isinstance(node, ast.Raise) or _logs(call)):
+def of_texts(path: Path) -> Iterator[Sentence]:
+    """Of all strings of a module that are phrases: messages of logs and errors, wherever they are put together.
+
+    Without docstrings, and without what has line breaks in it, which is a script, a statement of SQL or a table.
+    """
+    tree = parsed(path)
+    passed_over = {id(docstring) for docstring in _docstrings(tree)}
+    for node in ast.walk(tree):
+        if id(node) in passed_over:
             continue
-        for text in (_constant(argument) for argument in call.args):
+        if isinstance(node, ast.JoinedStr):
+            passed_over.update(id(part) for part in node.values)
+        text = _text(node)
+        if " " in text and "\n" not in text.strip() and not _SQL.match(text):
             yield from (Sentence(path, each) for each in sentences(text))
 
 
-def _logs(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
+def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """What stands alone as a statement: docstrings, also behind an attribute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
 
 
-def _constant(argument: ast.expr) -> str:
-    """The words of a string, with a word in place of each value."""
-    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-        return argument.value
-    if isinstance(argument, ast.JoinedStr):
-        return "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in argument.values)
+def _text(node: ast.AST) -> str:
+    """The words of a string, with a word in place of each value; empty for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in node.values)
     return ""

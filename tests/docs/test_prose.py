@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DEVELOPER_PAGES, PAGES
-from tests.docs.prose import Sentence, of_docstrings, of_messages, of_page, sentences
+from tests.docs.prose import Sentence, of_docstrings, of_page, of_texts, sentences
 from tests.source_tree import BROKER, ROOT, WIRE, python_files, relative
 
 SOURCES = python_files(BROKER, WIRE)
@@ -20,8 +20,8 @@ SHOWN = 20
 LEFT: dict[str, tuple[Iterable[Path], Callable[[Path], Iterable[Sentence]], int, int]] = {
     "pages": (PAGES, of_page, 0, 0),
     "pages for developers": (DEVELOPER_PAGES, of_page, 0, 0),
-    "docstrings": (SOURCES, of_docstrings, 94, 0),
-    "messages": (SOURCES, of_messages, 0, 0),
+    "docstrings": (SOURCES, of_docstrings, 0, 0),
+    "texts of the code": (SOURCES, of_texts, 0, 0),
 }
 
 
@@ -47,4 +47,18 @@ def test_sentences_of_a_text_are_told_apart() -> None:
     assert Sentence(ROOT, "word " * 31).is_long
     assert not Sentence(ROOT, "word " * 30).is_long
     assert Sentence(ROOT, "Whoever waits").is_idiom
+    assert Sentence(ROOT, "before somebody asks").is_idiom
     assert not Sentence(ROOT, "a client waits").is_idiom
+
+
+def test_a_message_is_found_wherever_it_is_put_together(tmp_path: Path) -> None:
+    code = tmp_path / "code.py"
+    code.write_text(
+        '"""No message."""\n'
+        'line = "broker %d is gone"\n'
+        "log.error(line, 1)\n"
+        'reason = f"{size} bytes of {name}" if size else "no bytes"\n'
+        "raise Failure(reason)\n"
+        'database.execute("SELECT 1 FROM t")\n'
+    )
+    assert [sentence.text for sentence in of_texts(code)] == ["broker %d is gone", "x bytes of x", "no bytes"]

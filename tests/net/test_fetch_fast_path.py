@@ -12,7 +12,7 @@ from harness.batches import batch
 from harness.waiting import wait_until
 from harness.wire import Client
 
-from pybroker.handlers.fetch import RepeatedFetch
+from pybroker.handlers.repeated_fetch import RepeatedFetch
 from pybroker.replication.partition import Partition
 from pybroker.server import BrokerServer
 from pybroker.testing import Broker

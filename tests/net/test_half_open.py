@@ -15,7 +15,8 @@ from harness.waiting import PATIENCE_S
 from harness.wire import request_frame
 
 from pybroker import limits
-from pybroker.net.half_open import HalfOpenConnections
+from pybroker.net import tls_connection
+from pybroker.net.half_open import HALF_OPEN_MS, HalfOpenConnections
 from pybroker.testing import Broker
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -55,12 +56,12 @@ def test_each_goes_after_its_time_and_who_got_in_stays() -> None:
     first, second, guest = Stranger(), Stranger(), Stranger()
     half_open.add(first)
     half_open.add(guest)
-    world.advance(limits.HALF_OPEN_MS // 2)
+    world.advance(HALF_OPEN_MS // 2)
     half_open.add(second)
     half_open.discard(guest)
-    world.advance(limits.HALF_OPEN_MS // 2)
+    world.advance(HALF_OPEN_MS // 2)
     assert (first.end is None, second.end, guest.end) == (False, None, None)
-    world.advance(limits.HALF_OPEN_MS // 2)
+    world.advance(HALF_OPEN_MS // 2)
     assert second.end is not None
     assert guest.end is None
 
@@ -140,7 +141,7 @@ def announced_hello() -> bytes:
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is closed but by the bound of bytes."""
     monkeypatch.setattr(limits, "HALF_OPEN_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr(limits, "HALF_OPEN_MS", 1_000_000)
+    monkeypatch.setattr("pybroker.net.half_open.HALF_OPEN_MS", 1_000_000)
 
 
 def the_oldest_are_closed(crowd: list[WireClient], closed: int) -> bool:
@@ -157,7 +158,7 @@ def test_strangers_hold_no_more_than_their_bound_of_messages_of_tls(tmp_path: Pa
         crowd = [stack.enter_context(WireClient(address)) for _ in range(8)]
         for stranger in crowd:
             stranger.send_raw(announced_hello())
-        assert the_oldest_are_closed(crowd, 8 - limits.HALF_OPEN_BYTES_MAX // limits.TLS_MESSAGE_BYTES)
+        assert the_oldest_are_closed(crowd, 8 - limits.HALF_OPEN_BYTES_MAX // tls_connection.TLS_MESSAGE_BYTES)
         with (
             socket.create_connection(address, timeout=PATIENCE_S) as honest,
             context.wrap_socket(honest, server_hostname="localhost") as client,

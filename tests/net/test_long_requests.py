@@ -165,7 +165,7 @@ def test_the_bytes_of_a_large_frame_are_let_go(broker: Broker, client: WireClien
 def test_a_reply_that_would_be_too_long_closes_the_connection(
     client: WireClient, handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "REPLY_BYTES_MAX", 100_000)
+    monkeypatch.setattr("pybroker.net.long_requests.REPLY_BYTES_MAX", 100_000)
     assert client.ask(long_request(), VERSION) is None
 
 

@@ -12,6 +12,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import Client
 
 from pybroker import limits, storage_limits
+from pybroker.net import receive_budget
 from pybroker.net.connection import Connection as ServedConnection
 from pybroker.net.processor import Processor
 from pybroker.storage.files import os_file
@@ -63,7 +64,7 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         clients = [stack.enter_context(WireClient((broker.host, broker.port))) for _ in range(CLIENTS)]
         assert [client.produce("t", batch(b"first")).base_offset for client in clients] == list(range(CLIENTS))
         budget = processor_of(broker).budget
-        assert budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        assert budget.pool.bytes_in_use == receive_budget.RECEIVE_BUFFER_BYTES
         monkeypatch.setattr(os_file, "fdatasync", slow_fdatasync)
         for client in clients:
             client.send(produce_request("t", batch(b"second"), acks=acks), 9)
@@ -73,7 +74,7 @@ def test_small_produce_that_waits_for_a_sync_pins_no_receive_buffer(monkeypatch:
         log = partition.log
         wait_until(lambda: log.log_end_offset == 2 * CLIENTS, "all are written")
         assert log.recovery_point == CLIENTS
-        assert budget.pool.bytes_in_use == limits.RECEIVE_BUFFER_BYTES
+        assert budget.pool.bytes_in_use == receive_budget.RECEIVE_BUFFER_BYTES
         go_on.set()
         wait_until(lambda: log.recovery_point == 2 * CLIENTS, "all are synced")
 

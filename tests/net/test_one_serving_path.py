@@ -13,8 +13,9 @@ from harness.batches import batch
 from harness.wire import Client
 
 from pybroker.coordinators.group.offsets import offset_operations
-from pybroker.handlers import fetch, offset_commit, produce
+from pybroker.handlers import offset_commit, produce
 from pybroker.handlers.authorizer import AuthorizableRequestContext
+from pybroker.handlers.repeated_fetch import RepeatedFetch
 from pybroker.net import commit_fast_path, produce_fast_path
 from pybroker.replication.consumer_fetch import ConsumerFetch
 from pybroker.replication.fetch_session import FetchPartition
@@ -100,7 +101,7 @@ class FastPaths:
         self.calls = 0
         for module, name in ((produce_fast_path, "append_run"), (commit_fast_path, "commit_run")):
             patch.setattr(module, name, self._counted(getattr(module, name)))
-        patch.setattr(fetch.RepeatedFetch, "begin", self._counted(fetch.RepeatedFetch.begin))
+        patch.setattr(RepeatedFetch, "begin", self._counted(RepeatedFetch.begin))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker import limits
+from pybroker import rate_limited_log
 from pybroker.rate_limited_log import RateLimitedLog
 from tests.net.fake_network import FakeNetwork, post
 
@@ -51,7 +51,7 @@ def test_first_is_told_at_once_and_the_others_are_counted(network: FakeNetwork, 
         "closing the connection of /10.0.0.1 (client '', listener PLAINTEXT): a frame of -1 bytes "
         "(at most 104857600 are served)"
     ]
-    network.pass_ms(limits.FOLDED_LOG_MS)
+    network.pass_ms(rate_limited_log.FOLDED_LOG_MS)
     assert len(lines) == 2
     assert lines[1].getMessage().startswith(f"… and {MANY - 1} more of /10.0.0.1 in the last 10 s: a frame of")
 
@@ -61,13 +61,13 @@ def test_what_goes_on_is_told_once_in_a_while_and_begins_anew_after_a_pause(
 ) -> None:
     for _ in range(3):
         refuse(network, 10)
-        network.pass_ms(limits.FOLDED_LOG_MS)
+        network.pass_ms(rate_limited_log.FOLDED_LOG_MS)
     assert [line.args[0] for line in lines[1:] if isinstance(line.args, tuple)] == [9, 10, 10]
-    network.pass_ms(limits.FOLDED_LOG_MS)
+    network.pass_ms(rate_limited_log.FOLDED_LOG_MS)
     refuse(network, 1)
     assert len(lines) == 5
     assert lines[4].getMessage().startswith("closing the connection")
-    network.pass_ms(2 * limits.FOLDED_LOG_MS)
+    network.pass_ms(2 * rate_limited_log.FOLDED_LOG_MS)
     assert len(lines) == 5
     assert not network.world.timers.pending
 
@@ -83,17 +83,17 @@ def test_hosts_and_reasons_are_told_apart(network: FakeNetwork, lines: list[logg
 def test_hosts_without_end_cause_no_lines_without_end(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
     for number in range(MANY):
         refuse(network, 1, host=f"10.0.{number >> 8}.{number & 255}")
-    assert len(lines) == limits.FOLDED_LOG_KINDS
-    network.pass_ms(limits.FOLDED_LOG_MS)
-    assert len(lines) == limits.FOLDED_LOG_KINDS + 1
-    assert f"{MANY - limits.FOLDED_LOG_KINDS} more of others" in lines[-1].getMessage()
+    assert len(lines) == rate_limited_log.FOLDED_LOG_KINDS
+    network.pass_ms(rate_limited_log.FOLDED_LOG_MS)
+    assert len(lines) == rate_limited_log.FOLDED_LOG_KINDS + 1
+    assert f"{MANY - rate_limited_log.FOLDED_LOG_KINDS} more of others" in lines[-1].getMessage()
 
 
 def test_end_tells_what_is_counted(network: FakeNetwork, lines: list[logging.LogRecord]) -> None:
     refuse(network, 5)
     network.processor.rate_limited_log.close()
     assert "4 more" in lines[-1].getMessage()
-    network.pass_ms(2 * limits.FOLDED_LOG_MS)
+    network.pass_ms(2 * rate_limited_log.FOLDED_LOG_MS)
     assert len(lines) == 2
 
 
@@ -105,7 +105,7 @@ def test_lines_are_counted_at_their_own_level(network: FakeNetwork, lines: list[
         assert folded.is_first("a", f"reason {logging.getLevelName(level or 0)}", level)
         for _ in range(2):
             assert not folded.is_first("a", f"reason {logging.getLevelName(level or 0)}", level)
-    network.pass_ms(limits.FOLDED_LOG_MS)
+    network.pass_ms(rate_limited_log.FOLDED_LOG_MS)
     assert [line.levelno for line in lines] == [logging.INFO, logging.ERROR, logging.WARNING]
     assert not folded.is_first("a", "reason INFO", logging.INFO)
     folded.close()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pybroker import limits
 from pybroker.config.broker import OVERRIDDEN_DEFAULTS
 from pybroker.handlers.context import HeldRequest, Parked
+from pybroker.net import receive_budget
 from pybroker.net.dispatch import PRODUCE_KEY
 from pybroker.net.receive_budget import FRAME_WAIT_MAX_MS
 from tests.net.fake_network import FakeNetwork, FakeTransport, frame, post, replies, work
@@ -46,7 +47,7 @@ def test_bound_where_none_is_set_stands_in_the_table_of_defaults_that_are_not_ka
 
 def bound(network: FakeNetwork) -> int:
     """What the account may come to: one frame of each kind beyond it, and a small buffer of each connection."""
-    beyond = FRAME_BYTES_MAX + limits.LARGE_FRAME_BYTES + limits.RECEIVE_BUFFER_BYTES
+    beyond = FRAME_BYTES_MAX + limits.LARGE_FRAME_BYTES + receive_budget.RECEIVE_BUFFER_BYTES
     return BUDGET_BYTES + beyond * 9 // 8 + len(network.transports) * limits.FRAME_BUFFER_MIN_BYTES
 
 
@@ -122,7 +123,7 @@ def test_flood_that_the_disk_does_not_keep_up_with_stays_in_the_account(
         assert disk.waiting, "nobody waits for nothing"
         disk.write(5)
         turns(network, 10)
-    assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+    assert network.processor.budget.bytes_counted == receive_budget.RECEIVE_BUFFER_BYTES
 
 
 def test_who_pipelines_waits_for_the_others_before_the_account_is_full(network: FakeNetwork) -> None:
@@ -225,7 +226,7 @@ def test_frames_that_fill_the_account_together_are_finished_one_after_another(ne
         post(client, work(0, FRAME_BYTES_MAX - 100))
     turns(network, 2_000)
     assert [replies(client) for client in clients] == [1] * len(clients)
-    assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+    assert network.processor.budget.bytes_counted == receive_budget.RECEIVE_BUFFER_BYTES
 
 
 def test_largest_frame_has_its_turn_where_small_ones_come_without_end(network: FakeNetwork) -> None:
@@ -297,7 +298,7 @@ def test_peer_may_take_its_time_again_once_the_shortage_is_over(network: FakeNet
 
 def test_peer_that_brings_enough_is_not_closed_however_long_its_frame_takes(network: FakeNetwork) -> None:
     reading, rest, waiting, _ = shortage(network)
-    piece = limits.SLOW_FRAME_BYTES_PER_S // 20 + 1
+    piece = receive_budget.SLOW_FRAME_BYTES_PER_S // 20 + 1
     assert len(rest) > 20 * piece
     for start in range(0, len(rest), piece):
         post(reading, rest[start : start + piece])
@@ -380,4 +381,4 @@ def test_every_frame_is_served_and_every_byte_given_back_whatever_comes_in_which
             turns(network, 20)
         turns(network, 300)
         assert [replies(client) for client in clients] == asked
-        assert network.processor.budget.bytes_counted == limits.RECEIVE_BUFFER_BYTES
+        assert network.processor.budget.bytes_counted == receive_budget.RECEIVE_BUFFER_BYTES

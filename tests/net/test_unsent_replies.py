@@ -8,11 +8,12 @@ import pytest
 
 from pybroker import limits
 from pybroker.handlers.context import Steps
+from pybroker.net import long_requests, unsent_replies
 from tests.net.fake_network import FakeNetwork, FakeTransport, frame, post, replies
 
-STEPS = 2 * limits.LARGE_REQUEST_SHARES
+STEPS = 2 * long_requests.LARGE_REQUEST_SHARES
 REPLY_BYTES = 2 << 20
-LEAST_PER_S = REPLY_BYTES * 1_000 // limits.SLOW_REPLY_MS
+LEAST_PER_S = REPLY_BYTES * 1_000 // unsent_replies.SLOW_REPLY_MS
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ class LongAnswers:
 
     def handle(self, _ctx: Any, _request: memoryview) -> Steps:
         for step in range(STEPS):
-            if step == limits.LARGE_REQUEST_SHARES + 1:  # the first was in the connection's own turn
+            if step == long_requests.LARGE_REQUEST_SHARES + 1:  # the first was in the connection's own turn
                 self.under_way += 1
                 self.most_under_way = max(self.most_under_way, self.under_way)
             self._network.world.clock.pass_ns(2 * limits.TIME_SLICE_NS)
@@ -76,7 +77,7 @@ def test_short_answers_are_made_while_long_ones_are_not_taken(network: FakeNetwo
 
 
 def test_who_takes_nothing_is_closed_when_another_waits_for_room(network: FakeNetwork, stalled: FakeTransport) -> None:
-    network.pass_ms(limits.SLOW_REPLY_MS)
+    network.pass_ms(unsent_replies.SLOW_REPLY_MS)
     assert not stalled.is_closing(), "nobody waits"
     other = network.connect()
     ask(network, other)

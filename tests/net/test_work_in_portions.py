@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
 from pybroker.env import WorkGivenUp
 from pybroker.net.loop_env import LoopClock, ThreadExecutor, loop_env
 
@@ -20,7 +19,7 @@ ENOUGH_S = 30
 @pytest.fixture(autouse=True)
 def _shortest_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each yield ends a portion."""
-    monkeypatch.setattr(limits, "WORK_PORTION_NS", -1)
+    monkeypatch.setattr("pybroker.net.loop_env.WORK_PORTION_NS", -1)
 
 
 class Worker:
@@ -97,7 +96,7 @@ def test_long_work_takes_turns_with_others_and_what_is_short_waits_for_one_porti
 
 
 def test_portion_goes_on_while_its_time_lasts(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WORK_PORTION_NS", 1 << 62)
+    monkeypatch.setattr("pybroker.net.loop_env.WORK_PORTION_NS", 1 << 62)
     worker.hold()
     worker.submit("a", lambda: worker.portions("a", 3))
     worker.submit("c", lambda: worker.whole("c"))

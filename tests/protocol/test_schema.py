@@ -122,6 +122,19 @@ def test_first_version_with_a_field_is_asked_of_the_message() -> None:
         Sample.since("nothing")
 
 
+def test_last_version_with_a_field_is_asked_of_the_message() -> None:
+    assert Sample.versions_of("gone") == Versions(0, 1)
+    assert Sample.versions_of("later") == Versions.parse("2+")
+    with pytest.raises(KeyError):
+        Sample.versions_of("nothing")
+
+
+def test_first_flexible_version_is_asked_of_the_message() -> None:
+    assert Sample.flexible_since() == 3
+    with pytest.raises(ValueError, match="Element"):
+        Element.flexible_since()
+
+
 def test_type_outside_of_the_vocabulary_is_an_error() -> None:
     class Wrong(Struct):
         number: int

@@ -11,6 +11,7 @@ from pybroker import limits
 from pybroker.cluster.image.cluster_image import ClusterImage
 from pybroker.cluster.image.quota_entities import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from pybroker.config.broker import BrokerConfig
+from pybroker.quotas import client_quotas
 from pybroker.quotas.client_quotas import ClientQuotas, ClientShare
 
 WEB, ETL, THIRD = "User:acme.web", "User:acme.etl", "User:other"
@@ -106,9 +107,9 @@ def test_who_was_not_seen_for_an_hour_is_forgotten(
     quotas = make(OF_ANY_CLIENT)
     quotas.share(WEB, "a")
     quotas.share(ETL, "a")
-    world.advance(limits.QUOTA_CLIENT_IDLE_MS - limits.QUOTA_LOOK_MS)
+    world.advance(client_quotas.QUOTA_CLIENT_IDLE_MS - client_quotas.QUOTA_LOOK_MS)
     quotas.share(WEB, "b")
     for _ in range(2):
-        world.advance(limits.QUOTA_LOOK_MS)
+        world.advance(client_quotas.QUOTA_LOOK_MS)
     assert [(user, [*clients]) for user, clients in quotas._clients.items()] == [("acme.web", ["b"])]
     assert quotas._client_count == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker import limits
+from pybroker import rate_limited_log
 from pybroker.handlers.context import Parked
 from pybroker.replication.fetch_session import FetchPartition
 from pybroker.replication.follower_fetch import FollowerFetch
@@ -203,7 +203,7 @@ def test_what_a_leader_and_a_controller_answer_again_and_again_is_one_line_and_a
     caplog.set_level(logging.INFO)
     cluster = make_cluster(partitions=3)
     cluster.refusal = ErrorCode.NETWORK_EXCEPTION
-    cluster.pass_ms(3 * limits.FOLDED_LOG_MS)
+    cluster.pass_ms(3 * rate_limited_log.FOLDED_LOG_MS)
     for told in ("a partition cannot be fetched: KAFKA_STORAGE_ERROR", "stays: NETWORK_EXCEPTION"):
         lines = [line for line in caplog.messages if told in line and not line.startswith("…")]
         assert len(lines) == (2 if "fetched" in told else 1), "of each broker and partition there are many"

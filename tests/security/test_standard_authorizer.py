@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness.virtual_world import VirtualWorld
 
-from pybroker import limits
+from pybroker import limits, rate_limited_log
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.loggers import AUDIT_LOGGER
 from pybroker.config.schema import ConfigError
@@ -160,7 +160,7 @@ def test_denials_at_will_are_counted_and_hide_nobody_elses(caplog: pytest.LogCap
         authorizer.close()
     lines = [record.getMessage() for record in caplog.records]
     told = [line for line in lines if line.startswith("Principal = User:mallory")]
-    assert len(told) == limits.FOLDED_LOG_KINDS_OF_ONE
+    assert len(told) == rate_limited_log.FOLDED_LOG_KINDS_OF_ONE
     assert any(line.startswith("Principal = User:bert") for line in lines)
     count = 1_000 - len(told)
     assert f"… and {count} more of denials of User:mallory from 10.0.0.1 in the last 10 s: other reasons" in lines

@@ -12,10 +12,10 @@ from harness.virtual_world import VirtualWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pybroker import storage_limits
 from pybroker.storage.files import os_file
 from pybroker.storage.log.append_run import append_run
 from pybroker.storage.log.log import Log
+from pybroker.storage.rules import record_validator
 from tests.storage.batches import batch
 from tests.storage.logs import LATEST_PRODUCE, Client, Storage, read_all
 
@@ -181,7 +181,7 @@ def test_run_ends_before_records_that_are_not_in_order(storage: Storage, attribu
 
 
 @pytest.mark.parametrize(
-    "values", [[(b"k", b"")] * (storage_limits.INLINE_DECODE_RECORDS_MAX + 1), [(b"k", bytes(70_000))]]
+    "values", [[(b"k", b"")] * (record_validator.INLINE_DECODE_RECORDS_MAX + 1), [(b"k", bytes(70_000))]]
 )
 def test_run_ends_before_what_a_thread_has_to_look_into(storage: Storage, values: list[Any]) -> None:
     log = storage.log(pybroker_validate_records=True, internal_segment_bytes=1 << 20)

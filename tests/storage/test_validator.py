@@ -19,6 +19,7 @@ from pybroker.storage.results import (
     UNSUPPORTED_COMPRESSION_TYPE,
     AppendResult,
 )
+from pybroker.storage.rules import record_validator
 from pybroker_protocol.record_codec import decode_records
 from pybroker_protocol.records import is_intact, read_batch_header
 from tests.storage.batches import batch
@@ -216,7 +217,7 @@ def test_batch_that_the_codec_of_the_topic_makes_too_large_is_refused(
     ("values", "codec"),
     [
         ([(b"k", bytes(storage_limits.INLINE_DECODE_BYTES_MAX))], 1),
-        ([(b"k", b"")] * (storage_limits.INLINE_DECODE_RECORDS_MAX + 1), 0),
+        ([(b"k", b"")] * (record_validator.INLINE_DECODE_RECORDS_MAX + 1), 0),
     ],
     ids=["large once it is decompressed", "of many records"],
 )

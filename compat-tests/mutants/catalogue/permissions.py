@@ -22,6 +22,7 @@ _SHARED: Final = {
     "acl_filters": "CreateAcls",
     "authorized_operations": "DescribeCluster",
     "config_checks": "DescribeConfigs",
+    "fetch_request": "Fetch",
 }
 # The place, or the module, of a question that the table cannot notice: it has not the client, or not enough requests.
 _NOTICES: Final = {

@@ -89,7 +89,7 @@ MUTANTS: Final = (
     Mutant(
         "session-tells-everything",
         "An incremental reply tells of every partition, also where nothing is new.",
-        (Edit("fetch._news", never("INITIAL_EPOCH")),),
+        (Edit("fetch_response.news", never("INITIAL_EPOCH")),),
         ("test_fetch.py::test_a_session_tells_only_what_is_new",),
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """BrokerHeartbeat (key 63): a broker tells the controller that it is alive and what state it wants.
 
-Two fields are none of Kafka's: ``full_log_dirs``, the log dirs that have no space, all of them (None says nothing of
-space), and ``mirror_reports``, what the broker has found in partitions that it mirrors from another cluster.
+Two fields are none of Kafka's. ``full_log_dirs`` are all log dirs that have no space; None says nothing of space.
+``mirror_reports`` is what the broker has found in partitions that it mirrors from another cluster.
 """
 
 from pybroker_protocol.schema import (

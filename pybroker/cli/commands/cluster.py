@@ -186,7 +186,7 @@ class _Up:
         print(f"pybroker ready on {','.join(each.address for each in self._members)}", flush=True)
 
     def _note(self) -> None:
-        """Somebody has begun, serves or has ended."""
+        """A member has begun, serves or has ended."""
         self._progress.update(self._starting, completed=sum(each.serves for each in self._members))
         for each in self._members:
             if each.process is None and each.name in self._restarting:

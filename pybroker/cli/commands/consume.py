@@ -1,8 +1,8 @@
 """``pybroker consume``: print the records of topics, as kcat -C and ``rpk topic consume`` do.
 
-Owns: the command's options, and how a record is printed.  Without ``--group`` partitions are assigned by hand and
-nothing is committed; with it the group assigns them.  Only what the reader of our stdout was handed is committed, once
-a second and at the end (``reader``), so a record is printed again after a crash and never lost.
+Owns: the command's options, and how a record is printed. Without ``--group`` partitions are assigned by hand and
+nothing is committed; with it the group assigns them. Only what the reader of our stdout was handed is committed, once a
+second and at the end (``reader``). So a record is printed again after a crash and never lost.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def consume(
     TIME is epoch milliseconds, an ISO 8601 time like 2026-01-31T12:00, or -15m, -24h or -7d before now.
 
     Tokens of --format: %t topic, %p partition, %o offset, %T timestamp in epoch milliseconds, %k key, %s value, %h
-    headers, %K and %S the length of key and value, %R the value's length in four bytes, %% a percent sign; \\n, \\r,
-    \\t, \\0 and \\xNN are characters. For example: --format '%t:%p %o %k=%s\\n'
+    headers. %K and %S are the length of key and value, %R is the value's length in four bytes, %% a percent sign. \\n,
+    \\r, \\t, \\0 and \\xNN are characters. For example: --format '%t:%p %o %k=%s\\n'
     """
     if isolation not in ISOLATION_LEVELS:
         raise typer.BadParameter(f"--isolation must be committed or uncommitted, not {isolation!r}")

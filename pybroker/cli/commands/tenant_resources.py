@@ -1,8 +1,8 @@
 """What a cluster has of a tenant: found, listed and taken away (``pybroker tenants``).
 
-Owns: what counts as a tenant's, and the order in which it goes.  Of a tenant ``acme`` are the users ``acme`` and
-``acme.*`` with their passwords, ACLs, quotas and delegation tokens; whatever is named ``acme.*``, which are topics,
-groups and settings of groups; and ACLs about such names, of any user.  Not owned: which tenants there are
+Owns: what counts as a tenant's, and the order in which it goes. Of a tenant ``acme`` are the users ``acme`` and
+``acme.*`` with their passwords, ACLs, quotas and delegation tokens. What is named ``acme.*`` is the tenant's, too:
+topics, groups and settings of groups, and ACLs of any user about such names. Not owned: which tenants there are
 (``tenants``).
 
 Invariants: no user of the tenant gets in any more, nor may do anything, before that is deleted which could be made

@@ -1,8 +1,8 @@
 """``pybroker tokens``: delegation tokens (KIP-48): create, describe, renew and expire.
 
 Owns: how tokens are named on the command line, and the shapes that are printed. Rights are the broker's. A token's
-HMAC, the secret of a login by it, is printed where it is asked for and is no argument of a command, since arguments are
-seen by everybody on the machine. A token is named by its id. Counterpart: kafka-delegation-tokens.sh.
+HMAC, the secret of a login by it, is printed where it is asked for. It is no argument of a command, since everybody on
+the machine sees arguments. A token is named by its id. Counterpart: kafka-delegation-tokens.sh.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns: Kafka's client settings of OAUTHBEARER, and the tokens that follow from th
 at each login, an endpoint asked again once its token is not fresh any more, so that a session which ends is begun anew.
 Owns no check of a token: that is the broker's.
 
-Served is the client credentials grant of RFC 6749, and a file that somebody else keeps fresh.  No error quotes a token
+Served is the client credentials grant of RFC 6749, and a file that another program keeps fresh. No error quotes a token
 or a secret.
 
 Counterpart in Kafka: ``DefaultJwtRetriever``, with ``FileJwtRetriever`` and ``ClientCredentialsJwtRetriever``.

@@ -1,8 +1,8 @@
 """Records as bytes and back: kcat's format strings, and the JSON envelope of ``produce`` and ``consume``.  Pure.
 
 Tokens of a format string: ``%s`` value, ``%S`` its length (-1: null), ``%k`` key, ``%K`` its length, ``%t`` topic,
-``%p`` partition, ``%o`` offset, ``%T`` timestamp in epoch ms, ``%h`` headers as ``name=value,…``, ``%R`` the value's
-length as four big-endian bytes, ``%%`` a percent sign; ``\\n \\r \\t \\\\ \\0 \\xNN`` as in C.
+``%p`` partition, ``%o`` offset. ``%T`` is the timestamp in epoch ms, ``%h`` headers as ``name=value,…``, ``%R`` the
+value's length as four big-endian bytes, ``%%`` a percent sign. ``\\n \\r \\t \\\\ \\0 \\xNN`` as in C.
 
 The JSON envelope has ``topic partition offset timestamp key value headers``.  Bytes that are not UTF-8 go into
 ``key_base64``, ``value_base64`` instead, so that ``consume --json | produce --json`` gives the same bytes back.

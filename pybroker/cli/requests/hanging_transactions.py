@@ -1,7 +1,8 @@
 """Which open transactions hang: no coordinator will ever end them.
 
-Owns: the two judgements of kafka-transactions.sh find-hanging: what is open for so long that its time-out must be
-over, and of that what no coordinator knows of; and the search that asks brokers for both.  Owns no request.
+Owns: the two judgements of kafka-transactions.sh find-hanging, and the search that asks brokers for both. The first is
+what is open for so long that its time-out must be over; the second is what of that no coordinator knows. Owns no
+request.
 """
 
 from __future__ import annotations

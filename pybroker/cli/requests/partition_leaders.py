@@ -1,7 +1,7 @@
 """Partitions by name, and their leaders.
 
-Owns: how partitions are named on the command line (``TOPIC``, ``TOPIC:N,M``, and ``TOPIC-N`` as they are printed), and
-the look at the metadata that tells their leaders, at each attempt to ask them.
+Owns: how partitions are named on the command line (``TOPIC``, ``TOPIC:N,M``, and ``TOPIC-N`` as they are printed). Also
+owns the look at the metadata that tells their leaders, at each attempt to ask them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns: the decision alone; pure. What it promises: each partition has its replicas on as many different brokers of the
 list. What lies on one of them stays, unless another broker has at least two replicas less, so that little is copied.
-What it aims at: as many replicas, and as many first ones (preferred leaders), on each broker; and, where brokers name
-their racks, the replicas of a partition in different ones.
+What it aims at: as many replicas, and as many first ones (preferred leaders), on each broker. Where brokers name their
+racks, the replicas of a partition are in different ones.
 
 Kafka counterpart: ``kafka-reassign-partitions --generate``, which places all replicas anew.
 """

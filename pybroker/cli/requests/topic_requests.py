@@ -65,8 +65,8 @@ def create(
 ) -> list[dict[str, Any]]:
     """CreateTopics: what became of each.
 
-    One that exists after a request that got no answer is no failure where it is as asked for, and its ``status`` says
-    that it exists: by this command, or from before, which no broker tells.
+    One that exists after a request that got no answer is no failure where it is as asked for. Its ``status`` says that
+    it exists: by this command, or from before, which no broker tells.
     """
     from pybroker_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 

@@ -105,7 +105,7 @@ def read_state(directory: Path) -> ClusterState:
 
 
 def take_restarts(directory: Path) -> list[str]:
-    """The brokers that somebody wants to be started anew; asked for once."""
+    """The brokers that are to be started anew; each wish is read once."""
     names = []
     for path in directory.glob(f"{RESTART_PREFIX}*"):
         with suppress(FileNotFoundError):

@@ -132,8 +132,8 @@ class Member:
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs.
 
-        By ``os.kill``: of one that has just ended ``Process.send_signal`` may take the exit code, for which somebody
-        else waits (CPython's issue 87744).
+        By ``os.kill``: of one that has just ended ``Process.send_signal`` may take the exit code, for which another
+        part waits (CPython's issue 87744).
         """
         if self.process is not None and self.process.returncode is None:
             with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody needs them: by Metadata, or as one of Kafka's own.
+"""Topics that come into being because they are needed: by Metadata, or as one of Kafka's own.
 
 Owns: which topics are being created at need, and who waits for them.  Owns no rule: ``coordinator_table`` says
 how Kafka's own are created, and the controller creates them.
@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from pybroker import limits
 from pybroker.cluster.decisions.operations import Allows, NewTopic, TopicCreation, anything
-from pybroker.cluster.decisions.topic_changes import partition_count
+from pybroker.cluster.decisions.topic_changes import PARTITIONS_PER_REQUEST_MAX, partition_count
 from pybroker.cluster.image.coordinator_table import COORDINATOR_OF_TOPIC, CoordinatorType
 from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.image.run_callbacks import run_each
@@ -30,6 +29,10 @@ from pybroker.config.broker_settings import BROKER_SETTINGS
 from pybroker.env import Env
 from pybroker.rate_limited_log import RateLimitedLog
 from pybroker_protocol.errors import ErrorCode
+
+# Topics that Metadata requests may have begun to create and that are not there yet.  A client that needs others asks
+# again, and one that asks for names without end does not fill the memory.  As many as one request may create.
+AUTO_CREATIONS_IN_FLIGHT_MAX = PARTITIONS_PER_REQUEST_MAX
 
 # Names whose refusal is logged, and is not logged again; beyond, it begins anew.
 REFUSED_CREATIONS_REMEMBERED = 1_000
@@ -73,7 +76,7 @@ class AutoTopicCreation:
         several turns of the loop.
         """
         for name in names:
-            if len(self._in_flight) >= limits.AUTO_CREATIONS_IN_FLIGHT_MAX:
+            if len(self._in_flight) >= AUTO_CREATIONS_IN_FLIGHT_MAX:
                 break
             if name not in self._in_flight:
                 topic = self._creatable(name)

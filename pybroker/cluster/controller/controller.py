@@ -496,5 +496,5 @@ def tell_missing(broker_id: int, missing: Mapping[bytes, int]) -> None:
     """Partitions of a broker lie in log dirs that it did not register."""
     for directory, count in missing.items():
         lost = uuid_text(directory)
-        line = "no log dir of broker %d has the id %s: of %d replicas those that nobody else leads stay offline"
+        line = "no log dir of broker %d has the id %s: of %d replicas those that no other broker leads stay offline"
         log.error(line, broker_id, lost, count)

@@ -189,8 +189,7 @@ class ControllerElection:
     def _take_from(self, term: int, entry: Entry | None, before: ControllerKey | None) -> None:
         registered = self._follower.image.brokers.get(self._broker_id)
         broker_epoch = -1 if registered is None else registered.epoch
-        epoch = 0 if before is None else before.controller_epoch
-        key = ControllerKey(self._broker_id, broker_epoch, epoch + 1)
+        key = store_codec.next_holder(before, self._broker_id, broker_epoch)
         version = _version(entry)
         puts = {store_codec.CONTROLLER: store_codec.encode_controller(key)}
         self._store.commit(

@@ -1,7 +1,7 @@
 """Electing leaders on request, or for balance: the preferred replica, or any that is left where no in-sync one is.
 
-A broker that comes or goes is followed by elections (``broker_changes``, ``partition_changes``), so that a request
-finds something to do where the preferred replica is back, or where an unclean election is the last resort.
+A broker that comes or goes is followed by elections (``broker_changes``, ``partition_changes``). So a request finds
+something to do where the preferred replica is back, or where an unclean election is the last resort.
 
 Counterpart in Kafka: ``ReplicationControlManager.electLeaders`` and the elections of ``PartitionChangeBuilder``.
 """

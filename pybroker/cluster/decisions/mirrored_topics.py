@@ -1,21 +1,21 @@
 """Topics of other clusters that are mirrored here: which there are, how they stand, and their leader epochs.
 
 Owns: what becomes of them by what the source says of itself (``follow_source``), by what links are set to, and by what
-their leaders find (``take_reports``).  Does not own the table of states (``image/link_states``), nor when anybody asks
-(``link_keeper``).
+their leaders find (``take_reports``). Does not own the table of states (``image/link_states``), nor when the source is
+asked (``link_keeper``).
 
 Invariants
 - A mirrored topic comes into being with its record, in one change, so that no broker takes it for one that is written
   to.  It is one link's alone.
-- The leader epoch of a partition that is not writable is never below that of the source's partition; it begins
+- The leader epoch of a partition that is not writable is never below that of the source's partition. It begins
   ``EPOCHS_AHEAD`` above it, so that leaders that change at the source change nothing here.
 - A topic becomes writable together with a new leader epoch for each partition, which is above all that the source has
-  written here: a leader that has not heard of that yet is not the leader any more.
+  written here. A leader that has not heard of that yet is not the leader any more.
 - A promotion that is taken back, and a topic that goes on after it has stopped, begin a leader epoch, too.  A broker
   may hear of the last of several changes alone: it begins anew by the epoch, and what was found before counts no more.
 - What stops one topic stops no other.
-- A topic that is mirrored at the source is mirrored where it is named alone, so that two links with patterns, from
-  cluster to cluster and back, make no topics of topics of topics.
+- A topic that is mirrored at the source is mirrored where it is named alone. So two links with patterns, from cluster
+  to cluster and back, make no topics of topics of topics.
 - From the first mirrored topic on no producer id is given that another cluster may give (``own_producer_ids``).
 
 Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager``.

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pybroker import limits
 from pybroker.cluster.decisions.operations import (
     Allows,
     MorePartitions,
@@ -36,6 +35,10 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.resources import TOPIC
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.uuids import ZERO_UUID
+
+# Partitions that one request may create (Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH): one request is
+# one transaction, and stays that small.
+PARTITIONS_PER_REQUEST_MAX = 10_000
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -63,7 +66,7 @@ def create_topics(
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if wanted > limits.PARTITIONS_PER_REQUEST_MAX:
+            if wanted > PARTITIONS_PER_REQUEST_MAX:
                 raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
             results[topic.name] = yield from _create_topic(builder, topic, rules, allows)
         except Refused as refused:
@@ -279,6 +282,6 @@ def _check_growth(more: MorePartitions, count: int, additional: int) -> None:
             f"Attempted to add {additional} additional partition(s), but only {len(more.assignments)} "
             "assignment(s) were specified.",
         )
-    if additional > limits.PARTITIONS_PER_REQUEST_MAX:
+    if additional > PARTITIONS_PER_REQUEST_MAX:
         # Kafka refuses with this when the records of the operation pass its limit of as many.
         raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

@@ -86,7 +86,7 @@ class ProbeResult(Enum):
     """What came of trying to connect."""
 
     TAKEN = "the connection was taken"
-    REFUSED = "the machine says that nobody listens"
+    REFUSED = "the machine says that no process listens"
     UNANSWERED = "nothing is known"
 
 
@@ -154,15 +154,15 @@ class _ReportingBroker:
 
     What it said is in its last datagram; what connecting to it (a probe) showed is in these:
 
-    ================  ===========================  =============================================================
-    flag              holds                        means
-    ================  ===========================  =============================================================
-    ``was_there``     for ever                     a probe was taken once: from now on a refusal counts
-    ``is_there``      until it is heard            a probe was taken, and not a word came: it has more time
-    ``refuses``       until it is heard            a probe was refused, and not a word came meanwhile: it is dead
-    ``is_suspected``  until it is heard            ``SuspectedBrokers`` was called, once for each silence
-    ``is_probing``    until the probe is answered  no other probe is needed
-    ================  ===========================  =============================================================
+        ================  ===========================  =============================================================
+        flag              holds                        means
+        ================  ===========================  =============================================================
+        ``was_there``     for ever                     a probe was taken once: from now on a refusal counts
+        ``is_there``      until it is heard            a probe was taken, and not a word came: it has more time
+        ``refuses``       until it is heard            a probe was refused, and not a word came meanwhile: it is dead
+        ``is_suspected``  until it is heard            ``SuspectedBrokers`` was called, once for each silence
+        ``is_probing``    until the probe is answered  no other probe is needed
+        ================  ===========================  =============================================================
     """
 
     __slots__ = (
@@ -202,9 +202,9 @@ class Liveness:
     """``broker_epoch()`` is this process's own, -1 for none; ``image()`` is the newest
     image; ``listener`` is the inter-broker listener's name.
 
-    ``listeners`` are called when somebody falls silent, is heard again, or tells of others who are silent, and every
-    ``LIVENESS_INTERVAL_MS`` while anybody is silent.  ``on_behind()`` is called when somebody's metadata is newer than
-    this broker's.
+    ``listeners`` are called when a broker falls silent, is heard again, or tells of others that are silent. They are
+    also called every ``LIVENESS_INTERVAL_MS`` while one is silent. ``on_behind()`` is called when another broker's
+    metadata is newer than this one's.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The guard against a stall of this broker: clients wait until it knows what it has missed.
 
-A process that was stopped, or that had no processor, for longer than others wait for it wakes up with an image in which
-it leads what others lead by now.  A client that asks in that moment, and gives no leader epoch, hears that offsets are
-out of range which it has read from the next leader.
+A process may have been stopped, or without a processor, for longer than others wait for it. It wakes up with an image
+in which it leads what others lead by now. A client that asks in that moment, and gives no leader epoch, hears that
+offsets are out of range which it has read from the next leader.
 
 Owns: noticing that by the monotonic clock, asking the store how far it is, and the end of the doubt once this broker's
 image is as far.  Does not own the requests that wait (``RequestGate``, by ``net/request_gate``), nor what a new image

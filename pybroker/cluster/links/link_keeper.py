@@ -4,8 +4,8 @@ Owns: when a source is looked at, the questions of one look, and what is logged 
 own what follows from a look (``decisions/mirrored_topics``), a connection (``sources``), nor records
 (``replication/mirrors``).
 
-Invariants: nothing is asked while this broker's controller is not active; of one link one look is under way at a time;
-what the settings want of topics is done at once, whether the source answers or not.
+Invariants: nothing is asked while this broker's controller is not active. Of one link one look is under way at a time.
+What the settings want of topics is done at once, whether the source answers or not.
 
 Counterpart in Kafka: the mirror coordinator of KIP-1279.
 """

@@ -2,8 +2,8 @@
 
 Owns: the ``Source`` protocol, and the versions in which a source is asked.  Owns no connection (``net/source_client``).
 
-The versions are those that every source speaks that is served, Apache Kafka 3.1 to 4.4: from Fetch 13 on a topic is
-asked for by its id, so that one which was deleted and made anew is never taken for the former.
+The versions are those that every source speaks that is served, Apache Kafka 3.1 to 4.4. From Fetch 13 on a topic is
+asked for by its id, so that one that was deleted and made anew is never taken for the former.
 
 Counterpart in Kafka: the blocking senders of KIP-1279's mirror fetchers.
 """

@@ -135,7 +135,7 @@ class BrokerLifecycle:
         self._enter_deadline_ms = 0
         self._pause_ms = REGISTRATION_RETRY_MS
         self._refused_since_ms: int | None = None
-        self._pending_reason = "nobody has answered"  # what keeps it from joining, as far as is known
+        self._pending_reason = "no answer has come"  # what keeps it from joining, as far as is known
         self._limited_log = RateLimitedLog(log, env.timers)
         self._timeouts: list[Cancellable] = []  # of the start, and of leaving
 

@@ -67,8 +67,8 @@ class ClusterMember:
     """Start is ``load``, which blocks (the cluster and the node are known), then ``join``.
 
     ``found()`` gives the first contents of a new store. ``connect(follower, secret)`` makes the way to the other
-    brokers, whose addresses are in the follower's image. ``known_cluster_id`` is that of the data directory or of the
-    settings, if any.
+    brokers, whose addresses are in the follower's image; one that is alone has none, and no session.
+    ``known_cluster_id`` is that of the data directory or of the settings, if any.
     """
 
     is_alone: ClassVar[bool] = False
@@ -81,8 +81,8 @@ class ClusterMember:
         store: MetadataStore,
         node_id: int,
         found: Callable[[], InitialMetadata],
-        connect: Callable[[MetadataFollower, bytes], Peers] | None,
-        session_timeout_ms: int,
+        connect: Callable[[MetadataFollower, bytes], Peers] | None = None,
+        session_timeout_ms: int = 0,
         known_cluster_id: str | None = None,
     ) -> None:
         self.node_id = node_id
@@ -345,8 +345,8 @@ class ClusterMember:
 
     def take_directory_offline(self, directory: bytes) -> None:
         """A log dir of this broker failed: the controller hears of it, now and when the broker registers anew."""
-        assert self._lifecycle is not None
-        self._lifecycle.lose_directory(directory)
+        if self._lifecycle is not None:  # one that is alone registers once
+            self._lifecycle.lose_directory(directory)
         self.channel.take_directory_offline(directory)
 
     def note_full_directories(self, directories: frozenset[bytes]) -> None:

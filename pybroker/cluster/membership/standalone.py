@@ -1,4 +1,4 @@
-"""The only broker of its cluster: a member whose controller is active from the start, and who has no one to hear of.
+"""The only broker of its cluster: a member whose controller is active from the start, and which hears of no other.
 
 Owns: founding the store, taking the controller key and registering the broker, all in the one transaction of a start.
 
@@ -7,7 +7,7 @@ Invariant: ``load`` writes nothing; ``register`` commits what it registers, or n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -16,14 +16,9 @@ from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.broker_changes import cordon_directories, register_broker
 from pybroker.cluster.decisions.operations import FoundReplicas, Heartbeat
 from pybroker.cluster.image.cluster_image import BrokerRegistration, Endpoint, ImageBuilder
-from pybroker.cluster.image.metadata_cache import MetadataCache
 from pybroker.cluster.membership.cluster_member import ClusterMember
 from pybroker.cluster.store import store_codec
-from pybroker.cluster.store.initial_metadata import InitialMetadata
-from pybroker.cluster.store.metadata_store import ABSENT, Entry, MetadataStore, StoreError, Transaction
-from pybroker.cluster.store.store_codec import ControllerKey
-from pybroker.config.broker import BrokerConfig
-from pybroker.env import Env
+from pybroker.cluster.store.metadata_store import ABSENT, Entry, StoreError, Transaction
 
 
 class Standalone(ClusterMember):
@@ -35,19 +30,9 @@ class Standalone(ClusterMember):
 
     is_alone: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        env: Env,
-        config: BrokerConfig,
-        cache: MetadataCache,
-        store: MetadataStore,
-        node_id: int,
-        found: Callable[[], InitialMetadata],
-    ) -> None:
-        super().__init__(env, config, cache, store, node_id, found, None, 0)
-        self._first_puts: Mapping[str, bytes] = {}
-        self._holder: Entry | None = None  # of the controller key, as the image was loaded beside it
-        self._cordoned: Sequence[bytes] | None = ()  # what the controller has heard last, None where that is not known
+    _first_puts: Mapping[str, bytes] = MappingProxyType({})
+    _holder: Entry | None = None  # of the controller key, as the image was loaded beside it
+    _cordoned: Sequence[bytes] | None = ()  # what the controller has heard last, None where that is not known
 
     def _load_exactly(self) -> dict[str, Entry]:
         entries = super()._load_exactly()
@@ -62,9 +47,6 @@ class Standalone(ClusterMember):
     @property
     def broker_epoch(self) -> int:
         return self.follower.image.brokers[self.node_id].epoch
-
-    def take_directory_offline(self, directory: bytes) -> None:
-        self.channel.take_directory_offline(directory)
 
     def cordon(self, directories: Sequence[bytes]) -> None:
         if self._cordoned is not None and set(directories) == set(self._cordoned):
@@ -93,24 +75,23 @@ class Standalone(ClusterMember):
         ``loaded_image`` names another log dir, or none. After an unclean shutdown the leader epochs of this broker's
         partitions grow. StoreError when the store fails.
         """
-        loaded, incarnation_id = self.loaded_image, self._env.new_uuid()
-        registration = BrokerRegistration(
-            self.node_id, 0, incarnation_id, dict(endpoints), rack, log_dirs=tuple(log_dirs)
-        )
+        loaded, dirs = self.loaded_image, tuple(log_dirs)
+        own = BrokerRegistration(self.node_id, 0, self._env.new_uuid(), dict(endpoints), rack, log_dirs=dirs)
         builder = ImageBuilder(loaded)
         if eligible_replicas.are_tracked(loaded):
             eligible_replicas.prepare_settings(builder, static_min_insync_replicas(self._config))
-        tell_missing(self.node_id, register_broker(builder, registration, found, clean_shutdown=clean_shutdown))
+        tell_missing(self.node_id, register_broker(builder, own, found, clean_shutdown=clean_shutdown))
         cordon_directories(builder, self.node_id, cordoned)
         builder.set_controller(self.node_id)
         applied = _apply_retained(builder, store_codec.retained(self._store.load(store_codec.RETAINED)))
         puts, deletes = store_codec.encode(loaded, builder.view(), builder.delta())
         holder = self._holder
-        key = _next_key(holder, builder.view().brokers[self.node_id])
+        before = None if holder is None else store_codec.decode_controller(holder.value)
+        key = store_codec.next_holder(before, self.node_id, builder.view().brokers[self.node_id].epoch)
         puts[store_codec.CONTROLLER] = store_codec.encode_controller(key)
         version = ABSENT if holder is None else holder.version
-        checks = {store_codec.CONTROLLER: version}
-        result = self._store.commit_at_start(Transaction(checks, {**self._first_puts, **puts}, deletes + applied))
+        transaction = Transaction({store_codec.CONTROLLER: version}, {**self._first_puts, **puts}, deletes + applied)
+        result = self._store.commit_at_start(transaction)
         if result.revision is None:
             raise result.error or StoreError("another broker has just become the controller in this metadata store")
         self._first_puts, self._cordoned = {}, cordoned
@@ -126,8 +107,3 @@ def _apply_retained(builder: ImageBuilder, retained: Mapping[str, bytes]) -> tup
     from pybroker.cluster.kraft.kraft_takeover import apply_retained
 
     return apply_retained(builder, retained)
-
-
-def _next_key(holder: Entry | None, broker: BrokerRegistration) -> ControllerKey:
-    controller_epoch = 0 if holder is None else store_codec.decode_controller(holder.value).controller_epoch
-    return ControllerKey(broker.broker_id, broker.epoch, controller_epoch + 1)

@@ -1,8 +1,8 @@
 """What cannot begin because too few brokers are registered, and when that is said.
 
-Owns: the sentence, which the log and the commands have, and the moments at which a broker logs it: once others had time
-to join after its start, and when one is unregistered.  Owns no factor (``coordinator_table``) and no creation
-(``auto_topic_creation``), whose refusal is logged besides.
+Owns: the sentence, which the log and the commands have, and the moments at which a broker logs it. These are once
+others had time to join after its start, and when one is unregistered. Owns no factor (``coordinator_table``) and no
+creation (``auto_topic_creation``), whose refusal is logged besides.
 
 Invariant: a topic that is there keeps the replicas that it began with, so that it waits for no more brokers.
 

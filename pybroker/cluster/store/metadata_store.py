@@ -67,9 +67,9 @@ class Transaction(NamedTuple):
 class CommitResult(NamedTuple):
     """How a transaction ended.
 
-    ``revision`` is set when it committed.  ``conflict`` names a key whose version was another, and nothing was written.
-    ``error`` says that the store failed: nothing is known to be written, though it may have been, all of it or nothing,
-    so the caller reads or follows before it relies on either.
+    ``revision`` is set when it committed. ``conflict`` names a key whose version was another, and nothing was written.
+    ``error`` says that the store failed and nothing is known to be written. It may have been written all the same, all
+    of it or nothing, so the caller reads or follows before it relies on either.
     """
 
     revision: int | None = None
@@ -96,7 +96,7 @@ class Changes(NamedTuple):
 
 
 def ignore_session_loss() -> None:
-    """What ``on_session_lost`` is until somebody sets it."""
+    """What ``on_session_lost`` is until it is set."""
 
 
 class MetadataStore(Protocol):

@@ -86,6 +86,11 @@ class ControllerKey(NamedTuple):
     controller_epoch: int
 
 
+def next_holder(before: ControllerKey | None, broker_id: int, broker_epoch: int) -> ControllerKey:
+    """The key of a broker that takes it from ``before``, or is the first to have it."""
+    return ControllerKey(broker_id, broker_epoch, 1 if before is None else before.controller_epoch + 1)
+
+
 def partition_key(topic_id: bytes, index: int) -> str:
     return f"{PARTITIONS}{uuid_text(topic_id)}/{index}"
 

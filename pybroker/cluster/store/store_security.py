@@ -2,7 +2,7 @@
 
 Owns: their keys and the fields of their values.  ``store_codec`` has the rest, and says what is written when.
 
-Invariant: nothing here gives anybody away who does not read the store: of a token there is its id, not its HMAC.
+Invariant: nothing here gives away what the store does not: of a token there is its id, not its HMAC.
 """
 
 from __future__ import annotations

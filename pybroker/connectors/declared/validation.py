@@ -1,7 +1,7 @@
 """A whole configuration judged: the keys of its kind, values as they stand together, transforms.
 
-Owns the order of the judgements, and the forms in which they are told: by line of a declaration, as the text of a
-refused request, and as Kafka Connect's document.  Counterpart in Kafka: ``AbstractHerder.validateConnectorConfig``.
+Owns the order of the judgements, and the forms in which they are told. These are by line of a declaration, as the text
+of a refused request, and as Kafka Connect's document. Counterpart in Kafka: ``AbstractHerder.validateConnectorConfig``.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ class Place(Protocol):
 class Work:
     """A connector to be run: its resolved configuration, the session, and where it keeps its place.
 
-    ``cluster`` has the options of the brokers, each with ``kafka.`` in front; ``directory`` is the checkpoint's, which
-    is new after a reset of offsets; ``starting_offsets`` is where a new checkpoint begins.  ``ends`` is set when the
-    connector is to stop.  ``place`` is that of sources that are asked again and again.
+    ``cluster`` has the options of the brokers, each with ``kafka.`` in front. ``directory`` is the checkpoint's, which
+    is new after a reset of offsets; ``starting_offsets`` is where a new checkpoint begins. ``ends`` is set when the
+    connector is to stop. ``place`` is that of sources that are asked again and again.
     """
 
     name: str

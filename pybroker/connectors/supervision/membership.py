@@ -39,7 +39,7 @@ class Waits(Enum):
 class Membership:
     """A member of the supervisors' group, on a thread of its own until `close`.
 
-    ``on_change`` is called on that thread: with None when this supervisor begins to be the one that works, and with the
+    ``on_change`` is called on that thread. It gets None when this supervisor begins to be the one that works, and the
     reason when it ceases to, or learns that another one works.
     """
 

@@ -123,7 +123,7 @@ class GroupCoordinatorShard:
         if value is None:
             if isinstance(group, ClassicGroup):
                 waiters = group.unload(now_ms)
-                assert not waiters, "a group is deleted only when nobody waits in it"
+                assert not waiters, "a group is deleted only when no request waits in it"
                 self._forget_group(group_id, now_ms)
             return
         if not isinstance(group, ClassicGroup):

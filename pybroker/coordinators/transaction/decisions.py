@@ -1,8 +1,8 @@
 """What may be done with a transactional id in which state.
 
 Owns: the rules of InitProducerId, AddPartitionsToTxn and EndTxn, of both protocols. A decision is a value: the metadata
-to write next, the error code to answer (NONE when there is nothing to write), or that a new producer id is needed
-first. The epochs of the present one are used up then.
+to write next, the error code to answer, or that a new producer id is needed first. The code is NONE when there is
+nothing to write. The epochs of the present one are used up then.
 
 Between two steps of one id nothing else happens to it, so Kafka's "pending state" is the prepared one here. Until the
 markers are written every request but a verification is to come again, before it is asked whose it is.

@@ -35,8 +35,8 @@ def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bo
 def to_avro(schema: Schema) -> Callable[[Column], Column]:
     """An encoder: of a column of structs, their bytes; null stays null.
 
-    What is not as the schema says ends the query with the name of the field: one that the schema does not name, that is
-    missing and has no default, or that does not fit its type.
+    What is not as the schema says ends the query with the name of the field. That is a field that the schema does not
+    name, that is missing and has no default, or that does not fit its type.
     """
     return encoder_of(_Writer(json.dumps(parsed(schema))))
 

@@ -1,7 +1,7 @@
 """The columns of streams and tables, and the form in which their values pass through state.
 
-A table has ``key``, ``value`` and ``timestamp``; ``offset`` where that, and not times, tells the order of a key's rows
-in a micro-batch, and ``partition`` where these may lie in several partitions.
+A table has ``key``, ``value`` and ``timestamp``. It has ``offset`` where that, and not times, tells the order of a
+key's rows in a micro-batch, and ``partition`` where these may lie in several partitions.
 
 Python's side of ``transformWithState`` gives a struct as a dict when it is input and as a tuple when it was state, and
 times with a zone or without.  So values come to our processors as JSON text, which Spark writes and reads (`as_text`,

@@ -1,8 +1,8 @@
 """A streaming query that runs one trigger at a call, by a clock and a watermark that are set by hand.
 
-The only place that reaches behind PySpark's public functions, which have neither: Spark's manager of queries takes a
-clock, as its own tests have it, and a query's watermark can be set.  Names are those of Spark 4.2; a Spark that lacks
-them raises `UnsupportedSpark`.
+This is the only place that reaches behind PySpark's public functions, which have neither. Spark's manager of queries
+takes a clock, as its own tests have it, and a query's watermark can be set. Names are those of Spark 4.2; a Spark that
+lacks them raises `UnsupportedSpark`.
 
 Invariants: between two calls the query waits in its clock, so that nothing runs beside a test.
 """

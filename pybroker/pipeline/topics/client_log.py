@@ -1,7 +1,7 @@
 """Where librdkafka's own log lines go: to Python's logger ``librdkafka``, instead of standard error.
 
-What goes wrong fails a call, and is said once by who made it.  The lines beside it, of brokers that are gone and of
-producers that another attempt has fenced, as it should, are for who asks for them by a handler of the logger.
+What goes wrong fails a call, and is said once by who made it. The lines beside it are of brokers that are gone, and of
+producers that another attempt has fenced, as it should. A handler of the logger shows them where they are wanted.
 """
 
 import logging

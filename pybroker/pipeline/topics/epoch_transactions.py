@@ -1,7 +1,7 @@
 """Writes a task's rows of an epoch exactly once: one Kafka transaction with the rows and a mark that they are there.
 
-Owns the protocol by which a task that runs again, after the death of itself, of the driver or of the broker, finds that
-its rows have been committed, and does nothing:
+Owns the protocol by which a task that runs again finds that its rows have been committed, and does nothing. The task,
+the driver or the broker may have died before:
 
 - Each task number of a write has a transactional id, which is named by it, and a partition of `marks_topic`.  To begin,
   the producer is registered anew, which ends what an earlier attempt left open and fences a producer that still writes

@@ -1,8 +1,8 @@
 """Turns ``kafka.*`` options, whose names are those of Kafka's Java clients, into librdkafka's settings.
 
-Owns what is called otherwise there, what has no counterpart and is passed over, and what is refused: what the data
-source does itself, and what librdkafka has no setting for.  Most names are the same in both and pass through;
-``settings_check`` has librdkafka refuse what it does not know.
+Owns what is called otherwise there, what has no counterpart and is passed over, and what is refused. What is refused is
+what the data source does itself, and what librdkafka has no setting for. Most names are the same in both and pass
+through; ``settings_check`` has librdkafka refuse what it does not know.
 """
 
 from collections.abc import Callable, Mapping

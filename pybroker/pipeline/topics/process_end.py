@@ -1,7 +1,7 @@
 """The end of Spark's Python processes: a task's waits for threads that have something to finish, and all are quiet.
 
 Spark lets all its idle Python processes go when none has become idle for a minute, which no setting changes
-(``PythonWorkerFactory``), and such a process ends by ``os._exit``, with its threads.  That is put off here, and nothing
+(``PythonWorkerFactory``). Such a process ends by ``os._exit``, with its threads. That is put off here, and nothing
 else: the process is killed as before, and ends at once where Spark has ended.
 
 Spark ends a stream's source, and a task whose rows it has enough of, by closing the socket to its process.  That writes

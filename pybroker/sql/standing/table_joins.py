@@ -47,8 +47,8 @@ def why_no_table_join(relations: Sequence[Relation], has_within: bool) -> str | 
     streams = sum(each.kind != "TABLE" for each in relations)
     if len(relations) == 1:
         return (
-            "a query over a table is not there: a row that changes has to be taken back from its aggregate, and Spark "
-            "has no state that is updated behind the table's own; a question reads the table, and a job regroups it"
+            "a query over a table is not there. A row that changes has to be taken back from its aggregate, and Spark "
+            "has no state that is updated behind the table's own. A question reads the table, and a job regroups it"
         )
     if not streams:
         return "a join of tables is not there; a question joins them"

@@ -344,7 +344,7 @@ class LogCleaner:
         del self._rounds[round_.log.path]
 
     def _give_up(self, round_: _RunningRound) -> None:
-        """End a round in the middle, and remove what it left half written before anybody cleans the log again."""
+        """End a round in the middle, and remove what it left half written before the log is cleaned again."""
         path = round_.log.path
 
         def remove() -> None:
@@ -380,7 +380,7 @@ class LogCleaner:
             self._mark_uncleanable(log, error)
 
     def _on_death(self, log: PartitionLog, error: CleanerDied) -> None:
-        """Somebody killed the process, or the log makes it die: then other logs shall have their turn."""
+        """The process was killed, or the log makes it die: then other logs shall have their turn."""
         self._deaths[log.path] = self._deaths.get(log.path, 0) + 1
         logger.warning("Cleaning %s: %s", log.path, error)
         if self._deaths[log.path] >= DEATHS_MAX:

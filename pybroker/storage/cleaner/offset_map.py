@@ -1,9 +1,9 @@
 """The last offset of each key in the dirty part of a log, in bounded memory.  Kafka's SkimpyOffsetMap.
 
-Owns two tiers.  What came last is a dict, which takes and answers a batch of keys at a fraction of the cost of anything
-that is written in Python, at the price of six times the memory.  Once it has no space the keys go to an open-addressing
-table of 24 bytes a slot: 128 bits of hash and the offset.  The hash is the interpreter's own SipHash, keyed anew in
-every process, taken twice: 128 bits, at a fifth of a digest's cost.  As in Kafka, keys of equal hashes count as equal.
+Owns two tiers. What came last is a dict, at the price of six times the memory. It takes and answers a batch of keys at
+a fraction of the cost of anything that is written in Python. Once it has no space the keys go to an open-addressing
+table of 24 bytes a slot: 128 bits of hash and the offset. The hash is the interpreter's own SipHash, keyed anew in
+every process, taken twice: 128 bits, at a fifth of a digest's cost. As in Kafka, keys of equal hashes count as equal.
 
 Invariants:
 - Both together never take more than the bytes that were allowed; a table that grows has its former beside it for a

@@ -8,8 +8,9 @@ ENOSPC of a write fails that append, and heals by itself. The directory has no f
 much as ``FREE_SPACE_BYTES`` could be written again, and what was refused; a thread looks from time to time. EIO, and
 any error of a sync, ENOSPC included, take the directory offline, because the kernel has dropped the pages. With no
 directory left the process ends with exit code 1. A directory, or a partition's files, that were moved away count as
-failed, too (``Log.check_place``). The active segment's file is compared with its path by ``housekeeping`` if something
-was appended, before a roll, and after each sync before that is reported. Kafka notices at its next roll or deletion.
+failed, too (``LogState.check_place``). The active segment's file is compared with its path by ``housekeeping`` if
+something was appended, before a roll, and after each sync before that is reported. Kafka notices at its next roll or
+deletion.
 
 While a broker runs whose acknowledgements wait for syncs there is ``pybroker-synced-before-acknowledged``, made of the
 clean-shutdown mark, or in a directory without partitions, and gone after a clean stop. It says that since all was on

@@ -10,8 +10,8 @@ thread is handed more than ``WRITER_JOBS_AHEAD``; what is more waits here for th
 
 What has to be done before an append (``submit_steps``) is in no lane: who asks for it holds back what comes behind it.
 A thread has ``WRITER_STEPS_AHEAD`` of those beside its other jobs, and turns to each of them after every portion. After
-``WRITER_STEPS_PER_TURN`` steps one gives its place up to the next that waits. So an append waits for a portion of each,
-and what is quickly done not for all of what takes long, however many logs there are for which it has to be done.
+``WRITER_STEPS_PER_TURN`` steps one gives its place up to the next that waits. So an append waits for a portion of each.
+What is quickly done does not wait for all of what takes long, however many logs there are for which it has to be done.
 
 Kafka: the request handler threads, any of which appends, under the log's lock.
 """

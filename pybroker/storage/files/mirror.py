@@ -1,7 +1,7 @@
 """Making a file in another directory hold what a file holds: the thread's part of a move between log directories.
 
-Owns: copying a range in small pieces, going on with a copy that somebody began, small files as a whole, the removal of
-what has no counterpart.  Knows no segment and no log: the mover says which files, and how much of each is fixed.
+Owns: copying a range in small pieces, going on with a copy that was begun before, small files as a whole, the removal
+of what has no counterpart. Knows no segment and no log: the mover says which files, and how much of each is fixed.
 
 Invariant: what lies at the target already counts only as far as it is compared with the source and equal.  So it does
 not matter who wrote it, nor what of it a power failure has kept.

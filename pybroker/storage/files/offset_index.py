@@ -4,8 +4,8 @@ Owns the entries in memory and the ``.index`` file that they are written to (big
 position).  Does not own the decision when to add an entry: the segment does, every ``index.interval.bytes``.
 
 Invariants: offsets and positions rise strictly; the file holds a prefix of the entries, the rest follows with
-``persist``.  An entry in memory is one unsigned 64-bit number, relative offset above position, which is the file's
-format read as a big-endian number, and lets ``bisect`` search without a Python call per probe.
+``persist``. An entry in memory is one unsigned 64-bit number, relative offset above position. That is the file's format
+read as a big-endian number, and lets ``bisect`` search without a Python call per probe.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class RebuiltIndexes:
         self.bytes_since_index += header[BATCH_LENGTH] + LOG_OVERHEAD
 
     def write(self) -> None:
-        """Write the indexes; without space there are none, until there is and somebody makes them anew."""
+        """Write the indexes; without space there are none, until there is and they are made anew."""
         self.time_index.maybe_append(self.max_timestamp, self.offset_of_max)
         try:
             self.offset_index.rewrite()

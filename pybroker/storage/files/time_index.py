@@ -1,8 +1,8 @@
 """The time index of one segment: sparse entries from timestamp to offset.  Kafka's TimeIndex.
 
 Owns the entries in memory, in the ``.timeindex`` file's own format (big-endian int64 timestamp, int32 relative offset),
-and that file.  An entry (t, o) says: no record above offset o, up to the next entry, has a timestamp of t or less
-that is not also in a batch at or below o.
+and that file. An entry (t, o) is about the records above offset o, up to the next entry. None of them has a timestamp
+of t or less that is not also in a batch at or below o.
 
 Invariants: timestamps rise, offsets do not fall; the file holds a prefix of the entries.
 """

@@ -1,7 +1,7 @@
 """Appends on their way through one of the log directory's writer threads.
 
-Owns, for one log: the appends whose offsets are reserved and whose bytes are not written yet, and what waits until
-there are none (appends that roll the segment, truncations, the close).
+Owns, for one log: the appends whose offsets are reserved and whose bytes are not written yet. Also owns what waits
+until there are none (appends that roll the segment, truncations, the close).
 
 Invariants:
 - Everything in flight belongs to the active segment, in order, without a gap.

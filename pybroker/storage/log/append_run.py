@@ -1,10 +1,10 @@
 """Several small batches for one log, appended with one write: what a producer with requests in flight sends.
 
-Owns nothing of a log: it is the plain case of ``Log.append_as_leader``, and leaves every other one to it.  A batch is
-plain that passes ``validate``, whose records are in order where they are to be looked at, is not transactional, gets
-its place at once (``placing``), and is answered without a sync.
+Owns nothing of a log: it is the plain case of ``Log.append_as_leader``, and leaves every other one to it. A batch is
+plain that passes ``validate``, whose records are in order where they are to be looked at, and that is not
+transactional. It also has to get its place at once (``placing``), and to be answered without a sync.
 
-Invariant: the batches that were appended are a prefix of those that were given, and look in the log, in its producer
+Invariant: the batches that were appended are a prefix of those that were given. They look in the log, in its producer
 state and in its indexes as if ``append_as_leader`` had appended them one by one. Of the others nothing was changed.
 
 Measured by ``bench/produce_path.py``.

@@ -1,8 +1,8 @@
 """Appending a leader's batches: one that a producer sent, or one that the broker built.
 
-Owns the order in which a batch meets the rules (what it has to be, its producer's sequence), what becomes of one that
-cannot be placed now, and who writes it. Small ones are written here and now, large ones and those behind them by a
-writer thread. Does not own the rules (``rules/``), places and the write (``placing``), the writes in flight
+Owns the order in which a batch meets the rules (what it has to be, its producer's sequence). Also owns what becomes of
+one that cannot be placed now, and who writes it. Small ones are written here and now, large ones and those behind them
+by a writer thread. Does not own the rules (``rules/``), places and the write (``placing``), the writes in flight
 (``append_queue``) or several batches of which each is plain (``append_run``).
 
 Invariants: batches take their offsets in the order in which they came, whatever one of them has to wait for; what is

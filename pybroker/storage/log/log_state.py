@@ -388,7 +388,7 @@ class LogState:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether anybody has something of it in hand, or it knows what is known nowhere else."""
+        """Whether something of it is in use, or it knows what is known nowhere else."""
         if self.queue.busy or self.flushes.in_flight or any(segment.pins for segment in self.segments):
             return True
         if self.mirror is not None:

@@ -8,9 +8,9 @@ Owns the life of a log, which is
 
 Owns what is known of a log that is not open. Does not own an open log's state.
 
-Invariants: ten thousand idle partitions cost ten thousand small objects.  A caller that needs the log asks ``open()``,
-which always answers: with an empty log that refuses everything, where there is none to be had.  A log is shut only
-while nothing of it is in use, so that an open ``Log`` that somebody holds stays the partition's log meanwhile.
+Invariants: ten thousand idle partitions cost ten thousand small objects. A caller that needs the log asks ``open()``,
+which always answers: with an empty log that refuses everything, where there is none to be had. A log is shut only while
+nothing of it is in use, so that an open ``Log`` that is held stays the partition's log meanwhile.
 
 ``retention_due_ms`` says when retention is due next in a shut log: whatever can change that without opening the log
 resets it, as ``update_config`` does.

@@ -7,7 +7,7 @@ Invariants:
 - The file system is asked by the directories' reader threads only, a partition at a time. So neither the loop nor cold
   reads wait for a broker of ten thousand partitions to be described.
 - The loop says of some partitions at a time whose logs are in use.
-- Only what was asked for is looked at, for as long as somebody waits.
+- Only what was asked for is looked at, for as long as it is waited for.
 - A directory that cannot be read is answered with an error, and the others as they are.
 """
 

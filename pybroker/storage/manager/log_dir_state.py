@@ -3,8 +3,8 @@
 Owns: which checkpoints there are, and that they say nothing of a partition that is gone once another takes its name.
 Knows no log but in passing; which partition lies in which directory is ``partition_places``'.
 
-Invariant: before the first file of a partition comes into being, no checkpoint on the disk names it.  A start reads
-them before anybody knows which topic they mean.
+Invariant: before the first file of a partition comes into being, no checkpoint on the disk names it. A start reads them
+before it is known which topic they mean.
 
 ``LogDir.before_first_file`` sees to that.  A deletion writes the checkpoints once per turn, on the flusher; entries
 without a directory are dropped at the start.

@@ -176,7 +176,7 @@ class LogManager:
         return None if text is None else int(text)
 
     def check_cluster(self, cluster_id: str, node_id: int) -> None:
-        """StorageError if the directories belong to somebody else."""
+        """StorageError if the directories belong to another node or cluster."""
         expected = (self.stored_cluster_id or cluster_id, self.stored_node_id if self._meta else node_id)
         if expected != (cluster_id, node_id):
             raise StorageError(
@@ -199,8 +199,8 @@ class LogManager:
     def settle(self, assigned: Assigned) -> dict[tuple[bytes, int], bytes]:
         """Sort out what lies on the disks by what the cluster knows.  Called once, before any log is opened.
 
-        What belongs to no replica of this node is renamed, as Kafka renames strays, for somebody to look at.  Returns
-        the directory ids, by topic id and partition, of replicas that lie elsewhere than ``assigned`` says.
+        What belongs to no replica of this node is renamed, as Kafka renames strays, so that an operator can look at it.
+        Returns the directory ids, by topic id and partition, of replicas that lie elsewhere than ``assigned`` says.
         """
         if all(state.directory.path != self.metadata_dir for state in self._states):
             self._metadata_identity = os_file.identity(self.metadata_dir)

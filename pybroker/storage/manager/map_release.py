@@ -42,7 +42,9 @@ class MapRelease:
         self._rest: Cancellable | None = None
 
     def start(self) -> bool:
-        """What is mapped now is not the logs'.  Whether anybody tells how much that is; else there is nothing to do."""
+        """What is mapped now is not the logs'. Returns whether the system tells how much that is; else there is nothing
+        to do.
+        """
         resident_bytes = os_process.resident_file_bytes()
         self._allowed_bytes = resident_bytes + storage_limits.MAPPED_BYTES_MAX
         return resident_bytes > 0

@@ -53,7 +53,7 @@ class OffsetCheckpoint:
 
     @property
     def names_gone(self) -> bool:
-        """Whether the file may name somebody who was forgotten."""
+        """Whether the file may name a partition that was forgotten."""
         return bool(self._gone)
 
     def says(self, key: TopicPartition, offset: int) -> bool:

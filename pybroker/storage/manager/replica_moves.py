@@ -1,8 +1,8 @@
 """The moves of replicas between the log directories of a broker: which there are, how many at a time, and how fast.
 
-Owns: beginning, replacing and cancelling moves, those that a start found unfinished, the threads that copy, the
-throttle, and the log directories that are wanted for partitions which are not here yet.  Does not own how a replica is
-moved (``replica_move``).
+Owns: beginning, replacing and cancelling moves, those that a start found unfinished, the threads that copy, and the
+throttle. Also owns the log directories that are wanted for partitions which are not here yet. Does not own how a
+replica is moved (``replica_move``).
 
 Invariants:
 - A partition has one move at most, and while it has one a directory with the suffix ``-future``, so that a start goes

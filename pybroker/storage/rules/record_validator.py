@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterator
 from pybroker.storage.results import INVALID_RECORD, INVALID_TIMESTAMP
 from pybroker.storage.rules.maximum_timestamp import with_largest_delta, with_maximum
 from pybroker.storage.rules.validator import AppendRules, Rejection, too_large
-from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX, INLINE_DECODE_RECORDS_MAX
+from pybroker.storage_limits import INLINE_DECODE_BYTES_MAX
 from pybroker_protocol.compression import (
     DECOMPRESSED_BYTES_MAX,
     PIECE_BYTES,
@@ -49,6 +49,10 @@ from pybroker_protocol.records import (
     set_crc,
 )
 from pybroker_protocol.schema import Buffer
+
+# Where records have to be looked at, batches that hold more of them are decoded in a thread, as those of more than
+# ``INLINE_DECODE_BYTES_MAX`` are.
+INLINE_DECODE_RECORDS_MAX = 1_000
 
 # Records at fault that the answer to a Produce names: a few KB may be millions of them.
 RECORD_ERRORS_MAX = 1_000

@@ -1,13 +1,14 @@
 """What a client's record batch must be before it is appended.  Kafka's LogValidator and ProduceRequest.validateRecords.
 
-Owns the rules of Produce: one batch of magic 2, sizes, CRC, counts, no control batch, compression, timestamps, keys on
-compacted topics, and the rewriting that LogAppendTime and ``compression.type`` ask for.  Producer ids' rules are in
-``producer_state.py``.
+Owns the rules of Produce: one batch of magic 2, sizes, CRC, counts, no control batch, compression, timestamps, and keys
+on compacted topics. Also owns the rewriting that LogAppendTime and ``compression.type`` ask for. Producer ids' rules
+are in ``producer_state.py``.
 
-The batch header alone decides wherever it can.  Of records the lengths and times are looked at, which tell whether the
-header's count and maximum are true (``maximum_timestamp.py``).  All of each (``record_validator.py``, loaded at first
-need) is looked at only with ``pybroker.validate.records``, for a compacted topic's keys, a ``compression.type`` other
-than ``producer``, ``message.timestamp.before.max.ms``, and where a time is out of range (``TIMESTAMP_TOO_LATE``).
+The batch header alone decides wherever it can. Of records the lengths and times are looked at, which tell whether the
+header's count and maximum are true (``maximum_timestamp.py``). All of each is looked at (``record_validator.py``,
+loaded at first need) only with ``pybroker.validate.records``, for a compacted topic's keys, or with a
+``compression.type`` other than ``producer``. It is also looked at for ``message.timestamp.before.max.ms``, and where a
+time is out of range (``TIMESTAMP_TOO_LATE``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Space on the disk that is kept for a start: a file that gives way to the metadata store where nothing is free.
 
-A broker that was killed on a full disk has to write a little before it can serve reads: the store's shared memory file,
-and its registration with the new leader epochs.  While it runs, a full disk refuses changes of the metadata instead.
+A broker that was killed on a full disk has to write a little before it can serve reads. That is the store's shared
+memory file, and its registration with the new leader epochs. While it runs, a full disk refuses changes of the metadata
+instead.
 
 Owns one file next to the store, whose content means nothing.
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from pybroker.limits import RESERVED_SPACE_STEP_BYTES
 from pybroker.storage.files import os_file
+
+# What a start frees of the space that is kept for it, each time that the metadata store finds none.
+RESERVED_SPACE_STEP_BYTES = 256 << 10
 
 
 class ReservedSpace:

@@ -2,7 +2,7 @@
 
 Owns: the queue of jobs, between which the thread does what is due (``shared_sqlite_worker`` knows what), and the order
 in which the loop hears of answers and news. One file serves as many processes as there are brokers. A write takes
-SQLite's lock for a moment. News are looked for every ``cluster_limits.STORE_POLL_MS`` while the store is followed.
+SQLite's lock for a moment. News are looked for every ``STORE_POLL_MS`` while the store is followed.
 Sessions are leases (``sqlite_sessions``), and what changed is kept for a while (``sqlite_history``). Unlike one
 broker's own file it keeps no space for a start on a full disk.
 

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
-from pybroker import cluster_limits
 from pybroker.cluster.store.metadata_store import Changes, CommitResult, StoreError, StoreUnavailableError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_history, sqlite_sessions, sqlite_tables
 from pybroker.cluster.store.sqlite.opened_sqlite_file import OpenedSqliteFile
@@ -37,6 +36,11 @@ from pybroker.cluster.store.sqlite.sqlite_worker import SqliteWorker
 
 if TYPE_CHECKING:
     from pybroker.cluster.store.store_followers import StoreFollowers
+
+# The last writer's stamp on a shared file is looked at so often while it is followed, which costs some microseconds,
+# and SQLite itself is asked so often.
+STORE_POLL_MS = 20
+STORE_ASK_MS = 200
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +65,7 @@ class Writer(NamedTuple):
 
 
 def read_writer(path: str) -> Writer | None:
-    """Who holds the lock of the store at ``path``, if anybody does; None where nothing tells."""
+    """The holder of the lock of the store at ``path``, as far as its file tells; None where nothing does."""
     try:
         return Writer(*json.loads(Path(path + WRITER_SUFFIX).read_bytes()[:_WRITER_BYTES]))
     except (OSError, ValueError, TypeError):
@@ -69,7 +73,7 @@ def read_writer(path: str) -> Writer | None:
 
 
 def is_locked(path: str) -> bool:
-    """Whether anybody is in the middle of a write to the store at ``path``."""
+    """Whether a process is in the middle of a write to the store at ``path``."""
     uri = f"file:{quote(path)}?mode=rw"
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0)) as connection:
@@ -147,7 +151,7 @@ class SharedSqliteWorker(SqliteWorker):
 
     @property
     def _has_listeners(self) -> bool:
-        """Whether anybody wants news."""
+        """Whether news are wanted."""
         return self._followers.is_followed or self._followers.is_watched
 
     def tick(self) -> None:
@@ -263,13 +267,13 @@ class SharedSqliteWorker(SqliteWorker):
 
     def _poll(self) -> None:
         now_ms = self._now_ms()
-        self._poll_at_ms = now_ms + cluster_limits.STORE_POLL_MS
+        self._poll_at_ms = now_ms + STORE_POLL_MS
         assert self._writer_map is not None
         stamp = self._writer_map[_WRITER_BYTES:]
         if stamp == self._seen_stamp and now_ms < self._ask_at_ms and self._data_version != -1:
             return
         self._seen_stamp = stamp
-        self._ask_at_ms = now_ms + cluster_limits.STORE_ASK_MS
+        self._ask_at_ms = now_ms + STORE_ASK_MS
         (data_version,) = self._opened().execute("PRAGMA data_version").fetchone()
         if data_version != self._data_version:
             self._tell_news()

@@ -3,8 +3,8 @@
 Owns: a row per key that was put or deleted lately, with the revision of its last change.  Values are not kept twice: a
 follower gets the value that the key has now, and of several changes the last.
 
-Invariants: every change behind ``floor`` has its row, and a file that somebody changed without keeping rows counts as
-one without a history.  Bounded by ``cluster_limits.STORE_HISTORY_KEYS_MAX``, or by the last transaction where that is
+Invariants: every change behind ``floor`` has its row, and a file that was changed without keeping rows counts as one
+without a history. Bounded by ``cluster_limits.STORE_HISTORY_KEYS_MAX``, or by the last transaction where that is
 longer: ephemeral keys have no rows.
 """
 

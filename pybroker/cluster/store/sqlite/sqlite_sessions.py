@@ -4,8 +4,8 @@ Owns: a row per session with the time at which its lease ends, and the rules of 
 monotonic clock that all processes of a machine share, together with the id of its boot; the wall clock has no say.
 
 A writer that was stopped in the middle of a transaction keeps all others from renewing: their leases are not held
-against them.  Everybody writes at a third of the time-out at the latest, so that the time of the last write tells: what
-was alive then gets a whole lease from the first write after a silence.
+against them. Each broker writes at a third of the time-out at the latest, so the time of the last write tells. What was
+alive then gets a whole lease from the first write after a silence.
 
 Invariants: every function runs within a write transaction, ``next_lapse_ms`` excepted; an ephemeral key is there as
 long as its session's row is.

@@ -20,7 +20,9 @@ from typing import ClassVar, Final
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, Snapshot, StoreError, Transaction
 from pybroker.cluster.store.sqlite import sqlite_tables
 from pybroker.cluster.store.sqlite.reserved_space import ReservedSpace
-from pybroker.limits import RESERVED_SPACE_BYTES_MIN
+
+# What is kept beside as many bytes as the store has: a start after a crash may write each of its partitions anew.
+RESERVED_SPACE_BYTES_MIN = 1 << 20
 
 RESERVE_SUFFIX: Final = "-room"
 # Transactions of the metadata after which the reserved space is made to fit the store again.

@@ -61,7 +61,7 @@ class ClientRestart:
         self._timer: Cancellable | None = None
 
     def watch(self) -> None:
-        """The session is lost: see to it that somebody tries to connect, until somebody has."""
+        """The session is lost: see to it that a try to connect is under way, until one has succeeded."""
         if self._timer is None:
             self._timer = self._timers.call_later(_RESTART_PAUSE_MS, self._look)
 

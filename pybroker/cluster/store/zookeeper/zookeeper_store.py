@@ -6,8 +6,8 @@ seen all transactions before. So the order of all is one, and every check was ma
 ``/head`` tells of every change, one on ``/ephemerals`` of every session that ends. What all came to is kept in memory;
 a commit now and then writes it down as a snapshot, and removes the changes that are long past.
 
-So a transaction may be of any size, a broker that was away reads what it missed and no more, and a commit whose answer
-got lost is found by its id.  What ZooKeeper holds is not for reading by hand.
+So a transaction may be of any size, and a broker that was away reads what it missed and no more. A commit whose answer
+got lost is found by its id. What ZooKeeper holds is not for reading by hand.
 
 Not owned: whose turn it is and waiting for a connection (``zookeeper_operations``), what znodes hold
 (``zookeeper_codec``), what they came to (``zookeeper_contents``), the client (``zookeeper_client``).
@@ -235,7 +235,7 @@ class ZooKeeperStore:
         self._look()
 
     def _look(self) -> None:
-        """Find out what is new, unless somebody is about to; without a connection the next one brings it about."""
+        """Find out what is new, unless a look is about to; without a connection the next one brings it about."""
         if not self._look_is_waiting and not self._closed and self._client.connected:
             self._look_is_waiting = True
             self._operations.submit(self._hear_news, self._looked)
@@ -327,7 +327,7 @@ class ZooKeeperStore:
         return b"".join(parts)
 
     def _apply(self, change: codec.Change) -> Steps:
-        """The next change, which somebody else has made."""
+        """The next change, which another broker has made."""
         writes = change.writes
         if change.parts:
             writes = yield from self._read_parts(codec.PARTS, change.parts)

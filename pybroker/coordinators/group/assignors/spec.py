@@ -64,7 +64,7 @@ class Assignor(Protocol):
     def steps(self, spec: GroupSpec, topics: TopicDescriber) -> Steps:
         """The new target assignment, in steps; neither argument may change before the last.
 
-        Of every topic that somebody subscribes to, each partition goes to exactly one of its subscribers.  A member
+        Of every topic that a member subscribes to, each partition goes to exactly one of its subscribers. A member
         whose share stays as it was gets the very object of ``assigned`` back.
         """
         ...

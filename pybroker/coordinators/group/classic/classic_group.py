@@ -122,7 +122,7 @@ class ClassicGroup(Group):
         return [member for member in self.members.values() if member.join_waiter is None]
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member; the first one decides the protocol type, and leads until somebody else is elected."""
+        """Take in a member; the first one decides the protocol type, and leads until another is elected."""
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
@@ -211,7 +211,7 @@ class ClassicGroup(Group):
                 del counts[name]
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols may join."""
+        """Whether a member with these protocols may join."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         counts, size = self.protocol_counts, len(self.members)

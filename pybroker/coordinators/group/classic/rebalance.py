@@ -78,7 +78,7 @@ def maybe_complete_join(group: ClassicGroup, now_ms: int, result: Result) -> Non
 
 
 def on_join_timer(group: ClassicGroup, settings: GroupSettings, now_ms: int, result: Result) -> None:
-    """The wait for members is over, unless it is the first one and somebody new came while it lasted."""
+    """The wait for members is over, unless it is the first one and a new member came while it lasted."""
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     if group.is_initial_rebalance and group.new_member_added and group.initial_remaining_ms > 0:

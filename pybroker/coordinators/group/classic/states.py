@@ -29,11 +29,11 @@ class ClassicState(StrEnum):
 class Event(StrEnum):
     """What moves a group.
 
-    REBALANCE  somebody joined, changed or left: all have to join again
-    JOINED     the join phase ended with members
-    ASSIGNED   a record with members was replayed: the leader's assignment, or a static member's new id
-    EMPTIED    a record without members was replayed
-    UNLOADED   the partition is lost, or the group's tombstone was replayed
+    - ``REBALANCE``: a member joined, changed or left, and all have to join again.
+    - ``JOINED``: the join phase ended with members.
+    - ``ASSIGNED``: a record with members was replayed, the leader's assignment or a static member's new id.
+    - ``EMPTIED``: a record without members was replayed.
+    - ``UNLOADED``: the partition is lost, or the group's tombstone was replayed.
     """
 
     REBALANCE = "rebalance"

@@ -62,11 +62,11 @@ NOTHING: Partitions = {}
 class ConsumerState(StrEnum):
     """The states, by the names that ListGroups shows.
 
-    EMPTY        no members
-    ASSIGNING    the target assignment is behind the group epoch
-    RECONCILING  some member does not have yet what the target gives it
-    STABLE       all have
-    DEAD         the group is gone
+    - ``EMPTY``: there are no members.
+    - ``ASSIGNING``: the target assignment is behind the group epoch.
+    - ``RECONCILING``: some member does not have yet what the target gives it.
+    - ``STABLE``: all members have what the target gives them.
+    - ``DEAD``: the group is gone.
     """
 
     EMPTY = "Empty"

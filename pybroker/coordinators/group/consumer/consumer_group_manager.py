@@ -149,7 +149,7 @@ class ConsumerGroupManager:
         raise GroupFailure(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
     def _join_other(self, group: Group | None, beat: Heartbeat, now_ms: int) -> Result:
-        """Somebody joins where no consumer group is yet."""
+        """A member joins where no consumer group is yet."""
         if not isinstance(group, ClassicGroup):
             new = ConsumerGroup(beat.request.group_id)
             return consumer_heartbeat.heartbeat(new, beat, self._context, [], now_ms)

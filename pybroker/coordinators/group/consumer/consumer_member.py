@@ -34,10 +34,10 @@ NOTHING_ASSIGNED: Assigned = {}
 class MemberState(IntEnum):
     """Where a member stands on its way to the target, by the numbers in its record.
 
-    STABLE                 it has all that its epoch's target gives it
-    UNREVOKED_PARTITIONS   it is to give partitions up and has not said that it did
-    UNRELEASED_PARTITIONS  it has the target's epoch; some of its partitions are still with others
-    UNKNOWN                a state of a later version
+    - ``STABLE``: it has all that its epoch's target gives it.
+    - ``UNREVOKED_PARTITIONS``: it is to give partitions up and has not said that it did.
+    - ``UNRELEASED_PARTITIONS``: it has the target's epoch; some of its partitions are still with others.
+    - ``UNKNOWN``: this is a state of a later version.
     """
 
     STABLE = 0

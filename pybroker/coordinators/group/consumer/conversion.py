@@ -182,9 +182,9 @@ def downgrade(
     ``joining`` takes the place of the static member with its instance id; its own records are in ``result``.
     ``live()`` is the classic group once they are replayed: then sessions begin and, if ``rebalance``, a join phase.
 
-    Kafka writes the target as what members have.  Where a rebalance follows, the target may give away what its owner
-    has not given back, and a restart or an upgrade before the rebalance ends would make two owners of it.  So what
-    members hold is written then, and that a rebalance is due (see ``ClassicGroup.is_rebalance_due``).
+    Kafka writes the target as what members have. Where a rebalance follows, the target may give away what its owner has
+    not given back. A restart or an upgrade before the rebalance ends would make two owners of it. So what members hold
+    is written then, and that a rebalance is due (see ``ClassicGroup.is_rebalance_due``).
     """
     classic = _as_classic_group(group, set(gone), joining, now_ms)
     gives = _held if rebalance else _target

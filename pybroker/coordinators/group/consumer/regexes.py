@@ -2,7 +2,7 @@
 
 Owns: when a group's regular expressions are resolved, and what follows. All of a group are resolved together, so that
 they make it assign once. That is done behind the heartbeat that asks for it, in slices of the loop's time, so that a
-costly expression over many topics holds up no request. The groups take turns (``coordinators.turns``).
+costly expression over many topics holds up no request. The groups take turns (``round_robin_work``).
 
 The slices go by the clock that pure parts are handed (``ConsumerGroupContext.monotonic_ms``); where that stands still
 (simulation, tests) the count of matches alone ends a slice.

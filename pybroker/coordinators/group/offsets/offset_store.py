@@ -3,14 +3,14 @@
 Owns: the offsets that the log has for each group, topic and partition, those inside open transactions, and replaying
 both.  Owns no rule of who may commit.
 
-An offset is kept as the bytes of its record's value and read when somebody asks. A commit is then one dict entry, and a
-hundred thousand of them take little memory. ``_by_prefix`` finds a topic's offsets by the record's key without its
+An offset is kept as the bytes of its record's value and read when it is asked for. A commit is then one dict entry, and
+a hundred thousand of them take little memory. ``_by_prefix`` finds a topic's offsets by the record's key without its
 partition, so that replaying a commit decodes nothing.
 
 Invariants:
 - A topic's entry exists as long as it has an offset.
 - ``_by_group`` and ``_by_prefix`` hold the same ``TopicOffsets``.
-- An offset in an open transaction is dropped once a later record gives its partition an offset, because the end of that
+- An offset in an open transaction is dropped once a later record gives its partition an offset. The end of that
   transaction could not make it current any more.
 
 Counterpart in Kafka: ``OffsetMetadataManager.Offsets`` and its pending transactional offsets.
