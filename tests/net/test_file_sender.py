@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +96,10 @@ def sender_of(broker: Broker, reader: Client) -> FileSender:
     return outbox._file_sender
 
 
+def has_closed(sender: FileSender) -> bool:
+    return sender._socket is None
+
+
 def test_long_records_are_sent_from_their_file(broker: Broker, reader: SlowReader, sent: list[int]) -> None:
     reader.ask_for_all()
     reply = reader.take()
@@ -161,7 +166,9 @@ def test_file_that_is_closed_or_cut_meanwhile_is_sent_to_its_end(broker: Broker,
     sender_of(broker, reader)
 
     def cut(server: BrokerServer) -> None:
+        assert server._logs is not None
         [log] = [log for log in server._logs.logs() if log.path.name == "t-0"]
+        assert log.opened is not None
         log.opened.segments[-1].cut(RECORD_BYTES // 2)
 
     on_the_loop(broker, cut)
@@ -183,7 +190,7 @@ def test_peer_that_goes_leaves_no_descriptor(broker: Broker) -> None:
         reader.ask_for_all()
         sender = sender_of(broker, reader)
         reader.close()
-        wait_until(lambda sender=sender: sender._socket is None, "its socket is closed")
+        wait_until(partial(has_closed, sender), "its socket is closed")
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 1, "no descriptor is left")
 
 
