@@ -163,6 +163,7 @@ class Connection(Muting, AcceptedConnection, asyncio.BufferedProtocol):
         self._serve_on()
 
     def eof_received(self) -> bool:
+        self._outbox.hand_over()  # the transport closes itself when it has sent what it has
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

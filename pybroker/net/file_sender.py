@@ -148,7 +148,9 @@ class FileSender:
         for part in parts:
             self._parts.append(_part_of(part))
             self.unsent_bytes += len(part)
-        if not self._waits:
+        if self._waits:
+            self._tell_writer()
+        else:
             self._send()
         return True
 
@@ -213,8 +215,12 @@ class FileSender:
         if not parts:
             self._close()
         elif not self._waits:
+            try:
+                self._loop.add_writer(to, self._send)
+            except (OSError, RuntimeError):  # the loop cannot wait for one more
+                self.hand_over()
+                return
             self._waits = True
-            self._loop.add_writer(to, self._send)
         self._tell_writer()
 
     def _tell_writer(self) -> None:

@@ -10,13 +10,22 @@ Kafka counterpart: FileRecords.writeTo.
 
 from __future__ import annotations
 
+import errno
+
 from pybroker.storage.files import os_file
+
+# A file system whose files cannot be sent from, or a host that does not let the process.
+_CANNOT_BE_SENT_FROM = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 
 class FileMap(os_file.MappedFile):
-    """A read-only map; ``fd`` is its file's descriptor, or -1 since that may have been closed or changed."""
+    """A read-only map; ``fd`` is its file's descriptor, or -1 since that may have been closed or changed.
+
+    ``sent_end``: up to here sockets took the file's pages themselves, which they may hold until their peers have read.
+    """
 
     fd = -1
+    sent_end = 0
     _address = -1  # looked up at first need
 
     @property
@@ -37,4 +46,15 @@ class FileMap(os_file.MappedFile):
 
         -1 where the file cannot be sent from any more.  Raises BlockingIOError where it takes none, and OSError.
         """
-        return -1 if self.fd < 0 else os_file.send_file(socket_fd, self.fd, position, length)
+        if self.fd < 0:
+            return -1
+        try:
+            sent = os_file.send_file(socket_fd, self.fd, position, length)
+        except OSError as error:
+            if error.errno not in _CANNOT_BE_SENT_FROM:
+                raise
+            self.fd = -1
+            return -1
+        if position + sent > self.sent_end:
+            self.sent_end = position + sent
+        return sent

@@ -61,6 +61,7 @@ class SegmentFile:
         "released_to",
         "retired",
         "sealed",
+        "sent_end",
         "size",
         "size_end",
         "synced_bytes",
@@ -82,6 +83,7 @@ class SegmentFile:
         self.view: memoryview | None = None
         self.size_end = 0  # an append may not end past it; 0 also while the files do not exist
         self.exposed_end = 0
+        self.sent_end = 0
         self.warm_from = size
         self.synced_bytes = size
         self.write_back_at = size + WRITE_BACK_BYTES
@@ -178,6 +180,7 @@ class SegmentFile:
         held, self._map = self._map, None
         if held is not None:
             held.fd = -1
+            self.sent_end = max(self.sent_end, held.sent_end)
             try:
                 held.close()
             except BufferError:
@@ -267,7 +270,7 @@ class SegmentFile:
         self.directory = directory
         self.drop_map()
         self._pinned_maps.clear()
-        self.exposed_end = 0
+        self.exposed_end = self.sent_end = 0
         if self.fd >= 0:
             self._replaced_fds.append(self.fd)
             self.cache.forget(self)
@@ -303,10 +306,12 @@ class SegmentFile:
         """Drop everything from file ``position`` on.
 
         Where a reader still holds views of what goes, the file is replaced by a copy of what stays. Cutting a file
-        under a map kills the process that touches the map.
+        under a map kills the process that touches the map. So it is where sockets took pages of what goes. The cut, and
+        what is appended behind it, would change a page in the hands of a peer that has not read it yet.
         """
         self.open()
-        if self.drop_map() or position >= self.exposed_end:
+        has_no_view = self.drop_map()
+        if position >= self.sent_end and (has_no_view or position >= self.exposed_end):
             os_file.ftruncate(self.fd, position)
         else:
             self._replace_by_prefix(position)
@@ -326,7 +331,7 @@ class SegmentFile:
         self.fd = fd
         self._close_replaced()
         self._pinned_maps.clear()
-        self.exposed_end = 0
+        self.exposed_end = self.sent_end = 0
 
     # Read ---------------------------------------------------------------------------------------------------------
 
