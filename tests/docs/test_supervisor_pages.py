@@ -1,6 +1,7 @@
-"""What the page on connectors has a supervisor do: rows come to where the page says.
+"""What the pages on connectors and SQL have a supervisor do: rows come to where the pages say, and are those they show.
 
-Starts a JVM; needs what `scripts/spark-setup` installs.
+Starts a JVM; needs what `scripts/spark-setup` installs.  The pages share one supervisor, which costs seconds to start:
+the line of the page on connectors starts it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2
 from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
@@ -22,13 +24,13 @@ from pybroker.connectors.rest.rest_client import RestClient
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine, forked_commands
 from tests.connectors.supervisor_world import url_of, works
-from tests.docs.consoles import BIN
-from tests.docs.pages import ADDRESS, examples
+from tests.docs.consoles import BIN, check_block
+from tests.docs.pages import ADDRESS, Example, examples
 from tests.source_tree import ROOT
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(900)]
 
-CONNECTORS = ROOT / "docs" / "connectors.md"
+CONNECTORS, SQL = ROOT / "docs" / "connectors.md", ROOT / "docs" / "sql.md"
 # A JVM that starts beside others may take minutes on a busy machine.
 SPARK_PATIENCE_S = 3 * PATIENCE_S
 # What the supervisor and the sessions keep.
@@ -143,3 +145,54 @@ def test_first_connectors_of_the_page_bring_rows_of_files_into_its_table(reader:
     log = (reader.folder / "supervisor.log").read_text()
     assert "orders-from-files failed" not in log
     assert "orders-to-postgres failed" not in log
+
+
+def write_schemas(folder: Path) -> None:
+    """The two files that the page on SQL names."""
+    (avro,) = examples("json", SQL)
+    (folder / "order.avsc").write_text(avro.code)
+    assert "a message `shop.Order` with the fields `int64 id` and `double amount`" in SQL.read_text()
+    made = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    order = made.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type="TYPE_INT64", label="LABEL_OPTIONAL")
+    order.field.add(name="amount", number=2, type="TYPE_DOUBLE", label="LABEL_OPTIONAL")
+    (folder / "shop.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString())
+
+
+def check_statements(block: Example, reader: Reader) -> None:
+    """A block's statements succeed as they stand, and its questions are answered as the page says in a while."""
+    text = block.code.replace("/etc/", f"{reader.folder}/")
+    file = reader.folder / "statements.sql"
+    file.write_text(text)
+    reader.type(f"pybroker sql -f {file.name}")
+    questions = [each for each in text.split(";") if each.strip().startswith("SELECT")]
+    if block.prints is None:
+        assert not questions, "say what they print"
+        return
+    file.write_text(";".join(questions))
+    wanted, printed = block.prints, [""]
+
+    def answered() -> bool:
+        printed[0] = reader.type(f"pybroker sql -f {file.name}")
+        return printed[0] == wanted
+
+    try:
+        wait_until(answered, "the rows of standing queries", SPARK_PATIENCE_S)
+    except TimeoutError:
+        assert printed[0] == wanted
+        raise
+
+
+def test_standing_queries_of_the_page_write_the_rows_that_it_shows(reader: Reader) -> None:
+    """From the top of the page to its end."""
+    (serve,) = (line for each in examples("sh", SQL) for line in each.code.splitlines())
+    assert set(serve.split()) <= {word for line in commands_of_first_connector() for word in line.split()}
+    write_schemas(reader.folder)
+    text = SQL.read_text()
+    statements = examples("sql", SQL)
+    assert len(statements) > 3
+    for block in sorted([*statements, *examples("console", SQL)], key=lambda each: text.index(each.code)):
+        if block in statements:
+            check_statements(block, reader)
+        else:
+            check_block(block, reader.folder, reader.broker.bootstrap, reader.variables)
