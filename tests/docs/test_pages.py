@@ -171,7 +171,9 @@ def test_the_fixtures_example_passes(tmp_path: Path) -> None:
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
-    groups = ("topics", "configs", "groups", "transactions", "cluster", "logdirs", "features", "acls", "connect")
+    groups = (
+        "topics", "configs", "groups", "transactions", "cluster", "logdirs", "features", "acls", "connect", "tokens",
+    )  # fmt: skip
     verbs = words[: 2 if words[0] in groups else 1]
     shown = CommandLine("").ok(*verbs, "--help").decode()
     for option in (argument for argument in arguments if argument.startswith("-") and not argument.startswith("-f")):
