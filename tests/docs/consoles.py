@@ -42,3 +42,21 @@ def check_block(
         )
         assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
     return len(commands)
+
+
+def check_shell(block: Example, folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a block's commands in one shell, which keeps what they export; each must print what the page says."""
+    commands = _COMMAND.findall(block.code)
+    script = "\n".join(f"{command}\necho '--- {number}'" for number, (command, _) in enumerate(commands))
+    done = subprocess.run(
+        ["bash", "-e"],
+        input=script,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.split(r"--- \d+\n", done.stdout)[:-1] == [prints for _, prints in commands]
