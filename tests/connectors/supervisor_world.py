@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +63,13 @@ class World:
         command += ["--package", "io.delta:delta-spark_4.2_2.13:4.4.0"]
         for setting in DELTA:
             command += ["--spark", setting]
-        self.process = process = ChildProcess(command, log)
-
-        def address() -> str:
-            assert process.exit_code is None, process.log_tail()
-            _, ready, rest = log.read_text()[begins_at:].partition("pybroker connect ready on ")
-            return rest.partition("\n")[0] if ready and "\n" in rest else ""
-
-        wait_until(address, "the supervisor's line")
-        self.client = RestClient(address())
-        wait_until(self._works, "a supervisor that works")
+        self.process = ChildProcess(command, log)
+        self.client = RestClient(url_of(self.process, begins_at))
+        wait_until(partial(works, self.client), "a supervisor that works")
 
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-
-    def _works(self) -> bool:
-        try:
-            self.client.ask("GET", "connectors")
-        except ReplyRefused:
-            return False
-        return True
 
     def put(self, name: str, **config: str) -> None:
         self.client.ask("PUT", "connectors", name, "config", body=config)
@@ -124,6 +111,27 @@ class World:
             return self.postgres.sql(query)
         except PostgresFailed:
             return []
+
+
+def url_of(process: ChildProcess, begins_at: int = 0) -> str:
+    """Where a supervisor answers requests, once its line is in its log, behind so many bytes."""
+
+    def told() -> str:
+        assert process.exit_code is None, process.log_tail()
+        _, ready, rest = process.log_path.read_text()[begins_at:].partition("pybroker connect ready on ")
+        return rest.partition("\n")[0] if ready and "\n" in rest else ""
+
+    wait_until(told, "the supervisor's line")
+    return told()
+
+
+def works(client: RestClient) -> bool:
+    """Whether it is the turn of the supervisor that is asked."""
+    try:
+        client.ask("GET", "connectors")
+    except ReplyRefused:
+        return False
+    return True
 
 
 def send(broker: Broker, topic: str, *values: str | bytes | None, **more: Any) -> None:

@@ -19,6 +19,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
+from tests.connectors.supervisor_world import url_of, works
 
 pytestmark = [
     pytest.mark.jvm(needs="spark"),
@@ -33,25 +34,11 @@ class Supervisor:
     """A process, and the way to ask it."""
 
     def __init__(self, broker: Broker, directory: Path, name: str) -> None:
-        self.log = directory / f"{name}.log"
         command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", broker.bootstrap]
         command += ["--listen", "127.0.0.1:0", "--data", str(directory / "checkpoints"), "--master", "local[2,4]"]
-        self.process = ChildProcess(command, self.log)
-        wait_until(self._address, "a supervisor's line")
-        self.url = self._address()
+        self.process = ChildProcess(command, directory / f"{name}.log")
+        self.url = url_of(self.process)
         self.client = RestClient(self.url)
-
-    def _address(self) -> str:
-        assert self.process.exit_code is None, self.process.log_tail()
-        _, ready, rest = self.log.read_text().partition("pybroker connect ready on ")
-        return rest.partition("\n")[0] if ready and "\n" in rest else ""
-
-    def works(self) -> bool:
-        try:
-            self.client.ask("GET", "connectors")
-        except ReplyRefused:
-            return False
-        return True
 
     def runs(self, name: str) -> bool:
         """Whether this supervisor, and no other one, has started a query."""
@@ -88,7 +75,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with Broker() as broker:
         made = World(broker, tmp_path_factory.mktemp("standing"))
-        wait_until(made.start().works, "a supervisor that works")
+        wait_until(partial(works, made.start().client), "a supervisor that works")
         yield made
         *others, last = made.supervisors
         for each in others:

@@ -13,34 +13,24 @@ from confluent_kafka import Consumer, TopicPartition
 from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
-from pybroker.connectors.rest.rest_client import NoAnswer, ReplyRefused, RestClient
+from pybroker.connectors.rest.rest_client import NoAnswer, RestClient
 from pybroker.testing import Broker
 from tests.connectors.http_items import Server
+from tests.connectors.supervisor_world import url_of, works
 
 
 class Supervisor:
     """A process, and the way to ask it."""
 
     def __init__(self, broker: Broker, directory: Path, name: str) -> None:
-        self.log = directory / f"{name}.log"
         command = [sys.executable, "-m", "pybroker", "connect", "serve", "--bootstrap", broker.bootstrap]
         command += ["--listen", "127.0.0.1:0", "--data", str(directory / "checkpoints")]
-        self.process = ChildProcess(command, self.log)
-        wait_until(self._address, "a supervisor's line")
-        self.client = RestClient(self._address())
-
-    def _address(self) -> str:
-        assert self.process.exit_code is None, self.process.log_tail()
-        _, ready, rest = self.log.read_text().partition("pybroker connect ready on ")
-        return rest.partition("\n")[0] if ready and "\n" in rest else ""
+        self.process = ChildProcess(command, directory / f"{name}.log")
+        self.client = RestClient(url_of(self.process))
 
     @property
     def works(self) -> bool:
-        try:
-            self.client.ask("GET", "connectors")
-        except ReplyRefused:
-            return False
-        return True
+        return works(self.client)
 
     def state(self, name: str) -> str:
         tasks = self.client.ask("GET", "connectors", name, "status")["tasks"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sysconfig
 import tempfile
 from collections.abc import Iterator
@@ -14,10 +17,13 @@ from harness.pybroker_process import serving
 from pybroker import __version__
 from pybroker.extras import DISTRIBUTION
 from tests.distribution.environments import Environment, environment_with
+from tests.docs.consoles import check_shell
 from tests.docs.pages import examples
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.slow
+
+README = ROOT / "README.md"
 
 # What a test broker may cost the environments of those who use it.  The bar is 40 (docs/limits.md, Memory).
 BASE_MB_MAX = 46.4
@@ -102,19 +108,33 @@ def test_what_needs_an_extra_ends_in_a_line_without_it(wheel: Path, tmp_path: Pa
 
 
 def test_the_readme_example_passes_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    (example,) = (example for example in examples("python", ROOT / "README.md") if "pybroker_topic" in example.code)
+    (example,) = (example for example in examples("python", README) if "pybroker_topic" in example.code)
     (install,) = (
         line.removeprefix("pip install ").split()
-        for shown in examples("sh", ROOT / "README.md")
+        for shown in examples("sh", README)
         for line in shown.code.splitlines()
         if line.startswith("pip install pytest")
     )
     run_test(environment_with(tmp_path / "env", str(wheel), *install), tmp_path, example.code)
 
 
+def test_checkout_that_the_readme_installs_serves_and_has_the_commands_of_its_example(tmp_path: Path) -> None:
+    """Nothing else is there: the shell finds the commands by the page's line alone."""
+    readme, quick_start = (path.read_text() for path in (README, ROOT / "docs" / "quick-start.md"))
+    (install,) = re.findall(r"`pip install '/path/to/checkout(\[cli\])'`", readme)
+    (serve,) = re.findall(r"`(pybroker serve --listen 127.0.0.1):9092( .*?)`", quick_start)
+    environment = environment_with(tmp_path / ".venv", f"{ROOT}{install}")
+    program, *words = f"{serve[0]}:0{serve[1]}".split()
+    where = shlex.join([str(environment.folder / "bin" / program), *words])
+    with serving(["bash", "-c", f"cd {shlex.quote(str(tmp_path))} && exec {where}"]) as served:
+        (console,) = examples("console", README)
+        check_shell(console, tmp_path, {"PATH": os.defpath, "PYBROKER_BOOTSTRAP": served.bootstrap})
+        assert served.stop() == 0
+
+
 def test_the_fixtures_go_with_kafka_python_2(wheel: Path, tmp_path: Path) -> None:
     environment = environment_with(tmp_path / "env", str(wheel), "pytest", "kafka-python<3")
-    (example,) = (example for example in examples("python", ROOT / "README.md") if "pybroker_topic" in example.code)
+    (example,) = (example for example in examples("python", README) if "pybroker_topic" in example.code)
     run_test(environment, tmp_path, example.code)
     told = environment.run("pybroker", "topics", "list").stderr
     assert "confluent-kafka>=2.6" in told

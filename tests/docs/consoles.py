@@ -16,7 +16,7 @@ from tests.cli.command import forked_commands
 from tests.docs.pages import Example, examples
 
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
-_BIN = Path(sys.executable).parent
+BIN = Path(sys.executable).parent
 
 
 def check_console(page: Path, bootstrap: str, environment: Mapping[str, str] | None = None) -> int:
@@ -33,7 +33,7 @@ def check_block(
 ) -> int:
     """As ``check_console``, of one block of a page, in a folder that the test names."""
     commands = _COMMAND.findall(block.code)
-    path = f"{forked_commands().bin}:{_BIN}:{os.environ['PATH']}"
+    path = f"{forked_commands().bin}:{BIN}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYBROKER_BOOTSTRAP": bootstrap, **(environment or {})}
     for command, prints in commands:
         shell = ["bash", "-o", "pipefail", "-c", command]
@@ -42,3 +42,21 @@ def check_block(
         )
         assert (done.returncode, done.stdout) == (0, prints), (command, done.stderr)
     return len(commands)
+
+
+def check_shell(block: Example, folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a block's commands in one shell, which keeps what they export; each must print what the page says."""
+    commands = _COMMAND.findall(block.code)
+    script = "\n".join(f"{command}\necho '--- {number}'" for number, (command, _) in enumerate(commands))
+    done = subprocess.run(
+        ["bash", "-e"],
+        input=script,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.split(r"--- \d+\n", done.stdout)[:-1] == [prints for _, prints in commands]

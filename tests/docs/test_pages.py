@@ -7,7 +7,6 @@ What needs a broker runs against the one that ``scripts/run`` starts, because th
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from harness.waiting import PATIENCE_S
 
 import pybroker
 from tests.cli.command import CommandLine
+from tests.docs.consoles import check_shell
 from tests.docs.pages import ADDRESS, DEVELOPER_PAGES, PAGES, Example, anchors, examples, pasted, without_echo
 from tests.source_tree import ROOT, relative
 
@@ -108,22 +108,8 @@ class Typist:
         assert without_echo(printed, example.prints) == example.prints
 
     def type(self, example: Example) -> None:
-        """Type the commands of a console example; each prints the lines up to the next."""
-        commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", example.code, re.MULTILINE)
-        script = "\n".join(f"{command}\necho '--- {number}'" for number, (command, _) in enumerate(commands))
-        environment = {**os.environ, "PYBROKER_BOOTSTRAP": self._address}
-        done = subprocess.run(
-            ["bash", "-e"],
-            input=script,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert re.split(r"--- \d+\n", done.stdout)[:-1] == [prints for _, prints in commands]
+        """Type the commands of a console example in the checkout."""
+        check_shell(example, ROOT, {"PYBROKER_BOOTSTRAP": self._address})
 
 
 def test_the_readme_prints_what_it_says(address: str) -> None:
@@ -190,7 +176,9 @@ def test_the_fixtures_example_passes(tmp_path: Path) -> None:
 def test_shell_example_names_existing_commands_and_options(command: str) -> None:
     arguments = re.split(r"(?:^|\| )pybroker ", command)[1].split("#", maxsplit=1)[0].split()
     words = [word for word in arguments if not word.startswith("-")]
-    groups = ("topics", "configs", "groups", "transactions", "cluster", "logdirs", "features", "acls", "connect")
+    groups = (
+        "topics", "configs", "groups", "transactions", "cluster", "logdirs", "features", "acls", "connect", "tokens",
+    )  # fmt: skip
     verbs = words[: 2 if words[0] in groups else 1]
     shown = CommandLine("").ok(*verbs, "--help").decode()
     for option in (argument for argument in arguments if argument.startswith("-") and not argument.startswith("-f")):

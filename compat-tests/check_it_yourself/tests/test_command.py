@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from check_it_yourself.check import FULL, QUICK, Better, Check, CheckFailed, Fig
 from check_it_yourself.table import Finding, remarks, table
 
 ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "check-it-yourself.md"
 BOTH = [KAFKA, PYBROKER]
 
 
@@ -135,8 +138,19 @@ def test_table_is_markdown_whose_columns_stand_below_each_other() -> None:
 
 
 def test_every_name_of_a_tool_stands_on_the_page() -> None:
-    page = (ROOT / "docs" / "check-it-yourself.md").read_text()
-    assert [name for name in NAMES if f"| `{name}` |" not in page] == []
+    assert [name for name in NAMES if f"| `{name}` |" not in PAGE.read_text()] == []
+
+
+def test_every_line_of_the_page_is_taken() -> None:
+    """Each takes minutes or an hour to run."""
+    lines = re.findall(r"^scripts/check-it-yourself\b(.*)$", PAGE.read_text(), re.MULTILINE)
+    taken = [command.parse_arguments(shlex.split(line, comments=True)) for line in lines]
+    assert [(each.quick, each.only, each.rounds, each.json) for each in taken] == [
+        (True, None, None, False),
+        (False, None, None, False),
+        (False, ["kcat"], None, False),
+        (False, None, 7, True),
+    ]
 
 
 def test_every_check_is_called_otherwise_in_the_table() -> None:
