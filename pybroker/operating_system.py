@@ -1,10 +1,11 @@
 """What the operating system says: of a failed call in words without numbers, and how many processors there are.
 
-Owns: the words, and the count.  Does not own which call failed, or of what: the caller says that.
+Owns: the words, and the count.  Does not own which call failed, or of what: the caller says that, but for a port.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -28,3 +29,9 @@ def system_reason(error: BaseException) -> str:
     if error.errno is not None and error.errno > 0:  # below are those of name resolution, unknown to strerror
         return os.strerror(error.errno)
     return error.strerror or (cause if isinstance(cause, str) else str(error))
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> OSError:
+    """That an address could not be bound, in a sentence, with what to do where another process has it."""
+    advice = "; end what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
+    return OSError(f"cannot listen on {host or '*'}:{port}: {system_reason(error)}{advice}")

@@ -15,13 +15,20 @@ from pathlib import Path
 
 from cryptography import x509
 
-from pybroker.security.certificate_authority import CA_FILE, CA_KEY_FILE, write_certificates
+from pybroker.security.certificate_authority import (
+    CA_FILE,
+    CA_KEY_FILE,
+    CertificatesRefused,
+    write_certificates,
+)
 from pybroker.security.client_access import ClientAccess
 from pybroker.security.scram import SHA_512
 from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 
 ADMIN = "admin"
 HOSTS = ("localhost", "127.0.0.1", "::1")
+# What ends with the authority, and is made anew together.
+MADE = (CA_FILE, CA_KEY_FILE, "broker.pem", f"{ADMIN}.pem")
 CLIENTS = {
     "kafka-python": ("from kafka import KafkaProducer", "KafkaProducer(**settings)"),
     "confluent-kafka": ("from confluent_kafka import Producer", "Producer(settings)"),
@@ -51,10 +58,13 @@ def prepare(keys: Path, hosts: list[str]) -> None:
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)
     if has_ended(keys / CA_FILE):
         print(f"The certificates in {keys} have ended, and are made anew: clients need the new {CA_FILE}.")
-        for name in (CA_FILE, CA_KEY_FILE, "broker.pem", f"{ADMIN}.pem"):
+        for name in MADE:
             (keys / name).unlink(missing_ok=True)
     if not (keys / CA_FILE).exists():
-        write_certificates(keys, servers={"broker": hosts}, clients=[ADMIN], for_java=False)
+        try:
+            write_certificates(keys, servers={"broker": hosts}, clients=[ADMIN], for_java=False)
+        except CertificatesRefused as error:
+            sys.exit(f"scripts/run: {error}; remove {', '.join(MADE)} from {keys}, and they are made anew")
     password = keys / f"{ADMIN}.password"
     if not password.exists():
         write_secret(password, secrets.token_urlsafe(18))
@@ -93,7 +103,8 @@ def described(keys: Path, listen: str) -> str:
     parts += [
         f"Java, and Kafka's own tools:\n    {tool}\n",
         f'Spark:\n    {read}\n    spark.readStream.format("kafka"){options}\n',
-        f"pybroker's commands:\n    export PYBROKER_BOOTSTRAP={listen} PYBROKER_COMMAND_CONFIG={client_file}\n"
+        f"pybroker's commands:\n    export PATH={Path(sys.executable).parent}:$PATH\n"
+        f"    export PYBROKER_BOOTSTRAP={listen} PYBROKER_COMMAND_CONFIG={client_file}\n"
         "    pybroker users create alice\n"
         "    pybroker acls add --principal User:alice --topic greetings --group readers --operation all\n",
     ]

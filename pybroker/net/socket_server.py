@@ -22,7 +22,7 @@ from pybroker.config.schema import ConfigError
 from pybroker.net.channel_builders import ChannelBuilder
 from pybroker.net.connection_quotas import MAX_CONNECTIONS
 from pybroker.net.processor import Processor
-from pybroker.operating_system import system_reason
+from pybroker.operating_system import cannot_listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,8 +91,7 @@ class SocketServer:
         try:
             listener.server = await self._bind(lambda: channel_builder.connection(self.processor), host, port)
         except OSError as error:
-            reason = system_reason(error)
-            raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
+            raise cannot_listen(host, port, error) from error
         for sock in listener.server.sockets:
             self._size_buffers(sock)
         listener.port = listener.server.sockets[0].getsockname()[1]

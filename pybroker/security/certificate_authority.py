@@ -50,6 +50,10 @@ class CertificatesRefused(ValueError):
     """These certificates are not made; the text says why, and nothing was written."""
 
 
+class CertificatesExist(CertificatesRefused):
+    """Files of these names are there already."""
+
+
 class WrittenFile(NamedTuple):
     """A file that was written."""
 
@@ -95,8 +99,8 @@ def write_certificates(
 
     ``servers`` has for each name the host names and addresses by which clients connect; ``clients`` are names of
     users.  The directory's authority signs them, and they end with it at the latest; without one a new one is made, for
-    as many days.  CertificatesRefused where a name cannot be, or a file is there and ``replace`` does not say to write
-    it anew; OSError.
+    as many days.  CertificatesRefused where a name cannot be, CertificatesExist where a file is there and ``replace``
+    does not say to write it anew; OSError.
     """
     wanted = {**{name: tuple(hosts) for name, hosts in servers.items()}, **dict.fromkeys(clients, ())}
     for name in wanted:
@@ -117,7 +121,7 @@ def write_certificates(
         files.append(_NewFile(TRUST_STORE_FILE, _trust_store(authority, password), what))
     present = [file.name for file in files if (directory / file.name).exists()]
     if present and not replace:
-        raise CertificatesRefused(f"{directory} has {', '.join(present)} already")
+        raise CertificatesExist(f"{directory} has {', '.join(present)} already")
     directory.mkdir(parents=True, exist_ok=True)
     last = authority.certificate.not_valid_after_utc
     early = last if last + _A_DAY <= datetime.now(UTC) + timedelta(days=days) else None

@@ -16,6 +16,8 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.storage.files import checkpoints
 from tests.broker.test_serve_command import refusal, serve_on
 
+TAKEN = "Address already in use; end what listens there, or choose another port"
+
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
@@ -44,7 +46,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def test_start_on_a_taken_port_leaves_no_directory(tmp_path: Path, taken_port: int) -> None:
     said = refused("serve", "--listen", f"127.0.0.1:{taken_port}", "--data-dir", f"{tmp_path}/deep/er,{tmp_path}/other")
-    assert said == f"pybroker: cannot listen on 127.0.0.1:{taken_port}: Address already in use\n"
+    assert said == f"pybroker: cannot listen on 127.0.0.1:{taken_port}: {TAKEN}\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +155,7 @@ def test_taken_port_of_any_of_several_brokers_is_told_in_a_line_before_one_begin
 ) -> None:
     arguments = [word.format(taken_port - 1) for word in command]
     said = refused(*arguments, "--data-dir", str(tmp_path / "data"))
-    assert said == f"pybroker: cannot listen on 127.0.0.1:{taken_port}: Address already in use\n"
+    assert said == f"pybroker: cannot listen on 127.0.0.1:{taken_port}: {TAKEN}\n"
     assert list(tmp_path.iterdir()) == []
 
 

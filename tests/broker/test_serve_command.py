@@ -27,6 +27,7 @@ from pybroker_protocol.messages.find_coordinator import FindCoordinatorRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 
+TAKEN = "Address already in use; end what listens there, or choose another port"
 # What a broker that serves nobody yet, and has no internal topics, has no use for: packages with all that is in them.
 NOT_AT_START = (
     *("typer", "rich", "click", "kazoo", "construct", "kafka", "cramjam", "lz4", "re2", "xxhash"),
@@ -159,7 +160,7 @@ def test_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
         command = [str(COMMAND), "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"pybroker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert done.stderr == f"pybroker: cannot listen on 127.0.0.1:{port}: {TAKEN}\n"
 
 
 def test_address_that_is_not_ours_or_unknown_is_named(tmp_path: Path) -> None:
@@ -309,6 +310,7 @@ def test_garbage_is_collected_again_once_the_broker_is_ready(tmp_path: Path) -> 
 import gc, os, signal, sys
 from pybroker.cli.serve import broker_process
 from pybroker.cli.serve import serve_command as serve
+
 
 def tell(line):
     print(gc.isenabled(), gc.get_threshold() == broker_process.GC_THRESHOLDS, gc.get_freeze_count() > 10_000)

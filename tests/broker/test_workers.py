@@ -42,6 +42,8 @@ from pybroker_protocol.messages.incremental_alter_configs import (
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.broker.wire_client import WireClient
 
+TAKEN = "Address already in use; end what listens there, or choose another port"
+
 TOPIC_RESOURCE = 2
 BROKER = 4
 ALTERATIONS_MAX = 3_000
@@ -213,7 +215,7 @@ def test_worker_i_has_the_port_plus_i_and_a_port_in_use_ends_all(tmp_path: Path)
             check=False,
         )
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.3:{port}: Address already in use" in done.stderr
+    assert f"cannot listen on 127.0.0.3:{port}: {TAKEN}" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 

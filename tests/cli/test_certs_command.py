@@ -124,7 +124,10 @@ def test_nothing_is_replaced_unless_that_is_asked_for_and_never_the_authority(di
     before = {file.name: file.read_bytes() for file in directory.iterdir()}
     refused = certs("--dir", directory, "--client", "carol")
     assert refused.returncode == 1
-    assert "has broker.pem, broker.p12 already" in refused.stderr
+    assert (
+        "has broker.pem, broker.p12 already; --dir names another directory, and --replace overwrites them"
+        in refused.stderr
+    )
     assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
     assert certs("--dir", directory, "--replace").returncode == 0
     after = {file.name: file.read_bytes() for file in directory.iterdir()}

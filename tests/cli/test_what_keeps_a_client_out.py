@@ -140,7 +140,7 @@ CASES = [
     ),
     ("tls", "SSL", ("ssl.ca.location=KEYS/other-ca.pem",), "no authority that is trusted here has signed"),
     ("elsewhere", "SSL", (), "its certificate is not for this address"),
-    ("mutual", "SSL", (), "it asks for a certificate; name one by ssl.certificate.location"),
+    ("mutual", "SSL", (), "ssl.certificate.location and ssl.key.location, or by ssl.keystore.location"),
     (
         "mutual",
         "SSL",

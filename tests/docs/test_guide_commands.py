@@ -79,7 +79,7 @@ def test_the_commands_succeed_in_their_order(shell: Shell) -> None:
     printed = {line: shell.watch(line) if WATCHING in line else shell.run(line) for line in commands("topics create")}
     assert len(printed) > 20
     silent = [line for line, text in printed.items() if not text]
-    assert all("pybroker produce" in line or "> orders.txt" in line for line in silent), silent
+    assert all("pybroker produce" in line or "> sales.txt" in line for line in silent), silent
 
 
 ACLS = ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",)

@@ -157,12 +157,24 @@ def check_what_is_told(served: Serving, topic: str) -> None:
     assert run([sys.executable, "-c", block_of(printed, "kafka-python") + send]) == "0\n"
     look = f"\nprint({topic!r} in Producer(settings).list_topics(timeout=10).topics)"
     assert run([sys.executable, "-c", block_of(printed, "confluent-kafka") + look]) == "True\n"
-    (export, *_) = block_of(printed, "pybroker's commands").splitlines()
-    assert topic in run(["bash", "-c", f"PATH={BIN}:$PATH; {export}; pybroker topics list -q"])
+    (path, export, *_) = block_of(printed, "pybroker's commands").splitlines()
+    assert topic in run(["bash", "-c", f"{path}; {export}; pybroker topics list -q"])
     read, _ = block_of(printed, "Spark").splitlines()
     shown = "print(settings['security.protocol'], settings['sasl.jaas.config'].count(';'))"
     assert run([sys.executable, "-c", f"{read}\n{shown}"]) == "SASL_SSL 1\n"
     assert "--command-config" in block_of(printed, "Java, and Kafka's own tools")
+
+
+@pytest.mark.parametrize("lost", [["ca.pem"], ["ca.pem", "ca.key"]], ids=["certificate", "authority"])
+def test_a_lost_authority_ends_the_start_in_a_line_that_says_what_to_do(tmp_path: Path, lost: list[str]) -> None:
+    keys = tmp_path / "data-keys"
+    write_certificates(keys, servers={"broker": ["localhost"]}, clients=["admin"], for_java=False)
+    for name in lost:
+        (keys / name).unlink()
+    command = [sys.executable, str(ROOT / "scripts" / "secure.py"), "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.endswith(f"remove ca.pem, ca.key, broker.pem, admin.pem from {keys}, and they are made anew\n")
 
 
 def test_certificates_that_have_ended_are_made_anew_and_the_password_stays(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def commands() -> list[Command]:
 
 
 COMMANDS = commands()
+ENVIRONMENTS = [each for each in COMMANDS if each.begins("python3", "-m", "venv")]
 PIP = [each for each in COMMANDS if each.begins("pip", "install")]
 SCRIPTS = [each for each in COMMANDS if each.words[0].startswith("scripts/")]
 DEMOS = [each for each in SCRIPTS if each.begins(DEMO)]
@@ -103,9 +104,18 @@ def check_options(command: Command, told: str) -> None:
 
 
 def test_every_command_of_a_block_is_of_a_kind_that_is_checked() -> None:
-    checked = {*PIP, *SCRIPTS, *MODULES, *SPARK_CLASSES, *TOOLS}
+    checked = {*ENVIRONMENTS, *PIP, *SCRIPTS, *MODULES, *SPARK_CLASSES, *TOOLS}
     assert not [str(each) for each in COMMANDS if each not in checked and each.words[0] not in ELSEWHERE]
-    assert all((PIP, DEMOS, MODULES, SPARK_CLASSES, TOOLS))
+    assert all((ENVIRONMENTS, PIP, DEMOS, MODULES, SPARK_CLASSES, TOOLS))
+
+
+@pytest.mark.parametrize("command", ENVIRONMENTS, ids=str)
+def test_pip_is_that_of_the_environment_which_a_page_tells_to_make(command: Command, tmp_path: Path) -> None:
+    line = f"{' '.join(command.words)} && command -v pip"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=HELP_WITHIN_S, check=False
+    )
+    assert done.stdout == f"{tmp_path}/venv/bin/pip\n", done.stderr
 
 
 @pytest.mark.parametrize("command", SCRIPTS, ids=str)

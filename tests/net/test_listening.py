@@ -87,7 +87,9 @@ def test_start_fails_where_no_port_is_free_at_every_address() -> None:
         loop.unlucky = 1_000
         return loop
 
-    with pytest.raises(OSError, match=r"cannot listen on \*:0: Address already in use"):
+    with pytest.raises(
+        OSError, match=r"cannot listen on \*:0: Address already in use; end what listens there, or choose another port"
+    ):
         Broker(listen=":0", loop_factory=unlucky).start()
 
 

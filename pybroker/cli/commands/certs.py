@@ -58,7 +58,12 @@ def certs(
     Keys are not encrypted; only the owner of their files may read them.
     """
     try:
-        from pybroker.security.certificate_authority import CA_KEY_FILE, CertificatesRefused, write_certificates
+        from pybroker.security.certificate_authority import (
+            CA_KEY_FILE,
+            CertificatesExist,
+            CertificatesRefused,
+            write_certificates,
+        )
     except ModuleNotFoundError:
         raise CommandFailed(f"certificates need the extra: {how_to_install('tls')}") from None
     if only_clients and not clients:
@@ -75,6 +80,8 @@ def certs(
             for_java=for_java,
             replace=replace,
         )
+    except CertificatesExist as error:
+        raise CommandFailed(f"{error}; --dir names another directory, and --replace overwrites them") from error
     except CertificatesRefused as error:
         raise CommandFailed(str(error)) from error
     document = [{"file": str(file.path), "what": file.what} for file in written.files]

@@ -48,10 +48,12 @@ _OF_CERTIFICATES: Final = {
     64: "its certificate is not for this address; ask by a name that it has",
 }
 _UNTRUSTED: Final = (
-    "no authority that is trusted here has signed its certificate; name the authority's file by ssl.ca.location"
+    "no authority that is trusted here has signed its certificate; name the authority's file by ssl.ca.location, "
+    "or by ssl.truststore.location as Java's clients do"
 )
 _OF_ALERTS: Final = {
-    "CERTIFICATE_REQUIRED": "it asks for a certificate; name one by ssl.certificate.location and ssl.key.location",
+    "CERTIFICATE_REQUIRED": "it asks for a certificate; name one by ssl.certificate.location and ssl.key.location, "
+    "or by ssl.keystore.location as Java's clients do",
     "BAD_CERTIFICATE": "it does not take this client's certificate; is it one of the broker's authority?",
     "UNKNOWN_CA": "it does not know the authority of this client's certificate; have it signed by one that it trusts",
     "CERTIFICATE_UNKNOWN": "it does not take this client's certificate; is it one of the broker's authority?",

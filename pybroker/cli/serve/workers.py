@@ -25,7 +25,7 @@ from pybroker.cli.terminal.standard_streams import log_to_stderr, say
 from pybroker.config.broker import BrokerConfig, internal_topic_factors
 from pybroker.config.listeners import bound_hosts, listeners_of
 from pybroker.config.schema import ConfigError
-from pybroker.operating_system import system_reason
+from pybroker.operating_system import cannot_listen
 
 METADATA_FILE: Final = "metadata.db"
 COMMAND: Final = (sys.executable, "-m", "pybroker", "serve")
@@ -174,8 +174,7 @@ def _try_to_listen(host: str, port: int) -> None:
                         trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                     trial.bind(address)
     except OSError as error:
-        reason = system_reason(error)
-        raise OSError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
+        raise cannot_listen(host, port, error) from error
 
 
 def _share_an_address(one: str, other: str) -> bool:

@@ -211,7 +211,8 @@ class LogDir:
             self._identity = os_file.identity(self.path)
         else:
             raise StorageError(
-                f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it"
+                f"The log directory {self.path} is locked: another broker, Kafka's or pybroker's, is using it; "
+                "end that broker, or choose another directory"
             )
 
     def take_clean_shutdown_marker(self, syncs_first: bool) -> None:
