@@ -55,6 +55,5 @@ class FileMap(os_file.MappedFile):
                 raise
             self.fd = -1
             return -1
-        if position + sent > self.sent_end:
-            self.sent_end = position + sent
+        self.sent_end = max(self.sent_end, position + sent)
         return sent
