@@ -41,7 +41,7 @@ OWN_FIGURES = (Kind.AT_MOST, Kind.AT_LEAST)
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One load's row; without a ``limit`` it is told and not judged.  ``is_headline`` rows stand in the README.
+    """One load's row; without a ``limit`` it has no judgement.  ``is_headline`` rows stand in the README.
 
     Those are chosen by what people ask first (rate, latency, large batches, a stock client, start, memory), and not by
     who wins them.
@@ -485,7 +485,7 @@ def judge_bar(bar: Bar, measurements: Measurements) -> Verdict:
 
 
 def headlines(measurements: Measurements) -> list[Verdict]:
-    """The rows of the README, whoever wins them; as far as they were measured."""
+    """The rows of the README, those that Kafka wins among them; as far as they were measured."""
     return [each for each in judge(measurements) if each.value is not None and each.bar.is_headline]
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
-import resource
 import select
 import socket
 import tempfile
@@ -21,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Final
+
+from bench.process_stats import cpu_seconds
 
 GB: Final = 1_000_000_000
 FILE_BYTES: Final = 512 << 20
@@ -77,10 +78,10 @@ def cost(path: Path, send: Send, piece: int, total: int) -> float:
     sock.setblocking(False)
     with listener, sock, path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
         pages[:: mmap.PAGESIZE]  # each page is mapped before the time counts
-        before = _processor_seconds()
+        before = cpu_seconds(os.getpid())
         for number in range(total // piece):
             send(sock, file.fileno(), pages, number * piece % (FILE_BYTES - piece + 1), piece)
-        used = _processor_seconds() - before
+        used = cpu_seconds(os.getpid()) - before
     os.waitpid(reader, 0)
     return used / (total // piece * piece / GB)
 
@@ -90,11 +91,6 @@ def _read_all(address: tuple[str, int]) -> None:
         buffer = bytearray(RECEIVED_AT_ONCE)
         while sock.recv_into(buffer):
             pass
-
-
-def _processor_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:

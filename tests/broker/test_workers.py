@@ -391,7 +391,7 @@ def alteration(number: int) -> IncrementalAlterConfigsRequest:
 
 
 def writes(pid: int, database: str) -> bool:
-    """Whether the lock of whoever writes is this process's; the other worker may be writing meanwhile."""
+    """Whether this process has the lock for writing; the other worker may be writing meanwhile."""
     inodes = {str(os.stat(path).st_ino) for path in (database, f"{database}-shm") if os.path.exists(path)}
     locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
     return any(
