@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pybroker.pipeline.spark_session import SHORT_LIVED, end_session, session
     from pybroker.pipeline.streams.foreign_key_join import join_foreign_key
     from pybroker.pipeline.streams.jobs import BrokerTopics, Job, Output, Topics, start
+    from pybroker.pipeline.streams.regrouping import regroup
     from pybroker.pipeline.streams.stream_table_join import join_stream_table
     from pybroker.pipeline.streams.table_join import join_tables
     from pybroker.pipeline.streams.tables import changes, latest
@@ -36,6 +37,7 @@ _MODULES = {
     "latest": "streams.tables",
     "mirror_progress": "progress",
     "register": "spark_python",
+    "regroup": "streams.regrouping",
     "session": "spark_session",
     "start": "streams.jobs",
     "what_ended": "query_failure",
@@ -58,6 +60,7 @@ __all__ = [
     "latest",
     "mirror_progress",
     "register",
+    "regroup",
     "session",
     "start",
     "what_ended",

@@ -85,7 +85,7 @@ def test_stopped_broker_ends_cleanly_and_stays_down_until_it_is_restarted(
         control(tmp_path, "pause", "2")
     assert control(tmp_path, "stop", "2") == "broker-2 has stopped"
     assert (tmp_path / "broker-2" / ".kafka_cleanshutdown").exists()
-    assert states(tmp_path) == {"broker-1": "serving", "broker-2": "dead", "broker-3": "serving"}
+    assert states(tmp_path) == {"broker-1": "serving", "broker-2": "stopped", "broker-3": "serving"}
     refused = CLI.run("cluster", "stop", "2", "--data-dir", str(tmp_path))
     assert (refused.returncode, refused.stderr) == (1, b"pybroker: broker-2 is not running\n")
     control(tmp_path, "restart", "2")

@@ -1,4 +1,4 @@
-"""What ``produce`` and ``consume`` say to a user who lacks a permission: Kafka's error, and which one it is."""
+"""What commands say to a user who lacks a permission: Kafka's error, and which one it is."""
 
 from __future__ import annotations
 
@@ -50,7 +50,16 @@ def cli() -> Iterator[CommandLine]:
             ["consume", "read", "-g", "other"],
             "group other: GROUP_AUTHORIZATION_FAILED: the user lacks the permission READ",
         ),
-        (["produce", "hidden"], "record 1: TOPIC_AUTHORIZATION_FAILED"),
+        (
+            ["topics", "create", "new"],
+            "topic new: TOPIC_AUTHORIZATION_FAILED: The user lacks a permission for the topic",
+        ),
+        (["topics", "delete", "read"], "topic read: TOPIC_AUTHORIZATION_FAILED: The user lacks a permission for the"),
+        (
+            ["acls", "list"],
+            "ACLs: CLUSTER_AUTHORIZATION_FAILED: The user lacks a permission for the cluster, which `pybroker",
+        ),
+        (["produce", "hidden"], "record 1: TOPIC_AUTHORIZATION_FAILED: The user lacks a permission for the topic"),
         (["produce", "described"], "record 1: TOPIC_AUTHORIZATION_FAILED"),
     ],
 )

@@ -126,19 +126,29 @@ def test_first_steps_of_ksqldb_lead_to_the_same_rows(world: World) -> None:
         "('18f4ea86', 37.3903, -122.0643), ('4ab5cbad', 37.3952, -122.0813), ('8b6eae59', 37.3944, -122.0813), "
         "('4a7c7b41', 37.4049, -122.0822), ('4ddad000', 37.7857, -122.4011)"
     )
-    near = (
-        "SELECT ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1) AS distance, count(*) AS n FROM currentLocation "
-        "GROUP BY 1 ORDER BY 1"
+    world.sql(
+        "CREATE TABLE ridersNearMountainView AS SELECT ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1) "
+        "AS distanceInMiles, COLLECT_LIST(profileId) AS riders, COUNT(*) AS count FROM currentLocation "
+        "GROUP BY ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1)"
     )
-    rows = [{"distance": 0.0, "n": 3}, {"distance": 10.0, "n": 1}, {"distance": 50.0, "n": 2}]
-    wait_until(lambda: sum(row["n"] for row in world.sql(near)) == 6, "all riders", SPARK_PATIENCE_S)
-    assert world.sql(near) == rows
+    near = (
+        "SELECT distanceInMiles AS distance, len(riders) AS riders, count AS n FROM ridersNearMountainView "
+        "ORDER BY distance"
+    )
+    rows = [{"distance": at, "riders": n, "n": n} for at, n in ((0.0, 3), (10.0, 1), (50.0, 2))]
+    wait_until(lambda: world.sql(near) == rows, "all riders", SPARK_PATIENCE_S)
+    world.sql(
+        "INSERT INTO riderLocations (profileId, latitude, longitude) VALUES ('4ddad000', 37.3952, -122.0813), "
+        "('c2309eec', 37.3944, -122.0813)"
+    )
+    rows = [{"distance": at, "riders": n, "n": n} for at, n in ((0.0, 5), (10.0, 1))]
+    wait_until(lambda: world.sql(near) == rows, "riders that have come near", SPARK_PATIENCE_S)
     world.sql(
         "CREATE STREAM near AS SELECT profileId FROM riderLocations WHERE "
         "GEO_DISTANCE(latitude, longitude, 37.4133, -122.1162) <= 5 PARTITION BY profileId"
     )
     world.sql("INSERT INTO near SELECT 'far ' || profileId AS profileId FROM riderLocations WHERE latitude > 37.7")
-    wait_until(lambda: len(world.sql("SELECT * FROM near")) == 5, "near and far", SPARK_PATIENCE_S)
+    wait_until(lambda: len(world.sql("SELECT * FROM near")) == 7, "near and far", SPARK_PATIENCE_S)
     world.sql("TERMINATE ALL")
     assert world.sql("SHOW QUERIES") == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.declared.inference import relation_of
+from pybroker.sql.declared.inference import json_columns, relation_of
 from pybroker.sql.relations.catalog import Format
 
 
@@ -41,6 +41,13 @@ def test_whole_numbers_of_which_some_are_negative_are_whole_numbers() -> None:
         ("a", "BIGINT"),
         ("b", 'STRUCT("c" BIGINT[])'),
     ]
+
+
+def test_whole_numbers_beyond_a_bigint_have_a_type_that_takes_them() -> None:
+    most = 2**64 - 1
+    texts = [f'{{"a": {most}, "b": 1, "c": -1, "d": {most + 1}}}', f'{{"a": 1, "b": 2, "c": {most}, "d": 1}}']
+    kinds = {column.name: column.type for column in json_columns(texts)}
+    assert kinds == {"a": "UBIGINT", "b": "BIGINT", "c": "HUGEINT", "d": "DOUBLE"}
 
 
 def test_fields_whose_names_differ_by_case_alone_are_one_column() -> None:

@@ -75,6 +75,23 @@ def test_star_has_the_columns_of_the_value_alone(world: World) -> None:
     assert world.ask("SELECT * FROM orders WHERE _offset = 0 AND _partition = 0") == [ORDERS[0]]
 
 
+def test_json_is_no_text_within_json(world: World) -> None:
+    value = {"free": {"a": [1, {"b": "c"}]}, "list": [1, "x"], "nested": {"any": {}}, "none": None}
+    world.cluster.produce("texts", [value, {"free": 1, "list": [], "nested": {"any": 2}}])
+    rows = [value, {"free": 1, "list": [], "nested": {"any": 2}, "none": None}]
+    assert world.ask("SELECT free, list, nested, none FROM texts ORDER BY _offset") == rows
+    assert world.ask("SELECT * FROM texts WHERE _offset >= 0 EMIT CHANGES LIMIT 2") == rows
+    assert world.ask("SELECT typeof(free) AS free, typeof(nested) AS nested FROM texts LIMIT 1") == [
+        {"free": "JSON", "nested": 'STRUCT("any" JSON)'}
+    ]
+
+
+def test_whole_numbers_beyond_a_bigint_are_answered(world: World) -> None:
+    numbers = [2**64 - 1, 1]
+    world.cluster.produce("numbers", [{"n": each, "m": -each} for each in numbers])
+    assert world.ask("SELECT n FROM numbers ORDER BY n DESC") == [{"n": each} for each in numbers]
+
+
 def test_topics_are_joined_and_named_twice(world: World) -> None:
     joined = world.ask("SELECT o.id, u.city FROM orders o JOIN users u USING (who) WHERE o.id < 2 ORDER BY o.id")
     assert joined == [{"id": 0, "city": "Bonn"}, {"id": 1, "city": "Ulm"}]

@@ -128,6 +128,15 @@ def test_session_is_told_when_it_is_over() -> None:
     assert "GROUP BY who, SESSION_WINDOW(_timestamp, '60000 milliseconds')" in found.sql
 
 
+def test_columns_without_a_name_are_named_as_ksqldb_does() -> None:
+    found = plan("CREATE TABLE t AS SELECT upper(who), count(*), CAST(max(id) AS INT), who FROM orders GROUP BY 1, 4")
+    assert found.key == ("KSQL_COL_0", "who")
+    assert [part.rpartition(" AS ")[2] for part in found.sql.split(" FROM ")[0].split(", ")] == [
+        *(f"KSQL_COL_{number}" for number in range(3)),
+        "who",
+    ]
+
+
 def test_join_of_streams_is_bounded_in_time() -> None:
     found = plan(
         "CREATE STREAM j AS SELECT a.id, b.amount FROM a LEFT JOIN b WITHIN (1 HOUR, 5 MINUTES) ON a.id = b.id"
@@ -235,10 +244,11 @@ def test_plan_is_the_same_after_it_was_json(text: str) -> None:
         ("CREATE STREAM s AS SELECT who, count(*) AS n FROM orders GROUP BY who", "CREATE TABLE"),
         ("CREATE STREAM s AS SELECT id FROM orders ORDER BY id", "have no meaning for rows without an end"),
         ("CREATE STREAM s AS SELECT id FROM (SELECT id FROM orders)", "make the inner one a stream of its own"),
-        ("CREATE STREAM s AS SELECT id FROM users", "a query over a table is not there"),
-        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM users GROUP BY who", "taken back from its aggregate"),
         ("CREATE STREAM s AS SELECT u.id FROM users u JOIN orders o ON u._key = o.who", "FROM names the stream"),
-        ("CREATE STREAM s AS SELECT u.id FROM users u JOIN numbered n ON u._key = n.place", "a join of tables"),
+        ("CREATE TABLE t AS SELECT count(*) AS n FROM orders", "an aggregate needs GROUP BY"),
+        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders GROUP BY ALL", "GROUP BY names columns of SELECT"),
+        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders GROUP BY CUBE (who)", "GROUP BY names columns"),
+        ("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders GROUP BY 3", "SELECT has no column 3"),
         (
             "CREATE STREAM s AS SELECT a.id FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id JOIN users u ON a.who = u._key",
             "make the join of the streams a stream of its own",

@@ -33,6 +33,7 @@ from pybroker.cli.serve.cluster_state import (
     DEAD,
     PAUSED,
     SERVING,
+    STOPPED,
     ClusterState,
     Known,
     read_state,
@@ -193,7 +194,9 @@ class _Up:
                 self._restarting.discard(each.name)
                 each.wanted.set()
         pid = os.getpid()
-        brokers = [Known(each.name, each.pid, each.began, each.address, each.serves) for each in self._members]
+        brokers = [
+            Known(each.name, each.pid, each.began, each.address, each.serves, each.exit_code) for each in self._members
+        ]
         write_state(self._directory, Known("cluster up", pid, start_time(pid), "", True), brokers)
 
     def _restart(self) -> None:
@@ -255,9 +258,10 @@ def status(data_dir: DataDir = DEFAULT_DIR, as_json: Json = False) -> None:
     """Show the brokers of a running cluster."""
     state = read_state(data_dir.absolute())
     states = {each.name: each.state for each in state.brokers.values()}
-    registered = registered_ids(state) if DEAD in states.values() else None
+    down = [name for name in states if states[name] in (DEAD, STOPPED)]
+    registered = registered_ids(state) if down else None
     if registered is not None:
-        gone = [name for name in states if states[name] == DEAD and node_id_of(name) not in registered]
+        gone = [name for name in down if node_id_of(name) not in registered]
         states |= dict.fromkeys(gone, "not registered")
     shown: list[dict[str, Any]] = [
         {"name": each.name, "state": states[each.name], "pid": each.pid if each.runs else None, "address": each.address}
@@ -303,7 +307,8 @@ def stop(name: Name, data_dir: DataDir = DEFAULT_DIR) -> None:
     broker.signal(signal.SIGTERM)
     with suppress(CommandFailed):  # it may have ended by now
         broker.signal(signal.SIGCONT)  # one that is paused heeds nothing else
-    _wait_for(state, name, lambda broker: not broker.runs)
+    # How it ended is known once the supervisor has noted it.
+    _wait_for(state, name, lambda broker: broker.pid is None)
     _say(f"{broker.name} has stopped")
 
 

@@ -24,16 +24,18 @@ DEAD: Final = "dead"
 PAUSED: Final = "paused"
 SERVING: Final = "serving"
 STARTING: Final = "starting"
+STOPPED: Final = "stopped"  # cleanly
 
 
 class Known(NamedTuple):
-    """A process as the file names it; one that is gone has no pid."""
+    """A process as the file names it; one that is gone has no pid, and the exit code of its last life."""
 
     name: str
     pid: int | None
     began: int | None
     address: str
     serves: bool
+    exit_code: int | None = None
 
     @property
     def runs(self) -> bool:
@@ -46,7 +48,7 @@ class Known(NamedTuple):
         if self.began is None:
             return STARTING  # for the first time: it waits for another broker that has its data still
         if not self.runs or self.pid is None:
-            return DEAD
+            return STOPPED if self.pid is None and self.exit_code == 0 else DEAD
         if is_stopped(self.pid):
             return PAUSED
         return SERVING if self.serves else STARTING

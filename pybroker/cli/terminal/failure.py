@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 
 class ExitCode(IntEnum):
@@ -33,6 +33,22 @@ class CommandFailed(Exception):
 
 class OutputClosed(Exception):
     """The reader of our stdout has had enough (``pybroker consume … | head``): end quietly, as a success."""
+
+
+# What brokers say where an error's name says as much.
+_SAY_LITTLE: Final = (
+    "Authorization failed.",
+    "No Authorizer is configured.",
+    "No Authorizer is configured on the broker",
+)
+_GIVES: Final = "which `pybroker acls add` gives."
+_ADVICE: Final = {
+    "TOPIC_AUTHORIZATION_FAILED": f"The user lacks a permission for the topic, {_GIVES}",
+    "GROUP_AUTHORIZATION_FAILED": f"The user lacks a permission for the group, {_GIVES}",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"The user lacks a permission for the transactional id, {_GIVES}",
+    "CLUSTER_AUTHORIZATION_FAILED": f"The user lacks a permission for the cluster, {_GIVES}",
+    "SECURITY_DISABLED": "No Authorizer is configured on the broker; its setting authorizer.class.name names one.",
+}
 
 
 def is_expected(error: Exception) -> bool:
@@ -80,10 +96,12 @@ def describe_kafka_error(error: Any) -> str:
 
 
 def named_error(code: int, message: str | None = None) -> str:
-    """``NAME_OF_ERROR: message``: the broker's own message, or what the error means."""
+    """``NAME_OF_ERROR: message``: the broker's own message, or what the error means and what to do."""
     from pybroker_protocol.errors import ErrorCode
 
-    text = message or next((each.message for each in ErrorCode if each == code), None)
+    meaning = next((each.message for each in ErrorCode if each == code), None)
+    says_little = message is None or message in (meaning, *_SAY_LITTLE)
+    text = (_ADVICE.get(describe_error_code(code)) if says_little else None) or message or meaning
     return f"{describe_error_code(code)}: {text}" if text else describe_error_code(code)
 
 

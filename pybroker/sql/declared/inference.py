@@ -8,7 +8,9 @@ none of them looks like it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,6 +29,9 @@ _FIELDS_MAX: Final = 400
 # So many of the samples have to be objects; the others are records that do not fit.
 _OBJECTS_SHARE_MIN: Final = 0.75
 # Where some whole numbers are negative DuckDB has a type for both kinds, whose ``//`` is a fraction.
+_INT64_MAX: Final = 2**63 - 1
+_WIDE: Final = ("UBIGINT", "HUGEINT")
+_MANY_DIGITS: Final = re.compile(r"\d{19}")
 _TYPES: Final = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 
@@ -82,11 +87,26 @@ def json_columns(texts: Sequence[str]) -> tuple[Column, ...]:
     if not isinstance(fields, dict) or len(fields) > _FIELDS_MAX:
         return ()
     columns: dict[str, Column] = {}
+    wide = _beyond_bigint(texts)
     for name, kind in fields.items():
         # DuckDB's names have no case: of two fields that differ by it alone the first is a column.
         if name.lower() not in PSEUDO_COLUMNS:
-            columns.setdefault(name.lower(), Column(name, duckdb_type(kind), field=name))
+            own = kind if name in wide and kind in _WIDE else duckdb_type(kind)
+            columns.setdefault(name.lower(), Column(name, own, field=name))
     return tuple(columns.values())
+
+
+def _beyond_bigint(texts: Sequence[str]) -> set[str]:
+    """The fields of objects that have whole numbers which no BIGINT takes."""
+    names: set[str] = set()
+    for text in texts:
+        if _MANY_DIGITS.search(text) is None:
+            continue
+        with suppress(ValueError, RecursionError):
+            document = json.loads(text)
+            fields = document.items() if isinstance(document, dict) else ()
+            names |= {name for name, value in fields if isinstance(value, int) and value > _INT64_MAX}
+    return names
 
 
 def duckdb_type(structure: Any) -> str:

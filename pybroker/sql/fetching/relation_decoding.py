@@ -195,6 +195,8 @@ class _Statement:
         if connection is None:
             connection = self._local.connection = duckdb.connect(config={"threads": 1})
             connection.execute("SET TimeZone = 'UTC'").fetchall()
+            # JSON stays JSON on its way to the query, and no text.
+            connection.execute("SET arrow_lossless_conversion = true").fetchall()
         # A bare capsule: DuckDB would scan a table by way of `pyarrow.dataset`.
         connection.register("raw", table.__arrow_c_stream__())
         try:
@@ -204,7 +206,14 @@ class _Statement:
 
 
 def _arrays(table: pa.Table) -> list[pa.Array]:
-    return [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
+    return [_array(column) for column in table.columns]
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks > 1:
+        return column.combine_chunks()
+    # Arrow combines no chunks to a list of JSON.
+    return column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
 
 
 class _JsonDecoder:

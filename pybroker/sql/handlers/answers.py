@@ -30,6 +30,7 @@ from pybroker.sql.parsing.statements import Explain, Query
 from pybroker.sql.parsing.token_reader import tokens_of
 from pybroker.sql.questions import tail
 from pybroker.sql.questions.engine import UnknownColumn
+from pybroker.sql.questions.json_cells import json_inside
 from pybroker.sql.questions.query_progress import QueryProgress
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column
@@ -109,7 +110,8 @@ def _run(context: Context, prepared: _Prepared, misfits: Misfits) -> None:
         schema, batches = running.results(progress)
         first = next(batches, None)
         progress.end()
-        printer = RowPrinter(context.sheet, OutputForm(context.settings["output"]), schema.names)
+        form = OutputForm(context.settings["output"])
+        printer = RowPrinter(context.sheet, form, schema.names, json_inside=json_inside(schema))
         for batch in chain(() if first is None else (first,), batches):
             printer.add(rows_of(batch))
         printer.end()
@@ -140,7 +142,8 @@ def _follow(context: Context, query: Query, misfits: Misfits) -> None:
     for table in follower.tables(query.limit, context.is_interrupted):
         if printer is None:
             form = OutputForm(context.settings["output"])
-            printer = RowPrinter(context.sheet, form, table.column_names, as_they_come=True)
+            readers = json_inside(table.schema)
+            printer = RowPrinter(context.sheet, form, table.column_names, as_they_come=True, json_inside=readers)
         for batch in table.to_batches():
             printer.add(rows_of(batch))
 

@@ -138,10 +138,10 @@ def explain_standing(context: Context, wanted: ExplainStanding) -> None:
             each.topic,
             str(each.format),
             ", ".join(column.name for column in each.columns),
-            "earliest" if plan.joins and each is not plan.sources[0] else begins,
+            "earliest" if plan.table is not None or (plan.joins and each is not plan.sources[0]) else begins,
             each.grace_ms,
-            "once" if plan.mode == "append" else "at each change",
-            ", ".join(plan.key) or None,
+            "once" if plan.mode == "append" and plan.table is None else "at each change",
+            ", ".join(plan.key) or ("_key" if plan.table is not None else None),
             plan.sql,
         )
         for each in plan.sources

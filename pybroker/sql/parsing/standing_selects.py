@@ -79,8 +79,17 @@ def standing_select(text: str, tokens: Sequence[Token]) -> StandingSelect:
     tree = tree_of(text, cut.kept)
     if not isinstance(tree, exp.Select):
         raise SqlError(at_place("a standing query is a single SELECT", text, tokens[0].start))
+    _name_columns(tree)
     partition_by = tuple(_expressions(text, cut.partition_by))
     return StandingSelect(text, tree, cut.window, tuple(cut.within), partition_by, cut.is_final)
+
+
+def _name_columns(tree: exp.Select) -> None:
+    """Name the columns that have no name, as ksqlDB does: engines differ in what they call them."""
+    named = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Star, exp.Columns)
+    without = [each for each in tree.expressions if not isinstance(each, named)]
+    for number, each in enumerate(without):
+        each.replace(exp.alias_(each.copy(), f"KSQL_COL_{number}"))
 
 
 class _Cut:

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from pybroker.sql.questions.json_cells import with_json_named
 from pybroker.sql.sql_errors import Interrupted, SqlError
 
 ROWS_PER_BATCH: Final = 2_048
@@ -89,7 +90,10 @@ class Engine:
         try:
             for name, table in tables.items():
                 self._connection.register(name, table)
-            return self._connection.sql(sql).to_arrow_table()
+            relation = self._connection.sql(sql)
+            kinds = relation.types
+            found = relation.to_arrow_table()
+            return pa.Table.from_batches(found.to_batches(), with_json_named(found.schema, kinds))
         except duckdb.Error as error:
             raise failure(error, self._memory) from error
         finally:
@@ -169,8 +173,9 @@ class Running:
                 self._put(pa.schema([]))
                 self._put(None)
                 return
+            kinds = relation.types
             with relation.to_arrow_reader(ROWS_PER_BATCH) as reader:
-                self._put(reader.schema)
+                self._put(with_json_named(reader.schema, kinds))
                 for batch in reader:
                     self._put(batch)
             self._put(None)

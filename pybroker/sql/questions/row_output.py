@@ -9,15 +9,18 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
+
+# Gives what the texts of JSON in a cell say.
+Reader: TypeAlias = Callable[[Any], Any]
 
 # So many rows are one table on a terminal, whose columns are as wide as these need.
 _ROWS_PER_TABLE: Final = 1_000
@@ -56,13 +59,25 @@ class Sheet(Protocol):
 class RowPrinter:
     """Prints the rows of one query; ``add`` as they come, ``end`` behind the last one."""
 
-    def __init__(self, sheet: Sheet, form: OutputForm, columns: Sequence[str], *, as_they_come: bool = False) -> None:
-        """``as_they_come``: each row is shown at once, so that a table's columns have no common width."""
+    def __init__(
+        self,
+        sheet: Sheet,
+        form: OutputForm,
+        columns: Sequence[str],
+        *,
+        as_they_come: bool = False,
+        json_inside: Mapping[int, Reader] | None = None,
+    ) -> None:
+        """``as_they_come``: each row is shown at once, so that a table's columns have no common width.
+
+        ``json_inside`` reads the texts of JSON in a column, by its place: within JSON they are no texts.
+        """
         self.count = 0
         self._sheet = sheet
         self._form = form
         self._columns = list(columns)
         self._at_once = as_they_come
+        self._json_inside = json_inside or {}
         self._waiting: list[list[object]] = []
         self._has_heading = False
         if form is OutputForm.CSV:
@@ -74,7 +89,7 @@ class RowPrinter:
         """Print rows, or keep them until there are enough for a table."""
         self.count += len(rows)
         if self._form is OutputForm.JSON:
-            self._sheet.write(b"".join(json_line(self._columns, row) for row in rows))
+            self._sheet.write(b"".join(json_line(self._columns, self._documents(row)) for row in rows))
         elif self._form is OutputForm.CSV:
             self._csv([[csv_cell(cell) for cell in row] for row in rows])
         else:
@@ -82,6 +97,11 @@ class RowPrinter:
             if self._at_once or len(self._waiting) >= _ROWS_PER_TABLE:
                 self._tabulate()
         self._sheet.flush()
+
+    def _documents(self, row: Sequence[Any]) -> Sequence[Any]:
+        if not self._json_inside:
+            return row
+        return [self._json_inside[at](cell) if at in self._json_inside else cell for at, cell in enumerate(row)]
 
     def end(self) -> None:
         """Print what waits; a query without a row has its heading."""

@@ -17,8 +17,9 @@ from pybroker.sql.parsing.queries import TableReference, exclude_pseudo_columns,
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError, at_place
-from pybroker.sql.standing.standing_plans import SourcePlan, SparkPlan
-from pybroker.sql.standing.table_joins import Side, take_joins, why_no_table_join
+from pybroker.sql.standing.standing_plans import SourcePlan, SparkPlan, TableJoin
+from pybroker.sql.standing.table_joins import Side, qualify, read_columns, take_stream_joins, why_no_stream_join
+from pybroker.sql.standing.table_queries import table_parts, why_no_table_query
 
 # What ksqlDB waits for late records where nothing is said.
 _GRACE_MS: Final = 24 * 3_600_000
@@ -91,15 +92,21 @@ def _plan_with_tables(
     key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     _translate(tree)
     sides = [Side(reference.alias, relation) for reference, relation in zip(references, relations, strict=True)]
-    joins, read = take_joins(tree, sides)
+    qualify(tree, sides)
     sources = tuple(
-        _source(name, number, side.relation, used, alias=side.alias)
-        for number, (side, used) in enumerate(zip(sides, read, strict=True))
+        _source(name, number, side.relation, read_columns(tree, side), alias=side.alias)
+        for number, side in enumerate(sides)
     )
-    table = references[0].node
-    table.replace(exp.to_table(sources[0].view))
-    typed = tuple(replace(each, key_type=spark_type(each.key_type)) for each in joins)
-    return SparkPlan(sources, tree.sql(dialect="spark"), "append", key, typed)
+    if all(each.kind == "TABLE" for each in relations):
+        parts = table_parts(tree, sides)
+        return SparkPlan(sources, parts.row, "append", parts.key, _typed(parts.joins), table=parts.query)
+    joins = take_stream_joins(tree, sides)
+    references[0].node.replace(exp.to_table(sources[0].view))
+    return SparkPlan(sources, tree.sql(dialect="spark"), "append", key, _typed(joins))
+
+
+def _typed(joins: Sequence[TableJoin]) -> tuple[TableJoin, ...]:
+    return tuple(replace(each, key_type=spark_type(each.key_type)) for each in joins)
 
 
 def _source(
@@ -129,20 +136,26 @@ def _check(
     kind: str, select: StandingSelect, tree: exp.Select, references: Sequence[TableReference], relations: list[Relation]
 ) -> None:
     aggregates = _aggregates(tree)
-    has_table = any(relation.kind == "TABLE" for relation in relations)
+    tables = sum(relation.kind == "TABLE" for relation in relations)
     why = None
     if not references:
         why = "a standing query reads a topic"
     elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
         why = "a standing query has one SELECT; make the inner one a stream of its own"
-    elif has_table and (said := why_no_table_join(relations, any(select.within))) is not None:
+    elif 0 < tables < len(relations) and (said := why_no_stream_join(relations, any(select.within))) is not None:
         why = said
     elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
         why = "ORDER BY, LIMIT, OFFSET and DISTINCT have no meaning for rows without an end"
+    elif isinstance(group := tree.args.get("group"), exp.Group) and (_strange(group) or not group.expressions):
+        why = "GROUP BY names columns of SELECT, without ALL, sets, CUBE and ROLLUP"
+    elif tables == len(relations):
+        why = why_no_table_query(kind, select, tree)
     elif kind == "TABLE" and not aggregates:
         why = "a table needs GROUP BY: without it the rows are a stream's"
     elif select.window is not None and select.window.kind is WindowKind.SESSION and not _grouped(tree):
         why = "a session is that of a key: WINDOW SESSION needs GROUP BY"
+    elif aggregates and not _grouped(tree) and select.window is None:
+        why = "an aggregate needs GROUP BY"
     elif kind == "STREAM" and aggregates:
         why = "rows of an aggregate change: CREATE TABLE"
     elif select.window is not None and not aggregates:
@@ -151,7 +164,7 @@ def _check(
         why = "EMIT FINAL needs a WINDOW that ends"
     elif aggregates and len(references) > 1:
         why = "a join with an aggregate is not there; make the join a stream of its own"
-    elif has_table:
+    elif tables:
         why = None
     elif len(references) > 2:
         why = "a join of more than two streams is not there; make the first join a stream of its own"
@@ -189,8 +202,20 @@ def _grouped(tree: exp.Select) -> list[exp.Expr]:
     return list(group.expressions) if isinstance(group, exp.Group) else []
 
 
+def _strange(group: exp.Group) -> bool:
+    sets = (exp.Cube, exp.Rollup, exp.GroupingSets)
+    return any(value for name, value in group.args.items() if name != "expressions") or any(
+        isinstance(each, sets) for each in group.expressions
+    )
+
+
 def _projected(tree: exp.Select, wanted: exp.Expr, clause: str) -> str:
-    """The name by which SELECT has an expression."""
+    """The name by which SELECT has an expression, which may be its number."""
+    if wanted.is_int:
+        number = int(wanted.name)
+        if not 0 < number <= len(tree.expressions):
+            raise SqlError(f"SELECT has no column {number}, which {clause} names")
+        return str(tree.expressions[number - 1].alias_or_name)
     for each in tree.expressions:
         bare = each.this if isinstance(each, exp.Alias) else each
         if bare == wanted or each.alias_or_name.lower() == wanted.name.lower() != "":

@@ -37,14 +37,28 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class TableJoin:
-    """A join of a stream with a table by its key.  ``key`` is Spark's SQL over the rows before it.
+    """A join with a table by its key.  ``key`` is Spark's SQL over the rows before it, or "" for their own key.
 
-    ``key_type`` is what the query takes the table's key for; ``how`` is ``inner`` or ``left``.
+    ``key_type`` is what the query takes the table's key for.  Two tables by their own keys alone have all of ``how``;
+    the others are ``inner`` or ``left``.
     """
 
     key: str
     key_type: str
-    how: Literal["inner", "left"]
+    how: Literal["inner", "left", "right", "outer"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """What a query over tables has beside its joins.  All of it is Spark's SQL over a row.
+
+    ``group``, "" for none, is a struct of what the rows are grouped by, null for a row that is in no group; ``sums``
+    and ``lists`` are what is added up and gathered in each group (``pybroker.pipeline.regroup``).
+    """
+
+    group: str = ""
+    sums: tuple[tuple[str, str], ...] = ()
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,9 @@ class SparkPlan:
 
     ``mode`` is Spark's output mode: ``append`` tells a row once, ``update`` at each of its changes.  With ``joins`` the
     first source is a stream, and each next one the table of a join; there is one view, by the first one's name.
+
+    With ``table`` all sources are tables, and there are no views: ``sql`` is the expression of a row, null where the
+    new table has none.
     """
 
     sources: tuple[SourcePlan, ...]
@@ -69,6 +86,7 @@ class SparkPlan:
     key: tuple[str, ...]
     joins: tuple[TableJoin, ...] = ()
     value: WrittenValue = WrittenValue()
+    table: TableQuery | None = None
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -93,7 +111,15 @@ def plan_read(document: dict[str, Any]) -> SparkPlan:
         if (said := document.get("value"))
         else WrittenValue()
     )
-    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins, value)
+    table = _table_query(document.get("table"))
+    return SparkPlan(sources, document["sql"], document["mode"], tuple(document["key"]), joins, value, table)
+
+
+def _table_query(document: dict[str, Any] | None) -> TableQuery | None:
+    if document is None:
+        return None
+    sums, lists = (tuple((name, sql) for name, sql in document[field]) for field in ("sums", "lists"))
+    return TableQuery(document["group"], sums, lists)
 
 
 def topics_of(plan: SparkPlan) -> Iterator[str]:

@@ -17,8 +17,8 @@ from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, st
 from pybroker.sql.standing.standing_jobs import standing_job
 from pybroker.sql.standing.standing_plans import SparkPlan
 
-# Options of the source that say from where on, and how fast, a stream is read.
-_OF_STREAMS: Final = ("startingOffsets", "maxOffsetsPerTrigger")
+_BEGINS: Final = "startingOffsets"
+_AT_ONCE: Final = "maxOffsetsPerTrigger"
 
 
 class StandingRun:
@@ -64,10 +64,11 @@ def start_standing(
     ``name``, by default the topic's, is unique among the queries that run.  ``group`` shows the progress.  Raises
     ValueError for what cannot be meant, and what Spark says of a query that it does not know.
 
-    A table is read from its beginning, and the first micro-batch has all of it: else the first records would miss rows
-    that were there long before.
+    A table is read from its beginning.  Where streams meet it, the first micro-batch has all of it: else the first
+    records would miss rows that were there long before.
     """
-    whole = {name: value for name, value in topics.options.items() if name not in _OF_STREAMS}
+    left_out = (_BEGINS,) if plan.table is not None else (_BEGINS, _AT_ONCE)
+    whole = {name: value for name, value in topics.options.items() if name not in left_out}
     output = outputs_of(standing_job(plan, topic, replace(topics, options=whole)), topics)[topic]
     sink = sink_of(topics, {}, topic, output)
     trigger = {"processingTime": interval}

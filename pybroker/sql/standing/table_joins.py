@@ -1,7 +1,8 @@
-"""A stream joined with tables: each record meets the row that its key has, which Spark's SQL has no join for.
+"""Joins with tables: a stream's record meets the row that its key has, and two tables are joined as they change.
 
-The pipeline joins before Spark's SQL is run (``standing_jobs``).  SQL is then given one view with a column for each
-topic, a struct that has the topic's row.  ``orders o`` is the column ``o``, and ``o.id`` its field.
+Spark's SQL has neither, so that the pipeline joins before it is run (``standing_jobs``, ``table_records``).  SQL is
+then given rows with a column for each topic, a struct that has the topic's row.  ``orders o`` is the column ``o``, and
+``o.id`` its field.
 
 Owns the translation: the sides of ON, names of columns as fields, and the fields that are read.  Pure.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from sqlglot import exp
 
@@ -20,8 +21,9 @@ from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin
 
 # The view's rows have these beside those of the topics, while they are joined.
-_TAKEN: Final = frozenset({"key", "timestamp", "partition", "offset"})
+_TAKEN: Final = frozenset({"key", "value", "timestamp", "partition", "offset"})
 _KEY: Final = "_key"
+_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "INT", "BIGINT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,62 +44,113 @@ class Side:
         return next((each for each in self.relation.columns if each.is_key), Column(_KEY, PSEUDO_COLUMNS[_KEY]))
 
 
-def why_no_table_join(relations: Sequence[Relation], has_within: bool) -> str | None:
-    """Why topics, some of them tables, cannot be joined; None where they can."""
-    streams = sum(each.kind != "TABLE" for each in relations)
-    if len(relations) == 1:
-        return (
-            "a query over a table is not there. A row that changes has to be taken back from its aggregate, and Spark "
-            "has no state that is updated behind the table's own. A question reads the table, and a job regroups it"
-        )
-    if not streams:
-        return "a join of tables is not there; a question joins them"
+def why_no_stream_join(relations: Sequence[Relation], has_within: bool) -> str | None:
+    """Why topics, some of them streams and some tables, cannot be joined; None where they can."""
     if relations[0].kind == "TABLE":
         return "a table joins a stream: FROM names the stream, and JOIN the table"
-    if streams > 1:
+    if sum(each.kind != "TABLE" for each in relations) > 1:
         return "a join of two streams has no table; make the join of the streams a stream of its own"
     if has_within:
         return "WITHIN is for two streams: a record meets the row that the table has when it comes"
     return None
 
 
-def take_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[tuple[TableJoin, ...], list[list[Column]]]:
-    """Take the joins out of the tree, whose columns become fields of the sides' rows.
-
-    Gives the joins, and for each side the columns that are read.  Raises ``SqlError`` for what is no join by a key.
-    """
+def qualify(tree: exp.Select, sides: Sequence[Side]) -> None:
+    """Have the columns of the tree be fields of the sides' rows, and stars be columns; ``SqlError``."""
     for side in sides:
         if side.alias.lower() in _TAKEN:
             raise SqlError(f"{side.alias} cannot be the name of a topic in a join with a table: AS gives it another")
     _expand_stars(tree, sides)
     for column in list(tree.find_all(exp.Column)):
         _qualify(column, sides)
+
+
+def take_stream_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[TableJoin, ...]:
+    """Take the joins of a stream with tables out of a qualified tree; ``SqlError`` for what is none by a key."""
+    return tuple(_stream_join(join, table, later) for join, table, later in _taken(tree, sides))
+
+
+def take_table_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[TableJoin, ...]:
+    """Take the joins of tables out of a qualified tree; ``SqlError`` for what is none by a key."""
+    joins = []
+    same_key = [sides[0]]
+    for join, table, later in _taken(tree, sides):
+        found = _table_join(join, same_key, table, later)
+        joins.append(found)
+        if not found.key:
+            same_key.append(table)
+    return tuple(joins)
+
+
+def _taken(tree: exp.Select, sides: Sequence[Side]) -> Iterator[tuple[exp.Join, Side, Sequence[Side]]]:
+    """The joins, each with its table and those that come behind it."""
     found: list[exp.Join] = list(tree.args.get("joins") or ())
-    tables = sides[1:]
-    joins = tuple(
-        _table_join(join, table, tables[number:])
-        for number, (join, table) in enumerate(zip(found, tables, strict=True), 1)
-    )
-    read = [_read(tree, side) for side in sides]
     tree.set("joins", None)
-    return joins, read
+    tables = sides[1:]
+    for number, (join, table) in enumerate(zip(found, tables, strict=True), 1):
+        yield join, table, tables[number:]
 
 
-def _table_join(join: exp.Join, table: Side, later: Sequence[Side]) -> TableJoin:
-    hint = f"a join with a table is by its key: ON … = {table.alias}.{table.key.name}"
-    if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "OUTER") or join.method:
+def _stream_join(join: exp.Join, table: Side, later: Sequence[Side]) -> TableJoin:
+    if _how(join) not in ("inner", "left"):
         raise SqlError("a stream has inner and left joins with a table")
+    for of_stream, other in _both_ways(join, table):
+        key = _key(other, table)
+        if key is not None and not _names(of_stream, (table, *later)):
+            return TableJoin(of_stream.sql(dialect="spark"), key.type, "left" if join.side else "inner")
+    raise SqlError(_hint(table))
+
+
+def _table_join(join: exp.Join, same_key: Sequence[Side], table: Side, later: Sequence[Side]) -> TableJoin:
+    """``same_key`` are the tables before it whose keys are that of the rows."""
+    how = _how(join)
+    if how is None:
+        raise SqlError("tables have inner, left, right and full joins")
+    for own, other in _both_ways(join, table):
+        key = _key(other, table)
+        if key is None or _names(own, (table, *later)):
+            continue
+        own_key = next((found for each in same_key if (found := _key(own, each)) is not None), None)
+        if own_key is not None and _are_alike(own_key.type, key.type):
+            return TableJoin("", key.type, how)
+        if how not in ("inner", "left"):
+            raise SqlError("a join by a column that names the other table's key is inner or left")
+        return TableJoin(own.sql(dialect="spark"), key.type, "left" if how == "left" else "inner")
+    first = same_key[0]
+    if any(_key(own, first) is not None and _names(other, (table,)) for own, other in _both_ways(join, table)):
+        raise SqlError(f"FROM names the table whose rows name the other's key: FROM {table.alias} JOIN {first.alias}")
+    raise SqlError(_hint(table))
+
+
+def _how(join: exp.Join) -> Literal["inner", "left", "right", "outer"] | None:
+    if join.kind not in ("", "INNER", "OUTER") or join.method:
+        return None
+    return {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}.get(join.side)  # type: ignore[return-value]
+
+
+def _hint(table: Side) -> str:
+    return f"a join with a table is by its key: ON … = {table.alias}.{table.key.name}"
+
+
+def _both_ways(join: exp.Join, table: Side) -> tuple[tuple[exp.Expr, exp.Expr], ...]:
+    """The two sides of ON, which is an equality, in both orders."""
     on = join.args.get("on")
     on = on.unnest() if isinstance(on, exp.Expr) else None
     if not isinstance(on, exp.EQ):
-        raise SqlError(hint)
-    unknown = {each.alias.lower() for each in (table, *later)}
-    sides = (on.this.unnest(), on.expression.unnest())
-    for of_stream, other in zip(sides, sides[::-1], strict=True):
-        key = _key(other, table)
-        if key is not None and not any(_parts(each)[0].lower() in unknown for each in of_stream.find_all(exp.Column)):
-            return TableJoin(of_stream.sql(dialect="spark"), key.type, "left" if join.side else "inner")
-    raise SqlError(hint)
+        raise SqlError(_hint(table))
+    left, right = on.this.unnest(), on.expression.unnest()
+    return (left, right), (right, left)
+
+
+def _names(node: exp.Expr, sides: Sequence[Side]) -> bool:
+    """Whether an expression names a column of one of these."""
+    aliases = {each.alias.lower() for each in sides}
+    return any(_parts(each)[0].lower() in aliases for each in node.find_all(exp.Column))
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Whether equal keys of two types have equal texts."""
+    return one == other or (one in _INTEGERS and other in _INTEGERS)
 
 
 def _key(node: exp.Expr, table: Side) -> Column | None:
@@ -155,8 +208,8 @@ def _all_of(sides: Sequence[Side], left_out: set[str]) -> Iterator[exp.Expr]:
                 yield _field(exp.to_identifier(side.alias), exp.to_identifier(column.name))
 
 
-def _read(tree: exp.Select, side: Side) -> list[Column]:
-    """The columns of a side that the tree names, its joins included."""
+def read_columns(tree: exp.Select, side: Side) -> list[Column]:
+    """The columns of a side that a tree names which is qualified, and still has its joins."""
     names: set[str] = set()
     for column in tree.find_all(exp.Column):
         alias, *rest = (each.lower() for each in _parts(column))

@@ -1,0 +1,92 @@
+"""What a topic's records are as rows of Spark's: a view's columns, or one struct with all of them.
+
+Owns how a column of a plan is read from a record.  Values are decoded by the pipeline's converters.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
+
+from pybroker.pipeline.converters.avro import avro_of
+from pybroker.pipeline.converters.decoding import Decoder, decode, readable
+from pybroker.pipeline.converters.json_values import json_of, raw, text
+from pybroker.pipeline.converters.protobuf import protobuf_of
+from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
+from pybroker.sql.relations.format_options import descriptors, registry_header
+from pybroker.sql.standing.standing_plans import SourcePlan, TableJoin
+
+
+def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
+    """A topic's records as rows of a plan's view; raises ValueError for a format that it does not read."""
+    shown = decoded(records, source).select(
+        *(_column(source, column.name).alias(column.name) for column in source.columns)
+    )
+    return shown if source.grace_ms is None else shown.withWatermark("_timestamp", f"{source.grace_ms} milliseconds")
+
+
+def table_of(records: DataFrame, source: SourcePlan) -> DataFrame:
+    """A topic's records as a table (`pybroker.pipeline.streams.columns`) of its rows; keys are texts.
+
+    A key that is no text is none of those that a query can name, and is left out.
+    """
+    value = F.when(F.col("value").isNotNull(), row_of(source)).alias("value")
+    found = decoded(records, source).where("key is not null").where(F.is_valid_utf8("key"))
+    return found.select(F.col("key").cast("string"), value, "timestamp", "partition", "offset")
+
+
+def decoded(records: DataFrame, source: SourcePlan) -> DataFrame:
+    """The records that can be read, with values of the plan's columns."""
+    return readable(decode(records, _decoder(source)))
+
+
+def row_of(source: SourcePlan) -> Column:
+    """A record that is decoded, as a struct of the plan's columns."""
+    return F.struct(*(_column(source, column.name).alias(column.name) for column in source.columns))
+
+
+def joined_key(frame: DataFrame, join: TableJoin) -> Column:
+    """What a frame's row names of a table's keys, as their text; raises ValueError where its type is another one.
+
+    Keys are compared as texts, so that equal values have to have equal texts.
+    """
+    wanted = frame.select(F.expr(join.key).alias("key")).schema["key"].dataType
+    if not _same_text(wanted, _parse_datatype_string(join.key_type)):
+        told = f"{wanted.simpleString()} with a key, which is {join.key_type}"
+        raise ValueError(f"ON {join.key} = … compares {told}: CAST it")
+    return F.expr(join.key).cast("string")
+
+
+def _same_text(one: DataType, other: DataType) -> bool:
+    return one == other or (isinstance(one, IntegralType) and isinstance(other, IntegralType))
+
+
+def _column(source: SourcePlan, name: str) -> Column:
+    column = next(each for each in source.columns if each.name == name)
+    if name in PSEUDO_COLUMNS and not column.field:
+        return F.col(name.removeprefix("_"))
+    if column.is_key:
+        return F.col("key").cast(column.type)
+    if source.format in (Format.TEXT, Format.BYTES):
+        return F.col("value").cast(column.type)
+    return F.col("value").getField(column.field).cast(column.type)
+
+
+def _decoder(source: SourcePlan) -> Decoder:
+    of_value = [each for each in source.columns if each.field and not each.is_key]
+    match source.format:
+        case Format.JSON:
+            return json_of(", ".join(f"`{each.field}` {each.type}" for each in of_value)) if of_value else raw()
+        case Format.TEXT:
+            return text()
+        case Format.BYTES:
+            return raw()
+        case Format.AVRO:
+            return avro_of(source.options["schema"], registry_header=registry_header(source.options))
+        case Format.PROTOBUF:
+            return protobuf_of(
+                (descriptors(source.options["schema"]), source.options["message"]),
+                registry_header=registry_header(source.options),
+            )
+    raise ValueError(f"a standing query reads no {source.format}; a stream of JSON made from it can be read")
