@@ -97,11 +97,56 @@ def test_an_acl_that_cannot_be_here_is_named() -> None:
     assert note.endswith("CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.")
 
 
-def test_a_quota_that_is_missing_at_the_source_is_not_taken_away() -> None:
-    alice = {(("user", "alice"),): {"producer_byte_rate": 1.0}}
-    builder = carried(link(quotas="*"), quotas=alice)
-    carried(link(quotas="*"), builder, quotas={})
-    assert builder.view().quotas == alice
+USER_ALICE = (("user", "alice"),)
+RATES = {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0}
+
+
+def test_a_quota_that_the_link_has_brought_goes_when_it_is_removed_at_the_source() -> None:
+    config = link(quotas="*")
+    builder = carried(config, quotas={USER_ALICE: RATES})
+    carried(config, builder, quotas={USER_ALICE: {"producer_byte_rate": 3.0}})
+    assert builder.view().quotas == {USER_ALICE: {"producer_byte_rate": 3.0}}
+    carried(config, builder, quotas={})
+    assert (dict(builder.view().quotas), builder.view().links["west"].brought_quotas) == ({}, ())
+
+
+def test_a_quota_that_was_here_before_stays_whatever_the_source_has() -> None:
+    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    builder.put_quotas(USER_ALICE, RATES)
+    for at_source in ({USER_ALICE: RATES}, {}):
+        carried(link(quotas="*"), builder, quotas=at_source)
+        assert builder.view().quotas == {USER_ALICE: RATES}
+
+
+@pytest.mark.parametrize("later", [{"refused": {"quotas": "the source does not answer that"}}, {}])
+def test_a_quota_stays_where_the_source_does_not_tell_or_is_not_asked(later: Any) -> None:
+    config = link(quotas="*")
+    builder = carried(config, quotas={USER_ALICE: RATES})
+    carried(config if later else link(), builder, **later)
+    if not later:
+        carried(config, builder, quotas={})
+    assert builder.view().quotas == {USER_ALICE: RATES}
+
+
+@pytest.mark.parametrize("state", sorted(WRITABLE))
+def test_a_quota_is_the_sources_no_more_once_a_topic_takes_writes_here(state: str) -> None:
+    """A cut-over may remove those of the source, which has no clients any more."""
+    config = link(quotas="*")
+    builder = carried(config, quotas={USER_ALICE: RATES})
+    builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
+    carried(config, builder, quotas={})
+    assert builder.view().quotas == {USER_ALICE: RATES}
+
+
+def test_more_quotas_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.cluster.decisions.carried_access.BROUGHT_QUOTAS_MAX", 2)
+    at_source = {(("user", f"u{number}"),): {"producer_byte_rate": 1.0} for number in range(5)}
+    builder = carried(link(quotas="*"), quotas=at_source)
+    assert len(builder.view().quotas) == 2
+    assert notes(builder) == ("quotas: 3 of more than 2, which a link brings at most",)
+    changed = {entity: {"producer_byte_rate": 2.0} for entity in at_source}
+    carried(link(quotas="*"), builder, quotas=changed)
+    assert set(map(str, builder.view().quotas.values())) == {"{'producer_byte_rate': 2.0}"}
 
 
 @pytest.mark.parametrize("prefix", ["", "west."])

@@ -18,6 +18,7 @@ from pybroker.cluster.image.cluster_image import (
     first_delta,
 )
 from pybroker.cluster.image.link_states import STATES, LinkState, MirroredTopic
+from pybroker.cluster.image.quota_entities import entity_of
 from pybroker.cluster.store import store_codec
 from pybroker.cluster.store.metadata_store import Changes, Entry
 from pybroker.security.acl_bindings import Acl
@@ -175,9 +176,13 @@ def test_names_of_resources_make_paths_of_one_safe_level(name: str) -> None:
 REFUSED = st.dictionaries(TEXT, TEXT, max_size=2).map(lambda found: tuple(found.items()))
 NOT_CARRIED = st.lists(TEXT, max_size=2).map(tuple)
 BROUGHT_ACLS = st.lists(st.one_of(st.tuples(UUIDS, UUIDS), UUIDS.map(lambda same: (same, same))), max_size=2).map(tuple)
+ENTITIES = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), st.none() | TEXT, min_size=1).map(
+    lambda parts: entity_of(parts.items())
+)
+BROUGHT_QUOTAS = st.lists(st.tuples(ENTITIES, TEXT), max_size=2).map(tuple)
 LINKS = st.dictionaries(
     st.text("abz09_-", min_size=1, max_size=5),
-    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED, BROUGHT_ACLS),
+    st.builds(LinkState, TEXT, TEXT, REFUSED, NOT_CARRIED, BROUGHT_ACLS, BROUGHT_QUOTAS),
     max_size=2,
 )
 PARTINGS = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 3), max_size=2).map(tuple)

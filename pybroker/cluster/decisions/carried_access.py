@@ -5,9 +5,10 @@ source is asked (``cluster/links/source_access``), nor what an ACL or a quota ma
 ``quota_changes``).
 
 Invariants
-- What is set here is added to and set anew.  Of what is missing at the source only an ACL that the link itself has
-  brought is taken away.  An ACL of what takes writes here stays: a cut-over revokes rights at the source.  Of a topic
-  that takes writes none is brought any more, so that one that is revoked here does not come again.
+- What is set here is added to and set anew.  Of what is missing at the source only what the link itself has brought is
+  taken away.  An ACL of what takes writes here stays, and so does a quota once any topic does: a cut-over revokes
+  rights at the source.  Of a topic that takes writes no ACL is brought any more, so that one that is revoked here does
+  not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.
 
@@ -37,6 +38,9 @@ NOT_CARRIED_MAX: Final = 20
 # As many ACLs of a link are remembered, and so brought: 250 KB of metadata, and twice that with a prefix.
 BROUGHT_ACLS_MAX: Final = 10_000
 Brought = tuple[tuple[bytes, bytes], ...]  # ids of ACLs: (here, at the source)
+# As many quotas are.
+BROUGHT_QUOTAS_MAX: Final = 5_000
+BroughtQuotas = tuple[tuple[QuotaEntity, str], ...]
 
 _DEFAULT: Final = "<default>"  # the entity of all that have no quota of their own, as Kafka's tools write it
 _OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
@@ -72,11 +76,13 @@ def carry_access(
         notes += acl_notes
         if not has_authorizer:
             notes.append("acls: this cluster has no authorizer, so that they have no effect here")
+    brought_quotas = known_state.brought_quotas if config.get("quotas") else ()
     if access.quotas is not None:
-        notes += _carry_quotas(builder, config, access.quotas)
+        brought_quotas, quota_notes = _carry_quotas(builder, config, access.quotas, brought_quotas)
+        notes += quota_notes
     if access.users is not None:
         notes += _missing_users(builder, config, access.users)
-    after = known_state._replace(not_carried=tuple(notes), brought_acls=brought)
+    after = known_state._replace(not_carried=tuple(notes), brought_acls=brought, brought_quotas=brought_quotas)
     if after != known_state:
         builder.put_link(config.link, after)
 
@@ -180,24 +186,52 @@ def _what_it_is_of(acl: Acl) -> str:
 
 
 def _carry_quotas(
-    builder: ImageBuilder, config: LinkConfig, quotas: Mapping[QuotaEntity, Mapping[str, float]]
-) -> list[str]:
+    builder: ImageBuilder,
+    config: LinkConfig,
+    quotas: Mapping[QuotaEntity, Mapping[str, float]],
+    brought: BroughtQuotas,
+) -> tuple[BroughtQuotas, list[str]]:
+    """What the link has brought by now, and the words for the rest."""
     here = builder.view().quotas
-    alterations = []
+    changes: dict[QuotaEntity, dict[str, float | None]] = {}
+    kept = dict.fromkeys(() if _writable(builder, config) else brought)
+    for entity, name in tuple(kept):
+        if name not in here.get(entity, {}):
+            del kept[entity, name]  # it was removed by hand
+        elif name not in quotas.get(entity, {}):
+            changes.setdefault(entity, {})[name] = None
+    room = BROUGHT_QUOTAS_MAX - len(kept)
+    over = 0
     for entity, values in quotas.items():
-        if all(config.matches("quotas", _DEFAULT if name is None else name) for _, name in entity):
-            before = here.get(entity, {})
-            news = tuple((name, value) for name, value in values.items() if before.get(name) != value)
-            if news:
-                alterations.append(QuotaAlteration(entity, news))
-    results = alter_client_quotas(builder, alterations)
+        if not all(config.matches("quotas", _DEFAULT if name is None else name) for _, name in entity):
+            continue
+        for name, value in values.items():
+            if here.get(entity, {}).get(name) == value:
+                continue
+            room -= (entity, name) not in kept
+            if room < 0:
+                over += 1
+            else:
+                changes.setdefault(entity, {})[name] = value
+    results = alter_client_quotas(
+        builder, [QuotaAlteration(entity, (*news.items(),)) for entity, news in changes.items()]
+    )
+    for result in results:
+        for name, value in () if result.error_code else changes[result.entity].items():
+            if value is None:
+                del kept[result.entity, name]
+            else:
+                kept[result.entity, name] = None
+    if _writable(builder, config):
+        kept = {}
     refused = [
         f"quotas: {', '.join(f'{kind} {_DEFAULT if name is None else name}' for kind, name in result.entity)}: "
         f"{result.error_message}"
         for result in results
         if result.error_code
     ]
-    return refused[:NOT_CARRIED_MAX]
+    more = [f"quotas: {over} of more than {BROUGHT_QUOTAS_MAX}, which a link brings at most"] if over else []
+    return tuple(kept), more + refused[:NOT_CARRIED_MAX]
 
 
 # --- users -----------------------------------------------------------------------------------------------------------

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from pybroker_protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from pybroker.cluster.image.quota_entities import QuotaEntity
 
 # --- states ----------------------------------------------------------------------------------------------------------
 
@@ -122,6 +125,7 @@ class LinkState(NamedTuple):
     ``refused`` has topics of the source that are not mirrored though the link's settings want them, with the reason.
     ``not_carried`` says what of the source's ACLs, quotas and users is not taken over though they want it.
     ``brought_acls`` has the ACLs that are here because the link has brought them: (id here, id at the source).
+    ``brought_quotas`` has the quotas of which that is so: (entity, name of the quota).
     """
 
     source_cluster_id: str = ""
@@ -129,6 +133,12 @@ class LinkState(NamedTuple):
     refused: tuple[tuple[str, str], ...] = ()
     not_carried: tuple[str, ...] = ()
     brought_acls: tuple[tuple[bytes, bytes], ...] = ()
+    brought_quotas: tuple[tuple[QuotaEntity, str], ...] = ()
+
+    @property
+    def has_of_access(self) -> bool:
+        """Whether anything is kept of the source's ACLs, quotas and users."""
+        return bool(self.not_carried or self.brought_acls or self.brought_quotas)
 
 
 # --- what is learned -------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class LinkKeeper:
 
     def _carry(self, config: LinkConfig, access: SourceAccess) -> None:
         known = self._metadata.image.links.get(config.link)
-        if access == SourceAccess() and (known is None or not (known.not_carried or known.brought_acls)):
+        if access == SourceAccess() and (known is None or not known.has_of_access):
             return  # nothing is wanted
         has_authorizer = bool(self._config["authorizer.class.name"])
         self._submit(lambda builder: carry_access(builder, config, access, has_authorizer))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pybroker.cluster.image.link_states import LinkState, MirroredTopic
+from pybroker.cluster.image.quota_entities import entity_of
 from pybroker.cluster.store.store_names import LINKS, MIRRORS, quoted, unquoted
 from pybroker_protocol.uuids import uuid_bytes, uuid_text
 
@@ -34,6 +35,8 @@ def link_fields(state: LinkState) -> dict[str, Any]:
         fields["notCarried"] = state.not_carried
     if state.brought_acls:
         fields["acls"] = [_ids_text(here, there) for here, there in state.brought_acls]
+    if state.brought_quotas:
+        fields["quotas"] = state.brought_quotas
     return fields
 
 
@@ -80,7 +83,8 @@ def _link(fields: Mapping[str, Any]) -> LinkState:
     for text in fields.get("acls", ()):
         here, _, there = text.partition(" ")
         brought.append((uuid_bytes(here), uuid_bytes(there or here)))
-    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried, tuple(brought))
+    quotas = tuple((entity_of(entity), quota) for entity, quota in fields.get("quotas", ()))
+    return LinkState(fields["sourceCluster"], fields.get("problem", ""), refused, not_carried, tuple(brought), quotas)
 
 
 def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
