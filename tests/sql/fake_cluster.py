@@ -122,6 +122,10 @@ class FakeChanges:
         self._cluster.logs[name] = [[] for _ in range(partitions)]
         self.settings[name] = settings
 
+    def difference(self, name: str, replicas: int | None, settings: Mapping[str, str]) -> str | None:
+        its = self.settings.get(name, {})
+        return next((f"{key}={its.get(key)}" for key, value in settings.items() if its.get(key) != value), None)
+
     def delete_topic(self, name: str) -> None:
         del self._cluster.logs[name]
 

@@ -247,3 +247,15 @@ def test_declaration_is_seen_by_another_command(cli: CommandLine, orders: str) -
     assert asked(cli, f"SELECT max(id) AS id FROM {orders}_s WHERE id < 12") == [{"id": 11}]
     cli.ok("sql", "-e", f"DROP STREAM {orders}_s")
     assert cli.run("sql", "-e", f"SELECT * FROM {orders}_s").returncode == 1
+
+
+def test_topic_that_is_there_has_to_be_as_it_is_declared(cli: CommandLine, topic: str) -> None:
+    declared = f"CREATE TEMP STREAM s (a INT) WITH (topic='{topic}', format='json', partitions=1, {{}})"
+    cli.ok("sql", "-e", declared.format("replicas=1, retention_ms=60000"))
+    cli.ok("sql", "-e", declared.format("replicas=1, retention_ms=60000"))
+    for wanted, told in (("replicas=2", "has 1 replica, not 2"), ("retention_ms=1", "has retention.ms=60000, not 1")):
+        refused = cli.run("sql", "-e", declared.format(wanted))
+        assert (
+            refused.stderr.decode()
+            == f"pybroker: the topic {topic} {told}; `pybroker topics` changes topics that are there\n"
+        )

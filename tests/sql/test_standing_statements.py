@@ -96,6 +96,9 @@ def test_declaration_makes_its_topic_where_partitions_are_said(world: World) -> 
     assert world.changes.settings["made"] == {"retention.ms": "1000"}
     told = world.refusal("CREATE STREAM t (a INT) WITH (topic='made', format='json', partitions=2)")
     assert told == "the topic made has 3 partitions, not 2"
+    same = "CREATE OR REPLACE STREAM s (a INT) WITH (topic='made', format='json', partitions=3, retention_ms={})"
+    world.ask(same.format(1000))
+    assert "the topic made has retention.ms=1000" in world.refusal(same.format(2000))
     assert "PARTITIONS=1 makes one" in world.refusal("CREATE STREAM t (a INT) WITH (topic='xyz', format='json')")
 
 

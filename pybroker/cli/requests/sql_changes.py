@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.retries import retried
-from pybroker.cli.requests import topic_requests
+from pybroker.cli.requests import config_requests, topic_requests
 from pybroker.cli.requests.wire_requests import described_cluster
 from pybroker.cli.terminal.error_names import refused
 from pybroker_protocol.errors import ErrorCode
@@ -37,6 +37,18 @@ class TopicChanges:
             self._client, [name], partitions, replicas or _LEFT_TO_THE_BROKER, settings, dry_run=False
         )
         _check(made, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    def difference(self, name: str, replicas: int | None, settings: Mapping[str, str]) -> str | None:
+        """What a topic has that is there, in place of what is wanted; None where it is as wanted."""
+        [topic] = retried(lambda: topic_requests.described(self._client, [name]))
+        _check([topic], ErrorCode.NONE)
+        counts = {len(each["replica_nodes"]) for each in topic["partitions"]}
+        if replicas is not None and counts != {replicas}:
+            return f"{max(counts)} replica{'' if max(counts) == 1 else 's'}, not {replicas}"
+        its = {each["name"]: each["value"] for each in config_requests.described(self._client, "topic", name)}
+        return next(
+            (f"{key}={its.get(key)}, not {value}" for key, value in settings.items() if its.get(key) != value), None
+        )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if it is there."""

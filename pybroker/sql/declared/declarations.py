@@ -65,16 +65,30 @@ def made_topic(
         there = cluster.partitions(name) if there is None else there
         if wanted is not None and there is not None and wanted != len(there):
             raise SqlError(f"the topic {name} has {len(there)} partition{'' if len(there) == 1 else 's'}, not {wanted}")
+        _check_shape(changes, name, options)
         return name
     if wanted is None:
         hint = "" if nearest(topic, cluster.topics()) else "; PARTITIONS=1 makes one"
         raise SqlError(f"there is no topic {topic}{nearest(topic, cluster.topics())}{hint}")
     if changes is None:
         raise SqlError("this session makes no topics")
-    retention_ms = _number(options, "retention_ms")
-    kept = {} if retention_ms is None else {"retention.ms": str(retention_ms)}
-    changes.create_topic(topic, wanted, _number(options, "replicas"), {**settings, **kept})
+    changes.create_topic(topic, wanted, _number(options, "replicas"), {**settings, **_own_settings(options)})
     return topic
+
+
+def _own_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The topic's settings that the options say."""
+    retention_ms = _number(options, "retention_ms")
+    return {} if retention_ms is None else {"retention.ms": str(retention_ms)}
+
+
+def _check_shape(changes: Changes | None, topic: str, options: Mapping[str, str]) -> None:
+    replicas, settings = _number(options, "replicas"), _own_settings(options)
+    if changes is None or (replicas is None and not settings):
+        return
+    found = changes.difference(topic, replicas, settings)
+    if found is not None:
+        raise SqlError(f"the topic {topic} has {found}; `pybroker topics` changes topics that are there")
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:

@@ -72,6 +72,10 @@ class Changes(Protocol):
         """Make a topic, unless it is there; without ``replicas`` their number is left to the broker."""
         ...
 
+    def difference(self, name: str, replicas: int | None, settings: Mapping[str, str]) -> str | None:
+        """What a topic has that is there, in place of what is wanted; None where it is as wanted."""
+        ...
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if it is there."""
         ...
