@@ -184,6 +184,23 @@ def test_query_that_does_not_start_leaves_nothing(world: World) -> None:
     assert world.ask("SHOW TABLES", world.new_session()) == []
 
 
+def test_key_of_the_rows_has_to_be_that_of_what_they_are_written_to(world: World) -> None:
+    for name, columns in (
+        ("cities", "name VARCHAR PRIMARY KEY, n BIGINT"),
+        ("people", "id VARCHAR PRIMARY KEY, c INT"),
+    ):
+        world.ask(f"CREATE TABLE {name} ({columns}) WITH (topic='{name}', format='json', partitions=1)")
+    told = "the key of cities is name, and the key of the query's rows is "
+    assert world.refusal("INSERT INTO cities SELECT 'a' AS name, c AS n FROM people") == told + "that of their table"
+    world.ask("CREATE STREAM names (name VARCHAR KEY, n INT) WITH (topic='names', format='json', partitions=1)")
+    rows = "INSERT INTO names SELECT who AS name, id AS n FROM orders PARTITION BY id"
+    assert world.refusal(rows) == told.replace("cities", "names") + "n"
+    world.ask("INSERT INTO cities SELECT id AS name, c AS n FROM people")
+    world.ask("INSERT INTO cities SELECT 'c' || c AS name, count(*) AS n FROM people GROUP BY 1")
+    assert sorted(world.supervisor.configs) == ["insert_cities_1", "insert_cities_2"]
+    assert "the rows of a table change" in world.refusal("INSERT INTO orders SELECT id FROM people")
+
+
 def test_rows_are_inserted_into_what_is_declared_by_its_key(world: World) -> None:
     world.ask("CREATE STREAM names (who VARCHAR KEY, id BIGINT) WITH (topic='names', format='json', partitions=1)")
     world.ask("INSERT INTO names SELECT who, id FROM orders WHERE id > 1")

@@ -19,6 +19,13 @@ def test_row_is_null_where_its_condition_does_not_hold() -> None:
     assert [column.name for column in found.sources[0].columns] == ["who", "amount"]
 
 
+def test_column_that_is_the_first_table_s_key_is_the_key_of_the_rows() -> None:
+    assert plan("CREATE TABLE t AS SELECT place, number AS n FROM numbered").key == ("n",)
+    assert plan("CREATE TABLE t AS SELECT u.id, u._key AS k FROM users u").key == ("k",)
+    joined = "CREATE TABLE t AS SELECT u.id, n.number FROM users u JOIN numbered n ON u.id = n.number"
+    assert plan(joined).key == ()
+
+
 def test_tables_are_joined_by_their_keys_one_after_another() -> None:
     found = plan(
         "CREATE TABLE j AS SELECT a.id, b.who, c.amount FROM users a LEFT JOIN keyed b ON a._key = b._key "

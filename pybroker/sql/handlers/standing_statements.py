@@ -266,8 +266,11 @@ def _into(relation: Relation, planned: _Planned) -> SparkPlan:
     plan, columns = planned.plan, planned.columns
     key = next((each.name for each in relation.columns if each.is_key), None)
     found = next((each.name for each in columns if key is not None and each.name.lower() == key.lower()), None)
-    if not plan.key and found is not None:
+    if not plan.key and found is not None and plan.table is None:
         plan = replace(plan, key=(found,))
+    if found is not None and plan.key != (found,):
+        own = ", ".join(plan.key) or "that of their table"
+        raise SqlError(f"the key of {relation.name} is {key}, and the key of the query's rows is {own}")
     if not relation.is_declared:
         return plan
     check_fits(relation, columns, plan.key)

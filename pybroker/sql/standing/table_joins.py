@@ -95,7 +95,7 @@ def _stream_join(join: exp.Join, table: Side, later: Sequence[Side]) -> TableJoi
     if _how(join) not in ("inner", "left"):
         raise SqlError("a stream has inner and left joins with a table")
     for of_stream, other in _both_ways(join, table):
-        key = _key(other, table)
+        key = key_column(other, table)
         if key is not None and not _names(of_stream, (table, *later)):
             return TableJoin(of_stream.sql(dialect="spark"), key.type, "left" if join.side else "inner")
     raise SqlError(_hint(table))
@@ -107,17 +107,17 @@ def _table_join(join: exp.Join, same_key: Sequence[Side], table: Side, later: Se
     if how is None:
         raise SqlError("tables have inner, left, right and full joins")
     for own, other in _both_ways(join, table):
-        key = _key(other, table)
+        key = key_column(other, table)
         if key is None or _names(own, (table, *later)):
             continue
-        own_key = next((found for each in same_key if (found := _key(own, each)) is not None), None)
+        own_key = next((found for each in same_key if (found := key_column(own, each)) is not None), None)
         if own_key is not None and _are_alike(own_key.type, key.type):
             return TableJoin("", key.type, how)
         if how not in ("inner", "left"):
             raise SqlError("a join by a column that names the other table's key is inner or left")
         return TableJoin(own.sql(dialect="spark"), key.type, "left" if how == "left" else "inner")
     first = same_key[0]
-    if any(_key(own, first) is not None and _names(other, (table,)) for own, other in _both_ways(join, table)):
+    if any(key_column(own, first) is not None and _names(other, (table,)) for own, other in _both_ways(join, table)):
         raise SqlError(f"FROM names the table whose rows name the other's key: FROM {table.alias} JOIN {first.alias}")
     raise SqlError(_hint(table))
 
@@ -153,8 +153,8 @@ def _are_alike(one: str, other: str) -> bool:
     return one == other or (one in _INTEGERS and other in _INTEGERS)
 
 
-def _key(node: exp.Expr, table: Side) -> Column | None:
-    """The column of a table's key, where a node names it."""
+def key_column(node: exp.Expr, table: Side) -> Column | None:
+    """The column of a table's key, where a node of a qualified tree names it."""
     if not isinstance(node, exp.Column):
         return None
     alias, *rest = (each.lower() for each in _parts(node))

@@ -18,7 +18,7 @@ from sqlglot import exp
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
-from pybroker.sql.standing.table_joins import Side, take_table_joins
+from pybroker.sql.standing.table_joins import Side, key_column, take_table_joins
 
 # Of a group: its key, and what ``regroup`` gives for it.
 _KEY, _VALUE = "key", "value"
@@ -26,7 +26,10 @@ _KEY, _VALUE = "key", "value"
 
 @dataclass(frozen=True, slots=True)
 class TableParts:
-    """The parts of a plan that ``table_parts`` makes of a query."""
+    """The parts of a plan that ``table_parts`` makes of a query.
+
+    ``key`` names the columns that are the key of the rows: those of GROUP BY, or the one that is the first table's.
+    """
 
     joins: tuple[TableJoin, ...]
     query: TableQuery
@@ -59,7 +62,8 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     columns = _columns(tree)
     group = tree.args.get("group")
     if not isinstance(group, exp.Group):
-        return TableParts(joins, TableQuery(), _sql(_when(chosen, _struct(columns))), ())
+        key = tuple(name for name, each in columns.items() if key_column(each, sides[0]) is not None)[:1]
+        return TableParts(joins, TableQuery(), _sql(_when(chosen, _struct(columns))), key)
     by = dict(_grouped(each, columns) for each in group.expressions)
     # A key of several is a JSON object, which may have nulls.
     has_key = [exp.Not(this=exp.Is(this=exp.paren(each.copy()), expression=exp.null())) for each in by.values()]
