@@ -70,14 +70,26 @@ def parse(text: str) -> list[LoginModule]:
     return modules
 
 
-def login_of(text: str) -> tuple[str, str]:
-    """User and password of the one login module of a client's line; JaasError where it has none, or holds a token."""
+class Login(NamedTuple):
+    """A user's name and password, or the id and the HMAC of a delegation token."""
+
+    user: str
+    password: str
+    is_token: bool = False
+
+    def __repr__(self) -> str:
+        return f"Login({self.user!r}, [hidden])"
+
+
+def login_of(text: str, *, takes_tokens: bool = False) -> Login:
+    """Of the one login module of a client's line; JaasError where it has none, or holds a token that is not taken."""
     (module, *others) = parse(text)
     if others or not {"username", "password"} <= module.options.keys():
         raise JaasError("one login module with a username and a password is served")
-    if module.options.get("tokenauth", "").lower() == "true":
+    is_token = module.options.get("tokenauth", "").lower() == "true"
+    if is_token and not takes_tokens:
         raise JaasError("logins by delegation tokens are not served")
-    return module.options["username"], module.options["password"]
+    return Login(module.options["username"], module.options["password"], is_token)
 
 
 def _entry(tokens: list[tuple[str, bool]], pos: int) -> tuple[LoginModule, int]:

@@ -49,7 +49,7 @@ class SourceUser:
         if line is None:
             raise ConfigError(f"{name} is not set: with SASL a link needs a user and a password")
         try:
-            self.user, self.password = jaas.login_of(line)
+            self.user, self.password, _ = jaas.login_of(line)
         except jaas.JaasError as error:
             raise ConfigError(f"{name}: {error}") from None
         if self.mechanism != plain.MECHANISM:

@@ -34,6 +34,7 @@ SALT_BYTES: Final = 16
 SALT_BYTES_MAX: Final = 1024
 USER_SALT_BYTES: Final = 26  # of users who are made here: as many as Kafka's own tools give them
 NONCE_BYTES: Final = 18
+_OF_TOKEN: Final = b",tokenauth=true"
 _NO_CHANNEL_BINDING: Final = b"n,"
 # What is kept of strangers until they prove who they are.  Clients send a nonce of some thirty bytes.
 _FIRST_BYTES_MAX: Final = 4096
@@ -141,17 +142,24 @@ def _xor(one: bytes, other: bytes) -> bytes:
 class ScramClient:
     """The side that connects: ``first``, ``final``, ``finish``.
 
-    ``salted(salt, iterations)`` is the salted password, which may be remembered.
+    ``salted(salt, iterations)`` is the salted password, which may be remembered.  ``is_token``: the user's name is a
+    delegation token's id (KIP-48).
     """
 
     def __init__(
-        self, mechanism: ScramMechanism, user: str, salted: Callable[[bytes, int], bytes], nonce: bytes
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        salted: Callable[[bytes, int], bytes],
+        nonce: bytes,
+        *,
+        is_token: bool = False,
     ) -> None:
         self._mechanism = mechanism
         self._salted = salted
         self._nonce = b64encode(nonce)
         name = user.replace("=", "=3D").replace(",", "=2C").encode()
-        self._first_bare = b"n=" + name + b",r=" + self._nonce
+        self._first_bare = b"n=" + name + b",r=" + self._nonce + (_OF_TOKEN if is_token else b"")
         self._expected = b""
 
     def first(self) -> bytes:
@@ -246,7 +254,7 @@ class ScramServer:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         # A delegation token's id is no user's name (KIP-48).
-        identity = self._find(user, b"tokenauth=true" in bare.lower().split(b",")[2:])
+        identity = self._find(user, _OF_TOKEN[1:] in bare.lower().split(b",")[2:])
         if isinstance(identity, NotYet):
             return identity
         self._identity = identity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,8 @@ class Holder(WireClient):
     def log_in(self, token_id: str, hmac: bytes, mechanism: ScramMechanism = SHA_256) -> Any:
         self.ask(SaslHandshakeRequest(mechanism=mechanism.name), 1)
         password = b64encode(hmac)
-        client = ScramClient(mechanism, token_id, lambda salt, n: mechanism.salted(password, salt, n), b"c" * 18)
-        client._first_bare += b",tokenauth=true"
+        salted = partial(mechanism.salted, password)
+        client = ScramClient(mechanism, token_id, salted, b"c" * 18, is_token=True)
         first = self.ask(SaslAuthenticateRequest(auth_bytes=client.first()), 2)
         return self.ask(SaslAuthenticateRequest(auth_bytes=client.final(bytes(first.auth_bytes))), 2)
 
@@ -268,8 +269,7 @@ def test_bare_tokens_of_sasl_wait_for_the_keys_of_a_delegation_token(broker: Bro
     with WireClient((broker.host, broker.port)) as client:
         client.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 0)
         password = b64encode(bytes(token.hmac))
-        scram = ScramClient(SHA_256, token.token_id, lambda salt, n: SHA_256.salted(password, salt, n), b"c" * 18)
-        scram._first_bare += b",tokenauth=true"
+        scram = ScramClient(SHA_256, token.token_id, partial(SHA_256.salted, password), b"c" * 18, is_token=True)
         client.send_raw(len(scram.first()).to_bytes(4, "big") + scram.first())
         final = scram.final(bytes(client.receive_payload() or b""))
         client.send_raw(len(final).to_bytes(4, "big") + final)

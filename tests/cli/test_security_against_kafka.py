@@ -193,6 +193,10 @@ def test_tokens_of_apache_kafka_are_created_described_renewed_and_ended(
     )
     tool = ("--bootstrap-server", with_login.bootstrap, "--command-config", str(holder), "--list")
     run_kafka_tool(TOPIC_COMMAND, *tool)
+    as_holder = ("--command-config", str(holder))
+    with_login.ok("topics", "list", *as_holder)
+    refused = with_login.run("consume", "any", *as_holder)
+    assert (refused.returncode, b"a login by a delegation token" in refused.stderr) == (1, True)
     assert (
         with_login.json("tokens", "renew", made["id"], "--period", "10m", *ROOT)["expires_ms"] < made["max_expires_ms"]
     )

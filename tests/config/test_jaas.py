@@ -66,7 +66,14 @@ def test_what_is_written_is_read_whatever_is_in_it(name: str, options: dict[str,
 
 def test_a_password_of_several_lines_stays_one_token() -> None:
     options = {"username": "a", "password": 'x\r\n"; other.Module required y="'}
-    assert login_of(text_of(LoginModule(PLAIN, "REQUIRED", options))) == ("a", options["password"])
+    assert login_of(text_of(LoginModule(PLAIN, "REQUIRED", options))) == ("a", options["password"], False)
+
+
+def test_a_login_by_a_delegation_token_is_told_apart_where_it_is_taken() -> None:
+    line = f'{PLAIN} required username=id password=hunter2 tokenauth="True";'
+    found = login_of(line, takes_tokens=True)
+    assert found == ("id", "hunter2", True)
+    assert "hunter2" not in f"{found}"
 
 
 @pytest.mark.parametrize(

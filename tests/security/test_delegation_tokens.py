@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,9 +44,8 @@ def found(logins: TokenLogins, world: VirtualWorld, token_id: str, mechanism: Sc
 
 
 def log_in(logins: TokenLogins, world: VirtualWorld, token_id: str, password: bytes, mechanism: ScramMechanism) -> Any:
-    client = ScramClient(mechanism, token_id, lambda salt, n: mechanism.salted(password, salt, n), b"c" * 18)
+    client = ScramClient(mechanism, token_id, partial(mechanism.salted, password), b"c" * 18, is_token=True)
     server = ScramServer(mechanism, lambda name, is_token: found(logins, world, name, mechanism), b"s" * 18)
-    client._first_bare += b",tokenauth=true"
     first = server.evaluate(client.first())
     assert isinstance(first, bytes)
     server.evaluate(client.final(first))

@@ -315,7 +315,8 @@ class BrokerConnection:
         def salted(salt: bytes, iterations: int) -> bytes:
             return mechanism.salted(password, salt, iterations)
 
-        client = scram.ScramClient(mechanism, self._access.user, salted, token_bytes(scram.NONCE_BYTES))
+        nonce = token_bytes(scram.NONCE_BYTES)
+        client = scram.ScramClient(mechanism, self._access.user, salted, nonce, is_token=self._access.is_token)
         try:
             client.finish(self._shown(client.final(self._shown(client.first()))))
         except SaslError as error:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pybroker.security.tls_stores import ClientTls
 
 # What must not be passed over in silence where it cannot be done.
+_LOGIN: Final = "sasl.jaas.config"
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _STORES_OF_JAVA: Final = (".jks", ".p12", ".pfx")
 _INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
@@ -32,12 +33,13 @@ _INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain"
 
 class FileSettings(NamedTuple):
     """What a file says: settings by Kafka's or librdkafka's names; keys and authorities where they are no PEM files;
-    and where bearer tokens come from.
+    where bearer tokens come from; and whether the user is a delegation token.
     """
 
     texts: dict[str, str]
     tls: ClientTls | None = None
     tokens: BearerTokens | None = None
+    is_delegation_token: bool = False
 
 
 class _ClientStores:
@@ -101,7 +103,10 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     except (ConfigError, ValueError) as error:
         raise CommandFailed(f"{path}: {error}") from error
     rest = {name: value for name, value in properties.items() if name not in taken}
-    return FileSettings(_translated(path, rest, known), tls, tokens)
+    texts = _translated(path, rest, known)
+    line = rest.get(_LOGIN)
+    is_token = line is not None and jaas.login_of(line, takes_tokens=True).is_token
+    return FileSettings(texts, tls, tokens, is_token)
 
 
 def _tls(properties: Mapping[str, str], taken: set[str]) -> ClientTls | None:
@@ -141,8 +146,8 @@ def _translated(path: str, properties: Mapping[str, str], known: Callable[[str],
 
 
 def _login(text: str) -> dict[str, str]:
-    user, password = jaas.login_of(text)
-    return {"sasl.username": user, "sasl.password": password}
+    login = jaas.login_of(text, takes_tokens=True)
+    return {"sasl.username": login.user, "sasl.password": login.password}
 
 
 _NOTHING: Final[Collection[str]] = (
@@ -151,7 +156,7 @@ _NOTHING: Final[Collection[str]] = (
 )
 _TRANSLATED: Final[dict[str, Callable[[str], dict[str, str]]]] = {
     **dict.fromkeys(_NOTHING, lambda _: {}),
-    "sasl.jaas.config": _login,
+    _LOGIN: _login,
     "ssl.truststore.location": lambda location: {"ssl.ca.location": location},
     "ssl.keystore.location": lambda location: {"ssl.certificate.location": location, "ssl.key.location": location},
     "ssl.endpoint.identification.algorithm": lambda text: {} if text else {"ssl.check.hostname": "false"},

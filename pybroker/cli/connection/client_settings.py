@@ -81,7 +81,10 @@ class Address(NamedTuple):
 
 
 class Access(NamedTuple):
-    """How a client gets in.  ``is_known`` is false where only a library knows how.  Printed without the password."""
+    """How a client gets in.  ``is_known`` is false where only a library knows how.  Printed without the password.
+
+    ``is_token``: the user is a delegation token, and the password its HMAC.
+    """
 
     protocol: str = "PLAINTEXT"
     tls: ssl.SSLContext | None = None
@@ -91,17 +94,22 @@ class Access(NamedTuple):
     tokens: BearerTokens | None = None
     is_known: bool = True
     client_id: str = CLIENT_ID
+    is_token: bool = False
 
     def __repr__(self) -> str:
         return f"Access({self.protocol}, {self.mechanism}, {self.user!r})"
 
 
 class ClientSettings(NamedTuple):
-    """The settings by librdkafka's names; of a file also its keys where they are no PEM files, and its tokens."""
+    """The settings by librdkafka's names; of a file also its keys where they are no PEM files, and its tokens.
+
+    ``is_delegation_token``: so is the file's user, for whom librdkafka has no login.
+    """
 
     texts: dict[str, str]
     tls: ClientTls | None = None
     tokens: BearerTokens | None = None
+    is_delegation_token: bool = False
 
     def access(self) -> Access:
         """Who the client is; CommandFailed for keys that cannot be read, a usage error for a protocol that is none."""
@@ -125,6 +133,7 @@ class ClientSettings(NamedTuple):
             self.tokens,
             is_known,
             self.texts.get("client.id", CLIENT_ID),
+            self.is_delegation_token,
         )
 
 
@@ -181,7 +190,8 @@ def gathered(options: ClientOptions, known: Callable[[str], bool]) -> ClientSett
     if of_file.tls is not None and any(name.startswith("ssl.") for name in of_options):
         raise CommandFailed(f"-X of TLS and the stores of {options.file} exclude each other: name all in the file")
     texts = {canonical(name): value for name, value in of_file.texts.items()}
-    return ClientSettings({**texts, **of_options}, of_file.tls, of_file.tokens)
+    is_token = of_file.is_delegation_token and "sasl.username" not in of_options
+    return ClientSettings({**texts, **of_options}, of_file.tls, of_file.tokens, is_token)
 
 
 def canonical(name: str) -> str:

@@ -53,6 +53,10 @@ _PASSING: Final = PASSING_ERRORS | {
     ErrorCode.REQUEST_TIMED_OUT,
 }
 
+_NO_TOKENS: Final = (
+    "a login by a delegation token serves the commands that administer: librdkafka, by which records are sent "
+    "and read, has no such login"
+)
 _log = logging.getLogger("librdkafka")
 # Without which there is no consumer.
 _LEAST: Final = {"group.id": CLIENT_ID}
@@ -177,6 +181,8 @@ def _made(client_class: Any, options: ClientOptions, own: Mapping[str, str]) -> 
         raise typer.BadParameter(f"-X {name}: {ADDRESSES_ELSEWHERE}")
     addresses = parse_addresses(options.bootstrap)
     settings = gathered(options, is_known)
+    if settings.is_delegation_token:
+        raise CommandFailed(_NO_TOKENS)
     access = settings.access()
     watch = Watch(addresses, access)
     given = library_settings(settings, own)

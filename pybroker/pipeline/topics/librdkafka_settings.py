@@ -121,7 +121,7 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
 def _login(line: str) -> dict[str, str]:
     """User and password of a JAAS line for PLAIN or SCRAM; others take more than librdkafka has settings for."""
     try:
-        user, password = jaas.login_of(line)
+        user, password, _ = jaas.login_of(line)
     except jaas.JaasError as error:
         raise ValueError(f"option {CLIENT_PREFIX}sasl.jaas.config: {error}") from error
     return {"sasl.username": user, "sasl.password": password}
