@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from pybroker.sql.relations.catalog import Column, Format
 
@@ -17,6 +17,8 @@ from pybroker.sql.relations.catalog import Column, Format
 STANDING_QUERY: Final = "StandingQuery"
 # How often it looks for news: often, for somebody waits for its rows.
 POLL_INTERVAL_MS: Final = "200"
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "outer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class TableJoin:
 
     key: str
     key_type: str
-    how: Literal["inner", "left", "right", "outer"]
+    how: JoinKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from sqlglot import exp
 
 from pybroker.sql.parsing.queries import left_out_of, named_columns
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError
-from pybroker.sql.standing.standing_plans import TableJoin
+from pybroker.sql.standing.standing_plans import JoinKind, TableJoin
 
 # The view's rows have these beside those of the topics, while they are joined.
 _TAKEN: Final = frozenset({"key", "value", "timestamp", "partition", "offset"})
 _KEY: Final = "_key"
+_KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}
 _INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "INT", "BIGINT"})
 
 
@@ -122,10 +123,8 @@ def _table_join(join: exp.Join, same_key: Sequence[Side], table: Side, later: Se
     raise SqlError(_hint(table))
 
 
-def _how(join: exp.Join) -> Literal["inner", "left", "right", "outer"] | None:
-    if join.kind not in ("", "INNER", "OUTER") or join.method:
-        return None
-    return {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}.get(join.side)  # type: ignore[return-value]
+def _how(join: exp.Join) -> JoinKind | None:
+    return None if join.kind not in ("", "INNER", "OUTER") or join.method else _KINDS.get(join.side)
 
 
 def _hint(table: Side) -> str:
