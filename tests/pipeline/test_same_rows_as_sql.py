@@ -98,7 +98,7 @@ class Both:
         return [json.loads(line) for line in self._sheet.written.getvalue().splitlines()]
 
     def by_spark(self, text: str) -> list[dict[str, Any]]:
-        from pybroker.sql.standing.standing_jobs import view_of
+        from pybroker.sql.standing.source_rows import view_of
 
         (query,) = statements(text)
         assert isinstance(query, Query)

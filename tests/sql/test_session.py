@@ -76,7 +76,7 @@ def test_star_has_the_columns_of_the_value_alone(world: World) -> None:
 
 
 def test_json_is_no_text_within_json(world: World) -> None:
-    value = {"free": {"a": [1, {"b": "c"}]}, "list": [1, "x"], "nested": {"any": {}}, "none": None}
+    value: dict[str, Any] = {"free": {"a": [1, {"b": "c"}]}, "list": [1, "x"], "nested": {"any": {}}, "none": None}
     world.cluster.produce("texts", [value, {"free": 1, "list": [], "nested": {"any": 2}}])
     rows = [value, {"free": 1, "list": [], "nested": {"any": 2}, "none": None}]
     assert world.ask("SELECT free, list, nested, none FROM texts ORDER BY _offset") == rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
+from pybroker.sql.standing.standing_plans import JoinKind, TableJoin, TableQuery
 from tests.sql.test_spark_plans import plan, refusal
 
 IS_THERE = "NOT value IS NULL"
@@ -36,7 +36,7 @@ def test_tables_are_joined_by_their_keys_one_after_another() -> None:
 
 
 @pytest.mark.parametrize(("join", "how"), [("JOIN", "inner"), ("LEFT JOIN", "left")])
-def test_table_is_joined_by_a_column_that_names_the_other_s_key(join: str, how: str) -> None:
+def test_table_is_joined_by_a_column_that_names_the_other_s_key(join: str, how: JoinKind) -> None:
     found = plan(f"CREATE TABLE j AS SELECT u.who, n.place FROM users u {join} numbered n ON n.number = u.id + 1")
     assert found.joins == (TableJoin("u.id + 1", "BIGINT", how),)
 

@@ -217,8 +217,8 @@ def _carry_quotas(
         builder, [QuotaAlteration(entity, (*news.items(),)) for entity, news in changes.items()]
     )
     for result in results:
-        for name, value in () if result.error_code else changes[result.entity].items():
-            if value is None:
+        for name, wanted in () if result.error_code else changes[result.entity].items():
+            if wanted is None:
                 del kept[result.entity, name]
             else:
                 kept[result.entity, name] = None
