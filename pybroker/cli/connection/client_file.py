@@ -32,8 +32,9 @@ _INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain"
 
 
 class FileSettings(NamedTuple):
-    """What a file says: settings by Kafka's or librdkafka's names; keys and authorities where they are no PEM files;
-    where bearer tokens come from; and whether the user is a delegation token.
+    """What a file says: settings by Kafka's or librdkafka's names; keys and authorities where they are no PEM files.
+
+    It also says where bearer tokens come from, and whether the user is a delegation token.
     """
 
     texts: dict[str, str]

@@ -54,9 +54,9 @@ def regroup(
     """The table of ``key`` (what ``by`` is), ``value`` (null for a group that has no row any more) and ``timestamp``.
 
     ``by`` and the expressions of ``sums`` and ``lists`` are made of the table's columns, such as ``value.city``.  A row
-    where ``by`` is null is in no group.  The value has ``rows``, how many rows the group has; for each name of ``sums``
-    a struct of ``count`` and ``sum`` of what is not null, the sum being null where there is none; and for each name of
-    ``lists`` the values that are not null.  A list is kept whole, for each group.
+    where ``by`` is null is in no group.  The value has ``rows``, how many rows the group has.  For each name of ``sums``
+    it has a struct of ``count`` and ``sum`` of what is not null; without any the sum is null.  For each name of
+    ``lists`` it has the values that are not null.  A list is kept whole, for each group.
 
     Raises ValueError for a sum of what is no number, and for a name that two of them have.  A sum that is beyond its
     type ends the query.

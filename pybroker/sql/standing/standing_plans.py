@@ -54,7 +54,7 @@ class TableJoin:
 class TableQuery:
     """What a query over tables has beside its joins.  All of it is Spark's SQL over a row.
 
-    ``group``, "" for none, is a struct of what the rows are grouped by, null for a row that is in no group; ``sums``
+    ``group``, "" for none, is a struct of what the rows are grouped by, null for a row that is in no group.  ``sums``
     and ``lists`` are what is added up and gathered in each group (``pybroker.pipeline.regroup``).
     """
 

@@ -1,7 +1,7 @@
 """A standing query over tables: their rows, joined and grouped, as records of a table.
 
-A table's row changes and goes.  So each row of the query is a record by its table's key, and what the query leaves out
-is a record without a value, whether the new table had the key or not.
+A table's row changes and goes.  So each row of the query is a record by its table's key.  What the query leaves out is
+a record without a value, whether the new table had the key or not.
 
 Owns the steps; joins and groups are the pipeline's.
 """
