@@ -26,12 +26,13 @@ def created(text: str) -> CreateAs:
 
 OTHER_COLUMNS = {
     "tagged": (Column("tag", "BIGINT", "tag"), Column("tags", "BIGINT[]", "tags"), Column("name", "VARCHAR", "name")),
+    "named": (Column("name", "TEXT", "name", is_key=True),),
     "numbered": (Column("number", "BIGINT", "number", is_key=True), Column("place", "VARCHAR", "place")),
 }
 
 
 def resolved(reference: TableReference) -> Relation:
-    kind = "TABLE" if reference.name in ("users", "keyed", "numbered") else "STREAM"
+    kind = "TABLE" if reference.name in ("users", "keyed", "numbered", "named") else "STREAM"
     columns = OTHER_COLUMNS.get(reference.name, COLUMNS)
     return Relation(reference.name, f"topic-{reference.name}", Format.JSON, columns, kind=kind)
 

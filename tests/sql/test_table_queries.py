@@ -29,10 +29,57 @@ def test_column_that_is_the_first_table_s_key_is_the_key_of_the_rows() -> None:
 def test_tables_are_joined_by_their_keys_one_after_another() -> None:
     found = plan(
         "CREATE TABLE j AS SELECT a.id, b.who, c.amount FROM users a LEFT JOIN keyed b ON a._key = b._key "
-        "FULL JOIN users c ON c._key = b._key"
+        "FULL JOIN users c ON c._key = a._key"
     )
     assert found.joins == (TableJoin("", "STRING", "left"), TableJoin("", "STRING", "outer"))
     assert [source.alias for source in found.sources] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("joins", "last"),
+    [
+        ("LEFT JOIN keyed b ON a._key = b._key JOIN users c ON b._key = c._key", ("b._key", "inner")),
+        ("LEFT JOIN keyed b ON a._key = b._key JOIN users c ON a._key = c._key", ("", "inner")),
+        ("RIGHT JOIN keyed b ON a._key = b._key LEFT JOIN users c ON a._key = c._key", ("a._key", "left")),
+        ("RIGHT JOIN keyed b ON a._key = b._key FULL JOIN users c ON b._key = c._key", ("", "outer")),
+        ("FULL JOIN keyed b ON a._key = b._key FULL JOIN users c ON coalesce(b._key, a._key) = c._key", ("", "outer")),
+    ],
+)
+def test_key_that_may_be_null_is_not_that_of_the_rows(joins: str, last: tuple[str, str]) -> None:
+    found = plan(f"CREATE TABLE j AS SELECT a.id FROM users a {joins}").joins[-1]
+    assert (found.key, found.how) == last
+
+
+def test_key_column_of_a_join_is_one_that_is_never_null() -> None:
+    select = "CREATE TABLE j AS SELECT a._key AS a, b._key AS b, coalesce(a._key, b._key) AS c FROM users a"
+    keys = {join: plan(f"{select} {join} JOIN keyed b ON a._key = b._key").key for join in ("LEFT", "RIGHT", "FULL")}
+    assert keys == {"LEFT": ("a",), "RIGHT": ("b",), "FULL": ("c",)}
+
+
+def test_text_that_is_declared_and_text_of_every_record_are_one_type() -> None:
+    """A declaration calls it TEXT."""
+    assert plan("CREATE TABLE j AS SELECT u.id FROM users u FULL JOIN named n ON u._key = n.name").joins[0].key == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["WHO, count() AS n FROM users GROUP BY who", 'who, count(*) AS n FROM users GROUP BY ("Who")']
+)
+def test_names_have_no_case_and_a_column_that_of_its_declaration(text: str) -> None:
+    found = plan(f"CREATE TABLE t AS SELECT {text} HAVING Users.wHO <> 'a'")
+    assert found.key == ("who",)
+    assert found.sql == (
+        f"CASE WHEN {IS_THERE} AND key.`who` <> 'a' THEN NAMED_STRUCT('who', key.`who`, 'n', value.`rows`) END"
+    )
+
+
+def test_names_of_select_stand_for_their_expressions() -> None:
+    found = plan("CREATE TABLE t AS SELECT id * 2 AS twice, twice + 1 AS more, who AS id FROM users WHERE twice > id")
+    assert found.sql == (
+        f"CASE WHEN {IS_THERE} AND (users.id * 2) > users.id "
+        "THEN NAMED_STRUCT('twice', users.id * 2, 'more', (users.id * 2) + 1, 'id', users.who) END"
+    )
+    found = plan("CREATE TABLE t AS SELECT who, sum(id) AS id FROM users GROUP BY who HAVING id > 5 AND max(id) > 3")
+    assert "(value.`a0`.sum) > 5 AND ARRAY_MAX(value.`a1`) > 3" in found.sql
 
 
 @pytest.mark.parametrize(("join", "how"), [("JOIN", "inner"), ("LEFT JOIN", "left")])
@@ -104,6 +151,18 @@ def test_group_of_several_columns_may_have_nulls() -> None:
         ("CREATE TABLE t AS SELECT u.id FROM users u FULL JOIN numbered n ON u.id = n.number", "is inner or left"),
         ("CREATE TABLE t AS SELECT u.id FROM users u CROSS JOIN numbered n", "inner, left, right and full joins"),
         ("CREATE TABLE t AS SELECT u.id FROM users u JOIN numbered n USING (id)", "ON … = n.number"),
+        ("CREATE TABLE t AS SELECT u.id FROM users u JOIN keyed U ON u._key = U._key", "two topics of the query are u"),
+        (
+            "CREATE TABLE t AS SELECT a.id FROM users a FULL JOIN keyed b ON a._key = b._key "
+            "FULL JOIN users c ON a._key = c._key",
+            "a._key may be null",
+        ),
+        ("CREATE TABLE t AS SELECT collect_list(id) AS l FROM users", "needs GROUP BY"),
+        ("CREATE TABLE t AS SELECT id FROM users u JOIN 'some.parquet' s ON s.x = u.who", "and nothing else"),
+        ("CREATE TABLE t AS SELECT id FROM users u, UNNEST([1]) AS l(x)", "and nothing else"),
+        ("CREATE TABLE t AS SELECT id FROM users WHERE EXISTS (SELECT 1 FROM keyed)", "and nothing else"),
+        ("CREATE TABLE t AS SELECT id FROM users USING SAMPLE 10%", "SAMPLE, PIVOT and UNPIVOT are not there"),
+        ("CREATE TABLE t AS SELECT who FROM users UNPIVOT (v FOR n IN (id, amount))", "SAMPLE, PIVOT and UNPIVOT"),
         ("CREATE TABLE t AS SELECT value.id FROM users value", "AS gives it another"),
     ],
 )

@@ -33,6 +33,9 @@ _SLICE: Final = "slice(_0, _1, greatest(_2 - _1 + 1, 0))"  # by a length, where 
 
 def for_spark(tree: exp.Expr) -> None:
     """Have expressions in their place by which Spark does what DuckDB does."""
+    for count in tree.find_all(exp.Count):
+        if count.this is None:
+            count.set("this", exp.Star())
     found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.DateDiff, exp.Extract, exp.Log))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)

@@ -13,7 +13,14 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from pybroker.sql.parsing import duckdb_functions, ksql_functions
-from pybroker.sql.parsing.queries import TableReference, exclude_pseudo_columns, table_references, used_columns
+from pybroker.sql.parsing.queries import (
+    TableReference,
+    exclude_pseudo_columns,
+    table_references,
+    tables_of,
+    used_columns,
+)
+from pybroker.sql.parsing.select_names import inline_names
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError, at_place
@@ -92,6 +99,8 @@ def _plan_with_tables(
     key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     _translate(tree)
     sides = [Side(reference.alias, relation) for reference, relation in zip(references, relations, strict=True)]
+    if all(each.kind == "TABLE" for each in relations):
+        inline_names(tree, lambda name: any(side.alias.lower() == name or side.column(name) for side in sides))
     qualify(tree, sides)
     sources = tuple(
         _source(name, number, side.relation, read_columns(tree, side), alias=side.alias)
@@ -142,6 +151,10 @@ def _check(
         why = "a standing query reads a topic"
     elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
         why = "a standing query has one SELECT; make the inner one a stream of its own"
+    elif _reads_more(tree, references):
+        why = "a standing query reads the topics of FROM and JOIN, and nothing else"
+    elif tables and any(each.args.get(part) for each in (tree, *tables_of(tree)) for part in ("pivots", "sample")):
+        why = "SAMPLE, PIVOT and UNPIVOT are not there in a standing query that reads a table"
     elif 0 < tables < len(relations) and (said := why_no_stream_join(relations, any(select.within))) is not None:
         why = said
     elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
@@ -149,7 +162,7 @@ def _check(
     elif isinstance(group := tree.args.get("group"), exp.Group) and (_strange(group) or not group.expressions):
         why = "GROUP BY names columns of SELECT, without ALL, sets, CUBE and ROLLUP"
     elif tables == len(relations):
-        why = why_no_table_query(kind, select, tree)
+        why = why_no_table_query(kind, select, tree, aggregates)
     elif kind == "TABLE" and not aggregates:
         why = "a table needs GROUP BY: without it the rows are a stream's"
     elif select.window is not None and select.window.kind is WindowKind.SESSION and not _grouped(tree):
@@ -173,6 +186,13 @@ def _check(
     if why is not None:
         at = references[0].start if references else None
         raise SqlError(why if at is None else at_place(why, select.text, at, len(references[0].name)))
+
+
+def _reads_more(tree: exp.Select, references: Sequence[TableReference]) -> bool:
+    """Whether there is a file, a function or an inner query beside the topics of FROM and JOIN."""
+    tables = list(tables_of(tree))
+    joins = tree.args.get("joins") or ()
+    return len(tables) != 1 + len(joins) or {id(each) for each in tables} != {id(each.node) for each in references}
 
 
 def _grace(select: StandingSelect, within: Sequence[JoinWindow | None]) -> int | None:

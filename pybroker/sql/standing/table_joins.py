@@ -24,7 +24,11 @@ from pybroker.sql.standing.standing_plans import JoinKind, TableJoin
 _TAKEN: Final = frozenset({"key", "value", "timestamp", "partition", "offset"})
 _KEY: Final = "_key"
 _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}
-_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "INT", "BIGINT"})
+# Types of which equal values have equal texts.
+_ALIKE: Final = (
+    frozenset({"VARCHAR", "TEXT"}),
+    frozenset({"TINYINT", "SMALLINT", "INTEGER", "INT", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,47 @@ class Side:
         return next((each for each in self.relation.columns if each.is_key), Column(_KEY, PSEUDO_COLUMNS[_KEY]))
 
 
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """Which expressions are the key of the rows that joins by keys give.
+
+    The key of a table that may have no row may be null.  ``whole`` has sets of tables, by their names in lower case: of
+    each set one table has a row at least.  So its key is the row's, or the COALESCE of those of a set.
+    """
+
+    tables: tuple[Side, ...]
+    whole: tuple[frozenset[str], ...]
+
+    @classmethod
+    def of(cls, first: Side) -> RowKey:
+        """That of the rows of one table."""
+        return cls((first,), (_only(first),))
+
+    def joined(self, table: Side, how: JoinKind) -> RowKey:
+        """That of the rows of a join by this key."""
+        match how:
+            case "inner":
+                whole: tuple[frozenset[str], ...] = (*self.whole, _only(table))
+            case "left":
+                whole = self.whole
+            case "right":
+                whole = (_only(table),)
+            case "outer":
+                whole = tuple(each | _only(table) for each in self.whole)
+        return RowKey((*self.tables, table), whole)
+
+    def column(self, node: exp.Expr) -> Column | None:
+        """The column that an expression takes the key from; None where it is another one, or may be null."""
+        parts = [node.this, *node.expressions] if isinstance(node, exp.Coalesce) else [node]
+        named = {each.alias.lower(): key for part in parts for each in self.tables if (key := key_column(part, each))}
+        is_key = len(named) == len(parts) and any(each <= named.keys() for each in self.whole)
+        return next(iter(named.values())) if is_key else None
+
+
+def _only(table: Side) -> frozenset[str]:
+    return frozenset({table.alias.lower()})
+
+
 def why_no_stream_join(relations: Sequence[Relation], has_within: bool) -> str | None:
     """Why topics, some of them streams and some tables, cannot be joined; None where they can."""
     if relations[0].kind == "TABLE":
@@ -61,6 +106,8 @@ def qualify(tree: exp.Select, sides: Sequence[Side]) -> None:
     for side in sides:
         if side.alias.lower() in _TAKEN:
             raise SqlError(f"{side.alias} cannot be the name of a topic in a join with a table: AS gives it another")
+        if sum(side.alias.lower() == each.alias.lower() for each in sides) > 1:
+            raise SqlError(f"two topics of the query are {side.alias}: AS gives one another name")
     _expand_stars(tree, sides)
     for column in list(tree.find_all(exp.Column)):
         _qualify(column, sides)
@@ -71,16 +118,16 @@ def take_stream_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[TableJoi
     return tuple(_stream_join(join, table, later) for join, table, later in _taken(tree, sides))
 
 
-def take_table_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[TableJoin, ...]:
+def take_table_joins(tree: exp.Select, sides: Sequence[Side]) -> tuple[tuple[TableJoin, ...], RowKey]:
     """Take the joins of tables out of a qualified tree; ``SqlError`` for what is none by a key."""
     joins = []
-    same_key = [sides[0]]
+    row_key = RowKey.of(sides[0])
     for join, table, later in _taken(tree, sides):
-        found = _table_join(join, same_key, table, later)
+        found = _table_join(join, row_key, table, later)
         joins.append(found)
         if not found.key:
-            same_key.append(table)
-    return tuple(joins)
+            row_key = row_key.joined(table, found.how)
+    return tuple(joins), row_key
 
 
 def _taken(tree: exp.Select, sides: Sequence[Side]) -> Iterator[tuple[exp.Join, Side, Sequence[Side]]]:
@@ -102,8 +149,8 @@ def _stream_join(join: exp.Join, table: Side, later: Sequence[Side]) -> TableJoi
     raise SqlError(_hint(table))
 
 
-def _table_join(join: exp.Join, same_key: Sequence[Side], table: Side, later: Sequence[Side]) -> TableJoin:
-    """``same_key`` are the tables before it whose keys are that of the rows."""
+def _table_join(join: exp.Join, row_key: RowKey, table: Side, later: Sequence[Side]) -> TableJoin:
+    """``row_key`` is that of the rows before it."""
     how = _how(join)
     if how is None:
         raise SqlError("tables have inner, left, right and full joins")
@@ -111,13 +158,16 @@ def _table_join(join: exp.Join, same_key: Sequence[Side], table: Side, later: Se
         key = key_column(other, table)
         if key is None or _names(own, (table, *later)):
             continue
-        own_key = next((found for each in same_key if (found := key_column(own, each)) is not None), None)
+        own_key = row_key.column(own)
         if own_key is not None and _are_alike(own_key.type, key.type):
             return TableJoin("", key.type, how)
         if how not in ("inner", "left"):
+            if own_key is None and any(key_column(own, each) is not None for each in row_key.tables):
+                told = f"{own.sql(dialect='duckdb')} may be null, and RIGHT and FULL JOIN compare the key of every row"
+                raise SqlError(f"{told}: COALESCE has those of several tables")
             raise SqlError("a join by a column that names the other table's key is inner or left")
         return TableJoin(own.sql(dialect="spark"), key.type, "left" if how == "left" else "inner")
-    first = same_key[0]
+    first = row_key.tables[0]
     if any(key_column(own, first) is not None and _names(other, (table,)) for own, other in _both_ways(join, table)):
         raise SqlError(f"FROM names the table whose rows name the other's key: FROM {table.alias} JOIN {first.alias}")
     raise SqlError(_hint(table))
@@ -149,7 +199,7 @@ def _names(node: exp.Expr, sides: Sequence[Side]) -> bool:
 
 def _are_alike(one: str, other: str) -> bool:
     """Whether equal keys of two types have equal texts."""
-    return one == other or (one in _INTEGERS and other in _INTEGERS)
+    return one == other or any(one in each and other in each for each in _ALIKE)
 
 
 def key_column(node: exp.Expr, table: Side) -> Column | None:
@@ -166,15 +216,20 @@ def _parts(column: exp.Column) -> list[str]:
 
 
 def _qualify(column: exp.Column, sides: Sequence[Side]) -> None:
-    """Have a column begin with its topic; names that no topic has stay, for DuckDB to judge."""
-    first = _parts(column)[0].lower()
-    if len(column.parts) > 1 and any(first == side.alias.lower() for side in sides):
-        return
-    owners = [side for side in sides if side.column(first) is not None]
+    """Have a column begin with its topic, by the names that topic and column have where they are declared.
+
+    Names that no topic has stay, for DuckDB to judge.
+    """
+    first, *inner = column.parts
+    owners = [side for side in sides if inner and side.alias.lower() == first.name.lower()]
+    if not owners:
+        owners, inner = [side for side in sides if side.column(first.name) is not None], column.parts
     if len(owners) > 1:
-        raise SqlError(f"{first} is a column of {' and '.join(each.alias for each in owners)}: say whose")
+        raise SqlError(f"{first.name} is a column of {' and '.join(each.alias for each in owners)}: say whose")
     if owners:
-        column.replace(_field(exp.to_identifier(owners[0].alias), *(each.copy() for each in column.parts)))
+        own = owners[0].column(inner[0].name)
+        name = inner[0].copy() if own is None else exp.to_identifier(own.name)
+        column.replace(_field(exp.to_identifier(owners[0].alias), name, *(each.copy() for each in inner[1:])))
 
 
 def _field(*parts: exp.Expr) -> exp.Expr:

@@ -18,7 +18,7 @@ from sqlglot import exp
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
-from pybroker.sql.standing.table_joins import Side, key_column, take_table_joins
+from pybroker.sql.standing.table_joins import Side, take_table_joins
 
 # Of a group: its key, and what ``regroup`` gives for it.
 _KEY, _VALUE = "key", "value"
@@ -28,7 +28,7 @@ _KEY, _VALUE = "key", "value"
 class TableParts:
     """The parts of a plan that ``table_parts`` makes of a query.
 
-    ``key`` names the columns that are the key of the rows: those of GROUP BY, or the one that is the first table's.
+    ``key`` names the columns that are the key of the rows: those of GROUP BY, or the one that is the tables'.
     """
 
     joins: tuple[TableJoin, ...]
@@ -37,7 +37,7 @@ class TableParts:
     key: tuple[str, ...]
 
 
-def why_no_table_query(kind: str, select: StandingSelect, tree: exp.Select) -> str | None:
+def why_no_table_query(kind: str, select: StandingSelect, tree: exp.Select, has_aggregates: bool) -> str | None:
     """Why a query over tables alone cannot be; None where it can."""
     if kind != "TABLE":
         return "the rows of a table change: CREATE TABLE"
@@ -49,20 +49,20 @@ def why_no_table_query(kind: str, select: StandingSelect, tree: exp.Select) -> s
         return "a table keeps its key: PARTITION BY is for streams, and GROUP BY gives another key"
     if tree.find(exp.Window) is not None:
         return "OVER is not there in a standing query over tables"
-    if tree.args.get("group") is None and (tree.find(exp.AggFunc) is not None or tree.args.get("having") is not None):
+    if tree.args.get("group") is None and (has_aggregates or tree.args.get("having") is not None):
         return "an aggregate needs GROUP BY"
     return None
 
 
 def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     """What a query is that ``why_no_table_query`` lets pass, and whose columns are fields; ``SqlError``."""
-    joins = take_table_joins(tree, sides)
+    joins, row_key = take_table_joins(tree, sides)
     where = tree.args.get("where")
     chosen = [_is_there(), *([where.this] if isinstance(where, exp.Where) else [])]
     columns = _columns(tree)
     group = tree.args.get("group")
     if not isinstance(group, exp.Group):
-        key = tuple(name for name, each in columns.items() if key_column(each, sides[0]) is not None)[:1]
+        key = tuple(name for name, each in columns.items() if row_key.column(each) is not None)[:1]
         return TableParts(joins, TableQuery(), _sql(_when(chosen, _struct(columns))), key)
     by = dict(_grouped(each, columns) for each in group.expressions)
     # A key of several is a JSON object, which may have nulls.
@@ -73,7 +73,7 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     kept = [_is_there()]
     having = tree.args.get("having")
     if isinstance(having, exp.Having):
-        kept.append(over_groups.of(_with_names(having.this, columns)))
+        kept.append(over_groups.of(having.this))
     row = _sql(_when(kept, _struct(shown)))
     query = TableQuery(_sql(grouped), tuple(over_groups.sums.items()), tuple(over_groups.lists.items()))
     return TableParts(joins, query, row, tuple(by))
@@ -97,27 +97,16 @@ def _grouped(wanted: exp.Expr, columns: dict[str, exp.Expr]) -> tuple[str, exp.E
         return list(columns.items())[int(wanted.name) - 1]
     for name, each in columns.items():
         is_alias = isinstance(wanted, exp.Column) and not wanted.table and wanted.name.lower() == name.lower()
-        if is_alias or each == wanted:
+        if is_alias or _plain(each) == _plain(wanted):
             return name, each
     raise SqlError(f"{wanted.sql(dialect='duckdb')} of GROUP BY is the key, and no column of SELECT")
-
-
-def _with_names(node: exp.Expr, columns: dict[str, exp.Expr]) -> exp.Expr:
-    """HAVING with what the names of SELECT stand for."""
-    by_name = {name.lower(): each for name, each in columns.items()}
-
-    def meant(each: exp.Expr) -> exp.Expr:
-        found = by_name.get(each.name.lower()) if isinstance(each, exp.Column) and not each.table else None
-        return each if found is None else exp.paren(found.copy())
-
-    return node.copy().transform(meant)
 
 
 class _OverGroups:
     """Expressions of a group, out of those of its rows; gathers the sums and lists that they need."""
 
     def __init__(self, by: dict[str, exp.Expr], sides: Sequence[Side]) -> None:
-        self._by = by
+        self._by = {name: _plain(each) for name, each in by.items()}
         self._aliases = {each.alias.lower() for each in sides}
         self.sums: dict[str, str] = {}
         self.lists: dict[str, str] = {}
@@ -131,7 +120,8 @@ class _OverGroups:
         return found
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
-        name = next((name for name, each in self._by.items() if each == node), None)
+        plain = _plain(node)
+        name = next((name for name, each in self._by.items() if each == plain), None)
         if name is not None:
             return _field(_KEY, name)
         if isinstance(node, (exp.Filter, exp.AggFunc)):
@@ -200,6 +190,15 @@ _AGGREGATES: Final[dict[type[exp.Expr], Callable[[_OverGroups, exp.Expr], exp.Ex
     exp.ApproxDistinct: _count_distinct,
 }
 _KNOWN: Final = "count, sum, avg, min, max and lists"
+
+
+def _plain(node: exp.Expr) -> exp.Expr:
+    """Without what means nothing: how names are written, and parentheses around all."""
+
+    def lower(each: exp.Expr) -> exp.Expr:
+        return exp.to_identifier(each.name.lower(), quoted=True) if isinstance(each, exp.Identifier) else each
+
+    return node.unnest().transform(lower)
 
 
 def _is_there() -> exp.Expr:
