@@ -54,15 +54,16 @@ def regroup(
     """The table of ``key`` (what ``by`` is), ``value`` (null for a group that has no row any more) and ``timestamp``.
 
     ``by`` and the expressions of ``sums`` and ``lists`` are made of the table's columns, such as ``value.city``.  A row
-    where ``by`` is null is in no group.  The value has ``rows``, how many rows the group has.  For each name of ``sums``
-    it has a struct of ``count`` and ``sum`` of what is not null; without any the sum is null.  For each name of
-    ``lists`` it has the values that are not null.  A list is kept whole, for each group.
+    where ``by`` is null is in no group.  The value has ``rows``, how many rows the group has.  For each name of
+    ``sums`` it has a struct of ``count`` and ``sum`` of what is not null; without any the sum is null.  For each name
+    of ``lists`` it has the values that are not null.  A list is kept whole, for each group.
 
     Raises ValueError for a sum of what is no number, and for a name that two of them have.  A sum that is beyond its
     type ends the query.
     """
     check_table(table, "the table")
-    group, numbers, values = _column(by), _columns(sums), _columns(lists)
+    numbers, values = _columns(sums), _columns(lists)
+    group = _without_negative_zeros(_column(by), table.select(_column(by).alias("by")).schema["by"].dataType)
     names = [_ROWS, *numbers, *values]
     if len({name.lower() for name in names}) < len(names):
         raise ValueError(f"names of {', '.join(names)} are the same")
@@ -120,6 +121,18 @@ def _column(expression: Column | str) -> Column:
 
 def _columns(expressions: Mapping[str, Column | str] | None) -> dict[str, Column]:
     return {name: _column(each) for name, each in (expressions or {}).items()}
+
+
+def _without_negative_zeros(value: Column, kind: DataType) -> Column:
+    """Both zeros are one group, and have two texts."""
+    if isinstance(kind, FractionalType) and not isinstance(kind, DecimalType):
+        return F.when(value == 0, F.lit(0).cast(kind)).otherwise(value)
+    if isinstance(kind, StructType):
+        fields = (
+            _without_negative_zeros(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields
+        )
+        return F.when(value.isNotNull(), F.struct(*fields))
+    return value
 
 
 def _texts(columns: Sequence[Column]) -> Column:

@@ -37,8 +37,12 @@ def table_of(records: DataFrame, source: SourcePlan) -> DataFrame:
 
 
 def decoded(records: DataFrame, source: SourcePlan) -> DataFrame:
-    """The records that can be read, with values of the plan's columns."""
-    return readable(decode(records, _decoder(source)))
+    """The records that can be read, with values of the plan's columns, and a key that is of its column's type."""
+    found = readable(decode(records, _decoder(source)))
+    for column in source.columns:
+        if column.is_key:
+            found = found.where(F.col("key").isNull() | F.col("key").try_cast(column.type).isNotNull())
+    return found
 
 
 def row_of(source: SourcePlan) -> Column:

@@ -34,7 +34,7 @@ def records_of_table(plan: SparkPlan, query: TableQuery, topics: Topics) -> Data
     kind = found.schema["row"].dataType
     assert isinstance(kind, StructType)
     fields = {name: F.col("row").getField(name) for name in kind.names}
-    value = F.when(F.col("row").isNotNull(), value_of(fields, plan.key, plan.value))
+    value = value_of(fields, plan.key, plan.value, is_there=F.col("row").isNotNull())
     return found.select("key", value.alias("value"))
 
 

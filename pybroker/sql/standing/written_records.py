@@ -41,13 +41,21 @@ def key_of(columns: Mapping[str, Column]) -> Column:
     return F.to_json(F.struct(*(column.alias(name) for name, column in columns.items())), _OPTIONS)
 
 
-def value_of(columns: Mapping[str, Column], key: tuple[str, ...], written: WrittenValue) -> Column:
+def value_of(
+    columns: Mapping[str, Column], key: tuple[str, ...], written: WrittenValue, *, is_there: Column | None = None
+) -> Column:
     """The value of a record, of a row's columns by their names; ValueError for what the schema does not take.
 
-    By a schema its names and plain types count, and a column of the key need not be among its fields.
+    By a schema its names and plain types count, and a column of the key need not be among its fields.  ``is_there``:
+    where it does not hold the value is null.  Encoders are called for every row, whatever CASE stands around them.
     """
+
+    def row(fields: list[Column]) -> Column:
+        found = F.struct(*fields)
+        return found if is_there is None else F.when(is_there, found)
+
     if written.format is Format.JSON:
-        return F.to_json(F.struct(*(column.alias(name) for name, column in columns.items())), _OPTIONS)
+        return F.to_json(row([column.alias(name) for name, column in columns.items()]), _OPTIONS)
     schema = written.options["schema"]
     if written.format is Format.AVRO:
         kind, encoder = avro_type(parsed(schema)), to_avro(schema)
@@ -65,4 +73,4 @@ def value_of(columns: Mapping[str, Column], key: tuple[str, ...], written: Writt
         if field is not None:
             is_plain = isinstance(field.dataType, AtomicType)
             found.append((column.cast(field.dataType) if is_plain else column).alias(field.name))
-    return encoder(F.struct(*found))
+    return encoder(row(found))

@@ -115,6 +115,24 @@ def test_group_has_its_count_sums_and_lists_until_its_last_row_goes(drive: Any) 
     assert json.loads(pairs["Rome"])["rows"] == 1
 
 
+def test_both_zeros_are_one_group(drive: Any) -> None:
+    from pybroker.pipeline import regroup
+    from pybroker.pipeline.testing import Record
+
+    def job(topics: Any) -> Any:
+        number = "cast(cast(value as string) as double)"
+        found = topics.stream("n").selectExpr("cast(key as string) key", f"{number} value", "timestamp", "offset")
+        groups = regroup(found, "struct(value as number)")
+        return {"t": groups.selectExpr("cast(key.number as string) key", "cast(value.rows as string) value")}
+
+    driver = drive(job)
+    driver.pipe("n", Record("a", "0.0"), Record("b", "-0.0"))
+    assert driver.read_pairs("t", bytes.decode) == [("0.0", "2")]
+    driver.pipe("n", Record("a", "-0.0"))
+    driver.pipe("n", Record("a", "1.5"), Record("b", None))
+    assert sorted(driver.read_pairs("t", bytes.decode)) == [("0.0", None), ("1.5", "1")]
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
