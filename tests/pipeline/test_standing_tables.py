@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,25 +13,29 @@ from pybroker.sql.parsing.queries import TableReference
 from pybroker.sql.parsing.statements import CreateAs, statements
 from pybroker.sql.relations.catalog import Column, Format, Relation
 from pybroker.sql.standing.spark_plans import spark_plan
+from pybroker.sql.standing.standing_plans import WrittenValue
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
 ACCOUNTS = (Column("city", "VARCHAR", "city"), Column("amount", "BIGINT", "amount"), Column("rate", "DOUBLE", "rate"))
 CITIES = (Column("name", "VARCHAR", "name", is_key=True), Column("country", "VARCHAR", "country"))
+NUMBERED = (Column("number", "BIGINT", "number", is_key=True), Column("country", "VARCHAR", "country"))
+TAGGED = (Column("tags", "VARCHAR[]", "tags"), Column("n", "BIGINT", "n"))
 BOTH = "SELECT a.amount, b.amount AS other FROM accounts a"
 
 
 def relation_of(reference: TableReference) -> Relation:
-    columns = CITIES if reference.name == "cities" else ACCOUNTS
+    columns = {"cities": CITIES, "numbered": NUMBERED, "tagged": TAGGED}.get(reference.name, ACCOUNTS)
     return Relation(reference.name, reference.name, Format.JSON, columns, kind="TABLE")
 
 
-def job_of(text: str) -> Any:
+def job_of(text: str, value: WrittenValue | None = None) -> Any:
     from pybroker.sql.standing.standing_jobs import standing_job
 
     (found,) = statements(text)
     assert isinstance(found, CreateAs)
-    return standing_job(spark_plan(found.name, found.kind, found.select, relation_of), found.name)
+    plan = spark_plan(found.name, found.kind, found.select, relation_of)
+    return standing_job(replace(plan, value=value or plan.value), found.name)
 
 
 def row(key: str | None, **fields: Any) -> Any:
@@ -60,6 +65,40 @@ def test_row_is_deleted_when_its_condition_holds_no_longer(drive: Any) -> None:
     driver.restart()
     driver.pipe("accounts", row("bob"))
     assert written(driver) == [("bob", None)]
+
+
+def test_row_of_avro_that_goes_is_a_record_without_a_value(drive: Any) -> None:
+    """Though the schema has a field that may not be null."""
+    schema = {"type": "record", "name": "T", "fields": [{"name": "amount", "type": "long"}]}
+    value = WrittenValue(Format.AVRO, {"schema": json.dumps(schema)})
+    driver = drive(job_of("CREATE TABLE t AS SELECT amount FROM accounts WHERE amount > 1", value))
+    driver.pipe("accounts", row("ada", amount=5), row("bob", amount=0), row("eve"))
+    assert dict(driver.read_pairs("t", bytes)) == {"ada": b"\x0a", "bob": None, "eve": None}
+
+
+def test_record_whose_key_is_not_of_its_column_s_type_is_left_out(drive: Any) -> None:
+    driver = drive(job_of("CREATE TABLE t AS SELECT number + 1 AS next, country FROM numbered"))
+    driver.pipe("numbered", row("7", country="DE"), row("seven", country="FR"))
+    assert written(driver) == [("7", {"next": 8, "country": "DE"})]
+
+
+def test_item_of_a_list_is_null_where_there_is_none(drive: Any) -> None:
+    items = ", ".join(f"tags[{place}] AS i{number}" for number, place in enumerate(("1", "-1", "0", "9", "n::INT")))
+    driver = drive(job_of(f"CREATE TABLE t AS SELECT {items} FROM tagged"))
+    driver.pipe("tagged", row("a", tags=["x", "y"], n=2), row("b", tags=[], n=0))
+    assert table(driver) == {
+        "a": {"i0": "x", "i1": "y", "i2": None, "i3": None, "i4": "y"},
+        "b": dict.fromkeys(("i0", "i1", "i2", "i3", "i4")),
+    }
+
+
+def test_table_that_has_no_row_has_no_key_either(drive: Any) -> None:
+    text = "SELECT a.amount, c.amount AS third FROM accounts a LEFT JOIN others b ON a._key = b._key "
+    driver = drive(job_of(f"CREATE TABLE t AS {text} LEFT JOIN more c ON b._key = c._key"))
+    driver.pipe("accounts", row("ada", amount=1), row("bob", amount=2))
+    driver.pipe("more", row("ada", amount=10), row("bob", amount=20))
+    driver.pipe("others", row("bob", amount=0))
+    assert table(driver) == {"ada": {"amount": 1, "third": None}, "bob": {"amount": 2, "third": 20}}
 
 
 @pytest.mark.parametrize(

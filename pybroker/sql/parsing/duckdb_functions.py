@@ -36,7 +36,7 @@ def for_spark(tree: exp.Expr) -> None:
     for count in tree.find_all(exp.Count):
         if count.this is None:
             count.set("this", exp.Star())
-    found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.DateDiff, exp.Extract, exp.Log))
+    found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)
         if other is not None:
@@ -55,12 +55,27 @@ def _in_spark(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.ArraySlice):
         bounds = (node.args.get("start"), node.args.get("end"))
         return _made(_SLICE, node.this, *filter(None, bounds)) if None not in bounds else None
+    if isinstance(node, exp.Bracket):
+        return _item(node)
     if isinstance(node, exp.Anonymous):
         arguments = node.expressions
         if node.name.lower() in _OF_PARTS and len(arguments) == 2:
             return _made(_PARTS.get(arguments[0].name.lower()), arguments[1])
         return _made(_NAMES.get(node.name.lower()), arguments[0]) if len(arguments) == 1 else None
     return _made(_NODES[type(node)], node.this)
+
+
+def _item(node: exp.Bracket) -> exp.Expr | None:
+    """An item of a list by its place, or of a map; where there is none it is null, which ends a query of Spark's.
+
+    The first place is 1.  sqlglot has taken 1 off where the place is a number.
+    """
+    if len(node.expressions) > 1 or node.expressions[0].is_string or isinstance(node.expressions[0], exp.Slice):
+        return None
+    (place,) = exp.apply_index_offset(node.this, [node.expressions[0].copy()], 1, dialect="duckdb")
+    if not place.is_int or place.to_py() == 0:
+        place = exp.Nullif(this=place, expression=exp.Literal.number(0))
+    return exp.Anonymous(this="TRY_ELEMENT_AT", expressions=[node.this.copy(), place])
 
 
 def _boundaries(unit: str) -> str:
