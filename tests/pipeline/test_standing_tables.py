@@ -82,6 +82,12 @@ def test_record_whose_key_is_not_of_its_column_s_type_is_left_out(drive: Any) ->
     assert written(driver) == [("7", {"next": 8, "country": "DE"})]
 
 
+def test_quotient_by_zero_is_null_and_ends_no_query(drive: Any) -> None:
+    driver = drive(job_of("CREATE TABLE t AS SELECT 10 / amount AS q, amount / (amount - 5) AS r FROM accounts"))
+    driver.pipe("accounts", row("a", amount=0), row("b", amount=5))
+    assert table(driver) == {"a": {"q": None, "r": 0.0}, "b": {"q": 2.0, "r": None}}
+
+
 def test_item_of_a_list_is_null_where_there_is_none(drive: Any) -> None:
     items = ", ".join(f"tags[{place}] AS i{number}" for number, place in enumerate(("1", "-1", "0", "9", "n::INT")))
     driver = drive(job_of(f"CREATE TABLE t AS SELECT {items} FROM tagged"))

@@ -36,6 +36,8 @@ def for_spark(tree: exp.Expr) -> None:
     for count in tree.find_all(exp.Count):
         if count.this is None:
             count.set("this", exp.Star())
+    for division in list(tree.find_all(exp.Div)):
+        _without_zero(division.expression)
     found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)
@@ -63,6 +65,12 @@ def _in_spark(node: exp.Expr) -> exp.Expr | None:
             return _made(_PARTS.get(arguments[0].name.lower()), arguments[1])
         return _made(_NAMES.get(node.name.lower()), arguments[0]) if len(arguments) == 1 else None
     return _made(_NODES[type(node)], node.this)
+
+
+def _without_zero(divisor: exp.Expr) -> None:
+    """Have a quotient by zero be null: it ends a query of Spark's, and to DuckDB it is infinite."""
+    if not (divisor.is_number and divisor.to_py()):
+        divisor.replace(exp.Nullif(this=divisor.unnest().copy(), expression=exp.Literal.number(0)))
 
 
 def _item(node: exp.Bracket) -> exp.Expr | None:
