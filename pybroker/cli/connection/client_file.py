@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pybroker.cli.connection.bearer_logins import BearerTokens
     from pybroker.security.tls_stores import ClientTls
 
-# What must not be passed over in silence where it cannot be done.
 _LOGIN: Final = "sasl.jaas.config"
+# What must not be passed over in silence where it cannot be done.
 _OF_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _STORES_OF_JAVA: Final = (".jks", ".p12", ".pfx")
 _INLINE: Final = frozenset({"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates"})

@@ -194,7 +194,8 @@ def _carry_quotas(
     """What the link has brought by now, and the words for the rest."""
     here = builder.view().quotas
     changes: dict[QuotaEntity, dict[str, float | None]] = {}
-    kept = dict.fromkeys(() if _writable(builder, config) else brought)
+    is_own = bool(_writable(builder, config))
+    kept = dict.fromkeys(() if is_own else brought)
     for entity, name in tuple(kept):
         if name not in here.get(entity, {}):
             del kept[entity, name]  # it was removed by hand
@@ -222,8 +223,6 @@ def _carry_quotas(
                 del kept[result.entity, name]
             else:
                 kept[result.entity, name] = None
-    if _writable(builder, config):
-        kept = {}
     refused = [
         f"quotas: {', '.join(f'{kind} {_DEFAULT if name is None else name}' for kind, name in result.entity)}: "
         f"{result.error_message}"
@@ -231,7 +230,7 @@ def _carry_quotas(
         if result.error_code
     ]
     more = [f"quotas: {over} of more than {BROUGHT_QUOTAS_MAX}, which a link brings at most"] if over else []
-    return tuple(kept), more + refused[:NOT_CARRIED_MAX]
+    return () if is_own else tuple(kept), more + refused[:NOT_CARRIED_MAX]
 
 
 # --- users -----------------------------------------------------------------------------------------------------------

@@ -28,10 +28,10 @@ _WAIT_MS: Final = 200
 _FIELDS_MAX: Final = 400
 # So many of the samples have to be objects; the others are records that do not fit.
 _OBJECTS_SHARE_MIN: Final = 0.75
-# Where some whole numbers are negative DuckDB has a type for both kinds, whose ``//`` is a fraction.
 _INT64_MAX: Final = 2**63 - 1
 _WIDE: Final = ("UBIGINT", "HUGEINT")
 _MANY_DIGITS: Final = re.compile(r"\d{19}")
+# Where some whole numbers are negative DuckDB has a type for both kinds, whose ``//`` is a fraction.
 _TYPES: Final = {"UBIGINT": "BIGINT", "HUGEINT": "BIGINT", "NULL": "JSON", "JSON": "JSON"}
 
 

@@ -1,13 +1,27 @@
 """Names that SELECT gives to expressions, where the query uses them: in WHERE, in HAVING, and behind themselves.
 
-Owns what such a name means: DuckDB knows it there, and Spark's expressions over a row do not.  Pure.
+Owns what such a name means: DuckDB knows it there, and Spark's expressions over a row do not.  Owns the numbers that
+stand for columns, too.  Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from sqlglot import exp
+
+from pybroker.sql.sql_errors import SqlError
+
+T = TypeVar("T")
+
+
+def numbered(wanted: exp.Expr, columns: Sequence[T], clause: str) -> T:
+    """The column that a whole number in ``clause`` stands for, from 1 on; ``SqlError`` for one that is not there."""
+    number = int(wanted.name)
+    if not 0 < number <= len(columns):
+        raise SqlError(f"SELECT has no column {number}, which {clause} names")
+    return columns[number - 1]
 
 
 def inline_names(tree: exp.Select, is_column: Callable[[str], object]) -> None:

@@ -20,7 +20,7 @@ from pybroker.sql.parsing.queries import (
     tables_of,
     used_columns,
 )
-from pybroker.sql.parsing.select_names import inline_names
+from pybroker.sql.parsing.select_names import inline_names, numbered
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError, at_place
@@ -99,14 +99,15 @@ def _plan_with_tables(
     key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     _translate(tree)
     sides = [Side(reference.alias, relation) for reference, relation in zip(references, relations, strict=True)]
-    if all(each.kind == "TABLE" for each in relations):
+    is_of_tables = all(each.kind == "TABLE" for each in relations)
+    if is_of_tables:
         inline_names(tree, lambda name: any(side.alias.lower() == name or side.column(name) for side in sides))
     qualify(tree, sides)
     sources = tuple(
         _source(name, number, side.relation, read_columns(tree, side), alias=side.alias)
         for number, side in enumerate(sides)
     )
-    if all(each.kind == "TABLE" for each in relations):
+    if is_of_tables:
         parts = table_parts(tree, sides)
         return SparkPlan(sources, parts.row, "append", parts.key, _typed(parts.joins), table=parts.query)
     joins = take_stream_joins(tree, sides)
@@ -232,10 +233,7 @@ def _strange(group: exp.Group) -> bool:
 def _projected(tree: exp.Select, wanted: exp.Expr, clause: str) -> str:
     """The name by which SELECT has an expression, which may be its number."""
     if wanted.is_int:
-        number = int(wanted.name)
-        if not 0 < number <= len(tree.expressions):
-            raise SqlError(f"SELECT has no column {number}, which {clause} names")
-        return str(tree.expressions[number - 1].alias_or_name)
+        return str(numbered(wanted, tree.expressions, clause).alias_or_name)
     for each in tree.expressions:
         bare = each.this if isinstance(each, exp.Alias) else each
         if bare == wanted or each.alias_or_name.lower() == wanted.name.lower() != "":

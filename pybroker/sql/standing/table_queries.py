@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pybroker.sql.parsing.select_names import numbered
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
@@ -66,7 +67,7 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
         return TableParts(joins, TableQuery(), _sql(_when(chosen, _struct(columns))), key)
     by = dict(_grouped(each, columns) for each in group.expressions)
     # A key of several is a JSON object, which may have nulls.
-    has_key = [exp.Not(this=exp.Is(this=exp.paren(each.copy()), expression=exp.null())) for each in by.values()]
+    has_key = [_is_not_null(exp.paren(each.copy())) for each in by.values()]
     grouped = _when([*chosen, *(has_key if len(by) == 1 else ())], _struct(by))
     over_groups = _OverGroups(by, sides)
     shown = {name: over_groups.of(each) for name, each in columns.items()}
@@ -92,9 +93,7 @@ def _columns(tree: exp.Select) -> dict[str, exp.Expr]:
 def _grouped(wanted: exp.Expr, columns: dict[str, exp.Expr]) -> tuple[str, exp.Expr]:
     """By which name SELECT has an expression of GROUP BY, which may be its number, and the expression."""
     if wanted.is_int:
-        if not 0 < int(wanted.name) <= len(columns):
-            raise SqlError(f"SELECT has no column {wanted.name}, which GROUP BY names")
-        return list(columns.items())[int(wanted.name) - 1]
+        return numbered(wanted, list(columns.items()), "GROUP BY")
     for name, each in columns.items():
         is_alias = isinstance(wanted, exp.Column) and not wanted.table and wanted.name.lower() == name.lower()
         if is_alias or _plain(each) == _plain(wanted):
@@ -157,7 +156,7 @@ class _OverGroups:
 
 
 def _count(groups: _OverGroups, argument: exp.Expr) -> exp.Expr:
-    is_there = exp.Not(this=exp.Is(this=exp.paren(argument.copy()), expression=exp.null()))
+    is_there = _is_not_null(exp.paren(argument.copy()))
     return groups.summed(exp.Case().when(is_there, exp.Literal.number(1)), "count")
 
 
@@ -202,7 +201,11 @@ def _plain(node: exp.Expr) -> exp.Expr:
 
 
 def _is_there() -> exp.Expr:
-    return exp.Not(this=exp.Is(this=exp.column(_VALUE), expression=exp.null()))
+    return _is_not_null(exp.column(_VALUE))
+
+
+def _is_not_null(node: exp.Expr) -> exp.Expr:
+    return exp.Not(this=exp.Is(this=node, expression=exp.null()))
 
 
 def _when(conditions: Sequence[exp.Expr], then: exp.Expr) -> exp.Expr:
