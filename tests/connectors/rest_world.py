@@ -63,6 +63,7 @@ class Run:
     """A connector that runs."""
 
     failure: str | None = None
+    remark: str | None = None
 
     def stop(self) -> None:
         """It has nothing to stop."""

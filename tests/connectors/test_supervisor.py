@@ -45,6 +45,7 @@ class Run:
 
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.remark: str | None = None
         self.is_stopped = False
 
     def stop(self) -> None:
@@ -115,6 +116,21 @@ def test_a_connector_that_is_deleted_ends(world: World) -> None:
     world.step(config_record("a", CONFIG))
     world.step(config_record("a", None))
     assert world.live == []
+
+
+def test_a_remark_of_a_run_is_in_its_status_and_written_once_in_five_seconds(world: World) -> None:
+    world.step(config_record("a", CONFIG))
+    world.step()
+    run = world.runs[-1][3]
+    told = []
+    for second in range(11):
+        run.remark = f"{second} records are left out"
+        world.step(after_s=1.0)
+        told.append(world.topics.known.statuses["a"].remark)
+    assert [each and each[:2] for each in told] == [None, None, None, None, *["4 "] * 5, "9 ", "9 "]
+    run.failure, run.remark = "gone", None
+    world.step()
+    assert world.topics.known.statuses["a"].remark is None
 
 
 def test_a_failure_is_told_and_followed_by_restarts_with_growing_pauses(world: World) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
+from harness.waiting import wait_until
 
 from pybroker.sql.parsing.queries import TableReference
 from pybroker.sql.parsing.statements import CreateAs, statements
@@ -21,6 +23,7 @@ from tests.cli.command import CommandLine
 
 pytestmark = pytest.mark.jvm(needs="spark")
 
+TOPICS = ("orders", "users", "levels", "written")
 COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
 
 
@@ -280,3 +283,53 @@ def test_query_that_fails_says_why(spark: Any, pybroker: Broker, tmp_path: Path)
     assert running.failure is not None
     assert "no ada" in running.failure
     running.stop()
+
+
+def sent(broker: Broker, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value in records:
+        producer.produce(topic, value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+MISFITS = [
+    ("CREATE STREAM {w} AS SELECT id, who FROM {o}", 2, "at 1: value: "),
+    ("CREATE TABLE {w} AS SELECT who, count(*) AS n FROM {o} GROUP BY who", 1, "at 1: value: "),
+    ("CREATE STREAM {w} AS SELECT o.id, u.city FROM {o} o LEFT JOIN {u} u ON o.who = u._key", 2, "at 1: value: "),
+    ("CREATE TABLE {w} AS SELECT city FROM {u}", 1, "at 1: key: a row of a table has one"),
+    ("CREATE TABLE {w} AS SELECT number + 1 AS next FROM {l}", 1, "at 1: key: seven is no BIGINT"),
+]
+
+
+@pytest.mark.parametrize(("text", "count", "first"), MISFITS)
+def test_records_that_do_not_fit_are_left_out_and_counted_and_the_first_is_told(
+    spark: Any, pybroker: Broker, tmp_path: Path, text: str, count: int, first: str
+) -> None:
+    from pybroker.pipeline import BrokerTopics
+    from pybroker.sql.standing.standing_runs import start_standing
+
+    names = {short: f"{long}_{uuid4().hex[:8]}" for short, long in zip("oulw", TOPICS, strict=True)}
+    for name in names.values():
+        pybroker.create_topic(name)
+    row = (None, b'{"id": 1, "who": "ada", "amount": 1}')
+    sent(pybroker, names["o"], row, (None, b"no json"), row, (None, b'{"id": "x"}'), row)
+    sent(pybroker, names["u"], (b"ada", b'{"city": "Ulm"}'), (None, b'{"city": "Bonn"}'))
+    sent(pybroker, names["l"], (b"7", b'{"level": "a"}'), (b"seven", b'{"level": "b"}'))
+    plan = plan_of(text.format(**names))
+    running = start_standing(plan, names["w"], BrokerTopics(spark, pybroker.bootstrap), tmp_path / "skips")
+    running.process_all()
+    wait_until(lambda: running.remark is not None, "a remark")
+    assert running.failure is None
+    assert running.remark is not None
+    topic = plan.sources[0].topic
+    assert f"{count} of {topic}, first {topic}-0 {first}" in running.remark
+    sent(pybroker, topic, (None, b"no json"))
+    running.process_all()
+    wait_until(lambda: f"{count + 1} of {topic}, first {topic}-0 {first}" in str(running.remark), "the next is counted")
+    running.stop()
+    strict = replace(plan, sources=tuple(replace(each, stops=True) for each in plan.sources))
+    stopped = start_standing(strict, names["w"], BrokerTopics(spark, pybroker.bootstrap), tmp_path / "stops")
+    with pytest.raises(Exception, match="does not fit"):
+        stopped.process_all()
+    assert f"a record does not fit: {topic}-0 {first}" in str(stopped.failure)
+    stopped.stop()

@@ -9,12 +9,16 @@ from pybroker.sql.sql_errors import SqlError
 
 
 class FakeSupervisor:
-    """Connectors that do at once what is meant; ``failures`` has the reason of each one that fails."""
+    """Connectors that do at once what is meant; ``failures`` has the reason of each one that fails.
+
+    ``remarks`` has what there is to know of one that runs.
+    """
 
     def __init__(self) -> None:
         self.configs: dict[str, Mapping[str, str]] = {}
         self.states: dict[str, str] = {}
         self.failures: dict[str, str] = {}
+        self.remarks: dict[str, str] = {}
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self.is_away = False
 
@@ -51,5 +55,5 @@ class FakeSupervisor:
         return None
 
     def _status(self, name: str) -> dict[str, Any]:
-        task = {"id": 0, "state": self.states[name], "trace": self.failures.get(name)}
+        task = {"id": 0, "state": self.states[name], "trace": self.failures.get(name), "remark": self.remarks.get(name)}
         return {"connector": {"state": "RUNNING"}, "tasks": [task]}

@@ -267,6 +267,15 @@ def test_queries_are_shown_with_what_they_have_not_read(world: World) -> None:
     assert world.ask("SHOW QUERIES") == [{**shown, "lag": 2}]
 
 
+def test_query_says_which_records_it_leaves_out_unless_it_is_to_stop_at_one(world: World) -> None:
+    world.ask(TOTALS)
+    world.supervisor.remarks["totals"] = "records that do not fit: 1 of orders"
+    assert [row["reason"] for row in world.ask("SHOW QUERIES")] == ["records that do not fit: 1 of orders"]
+    assert not plan_read(json.loads(world.supervisor.configs["totals"]["plan"])).sources[0].stops
+    world.ask("SET misfits = 'stop'; CREATE STREAM strict AS SELECT who FROM orders")
+    assert plan_read(json.loads(world.supervisor.configs["strict"]["plan"])).sources[0].stops
+
+
 def test_query_rests_goes_on_and_is_ended_by_its_name(world: World) -> None:
     world.ask(TOTALS)
     world.ask("PAUSE Totals")

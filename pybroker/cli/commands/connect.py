@@ -274,14 +274,15 @@ def delete(*, name: Name, url: Url = DEFAULT_URL, login: Login = None) -> None:
 
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "WORKER", "TASKS", "REASON")
+_TOLD = ("trace", "remark")  # why a task failed, and what is to be known of one that runs
 
 
 def _row(status: dict[str, Any]) -> tuple[Any, ...]:
     tasks = status["tasks"]
-    traces = [str(each["trace"]).splitlines()[0] for each in tasks if each.get("trace")]
+    told = (str(each[name]).splitlines()[0] for each in tasks for name in _TOLD if each.get(name))
     states = ",".join(str(each["state"]) for each in tasks)
     connector = status["connector"]
-    return status["name"], status["type"], connector["state"], connector["worker_id"], states, next(iter(traces), None)
+    return status["name"], status["type"], connector["state"], connector["worker_id"], states, next(told, None)
 
 
 def _compact(document: Any) -> str:

@@ -105,6 +105,11 @@ class Run(Protocol):
         """Why it ended by itself; ``None`` while it runs."""
         ...
 
+    @property
+    def remark(self) -> str | None:
+        """What its operator is to know while it runs, such as which records it leaves out; ``None`` for nothing."""
+        ...
+
     def stop(self) -> None:
         """End it; returns when it writes nothing more."""
         ...
@@ -124,6 +129,11 @@ class QueryRun:
         if self._query.isActive:
             return None
         return what_ended(self._query) or "the query ended without an error"
+
+    @property
+    def remark(self) -> str | None:
+        """See `Run`."""
+        return None
 
     def stop(self) -> None:
         """See `Run`."""

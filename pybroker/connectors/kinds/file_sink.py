@@ -65,6 +65,11 @@ class _FileRun:
         """See `Run`."""
         return self._failure or self._query.failure
 
+    @property
+    def remark(self) -> str | None:
+        """See `Run`."""
+        return self._query.remark
+
     def stop(self) -> None:
         """See `Run`.  What is staged is seen then."""
         self._query.stop()

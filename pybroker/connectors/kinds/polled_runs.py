@@ -69,6 +69,11 @@ class PolledRun:
         """See `Run`."""
         return self._failure
 
+    @property
+    def remark(self) -> str | None:
+        """See `Run`."""
+        return None
+
     def stop(self) -> None:
         """See `Run`."""
         self._work.ends.set()

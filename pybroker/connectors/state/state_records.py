@@ -43,11 +43,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a connector's task, and why it failed."""
+    """The state of a connector's task, why it failed, and what is to be known of one that runs.
+
+    Connect has no ``remark``, and passes over it in the topic.
+    """
 
     state: State
     trace: str | None = None
     worker: str = ""
+    remark: str | None = None
 
 
 @dataclass(slots=True)
@@ -94,7 +98,8 @@ class Known:
             if value is None:
                 self.statuses.pop(name, None)
             elif said.get("state") in set(State):
-                self.statuses[name] = Status(State(said["state"]), said.get("trace"), str(said.get("worker_id", "")))
+                worker, remark = str(said.get("worker_id", "")), said.get("remark")
+                self.statuses[name] = Status(State(said["state"]), said.get("trace"), worker, remark)
         elif name.startswith(_TOPIC_STATUS):
             topic, _, connector = name.removeprefix(_TOPIC_STATUS).rpartition(_BETWEEN)
             topics = self.topics.setdefault(connector, set())
@@ -143,6 +148,8 @@ def status_records(name: str, status: Status | None) -> list[Record]:
         return [(key, None) for key in keys]
     of_task = {"state": status.state, "trace": status.trace, "worker_id": status.worker, "generation": 0}
     of_connector = {**of_task, "state": connector_state(status), "trace": None}
+    if status.remark is not None:
+        of_task["remark"] = status.remark
     return [(keys[0], _value(of_connector)), (keys[1], _value(of_task))]
 
 

@@ -86,7 +86,7 @@ class Operations:
         tasks = []
         if status.state is not State.STOPPED:
             task = {"id": 0, "state": status.state, "worker_id": status.worker or self.worker}
-            tasks.append({**task, "version": self.version, **({"trace": status.trace} if status.trace else {})})
+            tasks.append({**task, "version": self.version, **_told(status)})
         connector = {
             "state": connector_state(status),
             "worker_id": status.worker or self.worker,
@@ -316,6 +316,12 @@ def _type(config: Mapping[str, str]) -> str:
     """As Connect tells it of a class that is not there, such as one that Connect has left in the topic."""
     kind = _kind(config)
     return "unknown" if kind is None else kind.type
+
+
+def _told(status: Status) -> dict[str, str]:
+    """What a status says beside its state.  Connect has no remark."""
+    told = {"trace": status.trace, "remark": status.remark}
+    return {name: text for name, text in told.items() if text}
 
 
 def _shown(config: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,8 @@ from pybroker.connectors.state.state_records import Known, Record, State, Status
 from pybroker.connectors.supervision.restarts import Restarts
 
 LOOKED_EVERY_S: Final = 0.5
+# A remark may change with each micro-batch, and each change is a record in the topic of statuses.
+REMARKED_EVERY_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,11 @@ class Running(Protocol):
     @property
     def failure(self) -> str | None:
         """Why it ended by itself."""
+        ...
+
+    @property
+    def remark(self) -> str | None:
+        """What its operator is to know while it runs."""
         ...
 
     def stop(self) -> None:
@@ -60,6 +67,7 @@ class _Connector:
     restarts: Restarts
     run: Running | None = None
     status: Status | None = None
+    remarked_at_s: float = -REMARKED_EVERY_S
 
 
 @dataclass(slots=True)
@@ -140,6 +148,9 @@ class Supervisor:
             self._failed(connector, name, failure)
         elif connector.run is None and (not connector.restarts.failures or connector.restarts.is_due(now_s)):
             self._start(connector, name)
+        elif connector.run is not None and now_s >= connector.remarked_at_s + REMARKED_EVERY_S:
+            connector.remarked_at_s = now_s
+            self._tell(connector, name, State.RUNNING, remark=connector.run.remark)
 
     def _start(self, connector: _Connector, name: str) -> None:
         connector.restarts.started(self.clock())
@@ -174,8 +185,10 @@ class Supervisor:
         _log.error("%s failed: %s; %s", name, why, after)
         self._tell(connector, name, State.FAILED, why)
 
-    def _tell(self, connector: _Connector, name: str, state: State, trace: str | None = None) -> None:
-        status = Status(state, trace, self.worker)
+    def _tell(
+        self, connector: _Connector, name: str, state: State, trace: str | None = None, remark: str | None = None
+    ) -> None:
+        status = Status(state, trace, self.worker, remark)
         if connector.status != status:
             self.state.write_statuses(status_records(name, status))
             connector.status = status

@@ -188,6 +188,8 @@ def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> 
     references = table_references(select.tree)
     relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
     plan = spark_plan(name, kind, select, lambda each: relations[each.name])
+    stops = context.settings["misfits"] == "stop"
+    plan = replace(plan, sources=tuple(replace(each, stops=stops) for each in plan.sources))
     with columns_told(context, select.text, references):
         columns = _columns(context, select, relations)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))

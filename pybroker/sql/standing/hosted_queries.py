@@ -22,7 +22,10 @@ _LOOK_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class HostedQuery:
-    """One query.  ``reads`` are the topics that it reads, ``writes`` is its own; ``reason`` is why it failed."""
+    """One query.  ``reads`` are the topics that it reads, ``writes`` is its own.
+
+    ``reason`` is why it failed, or which records it leaves out.
+    """
 
     name: str
     state: str
@@ -98,5 +101,6 @@ def _query(name: str, config: Mapping[str, str], status: Mapping[str, Any] | Non
     state = str(parts[0]["state"]) if parts else "UNASSIGNED"
     trace = parts[0].get("trace") if parts else None
     reads = tuple(each for each in config.get("topics", "").split(",") if each)
-    reason = (str(trace or "").strip().splitlines() or ["its log says why"])[0] if state == FAILED else None
+    remark = parts[0].get("remark") if parts else None
+    reason = (str(trace or "").strip().splitlines() or ["its log says why"])[0] if state == FAILED else remark
     return HostedQuery(name, state, reads, config.get("topic", ""), config.get("statement", ""), reason)

@@ -1,9 +1,12 @@
 """What a topic's records are as rows of Spark's: a view's columns, or one struct with all of them.
 
-Owns how a column of a plan is read from a record.  Values are decoded by the pipeline's converters.
+Owns how a column of a plan is read from a record, and which records do not fit: they end the query, or are left out
+and counted (``left_out``).  Values are decoded by the pipeline's converters.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +18,7 @@ from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.format_options import descriptors, registry_header
+from pybroker.sql.standing.left_out import counted, stopped_by_one
 from pybroker.sql.standing.standing_plans import SourcePlan, TableJoin
 
 
@@ -29,20 +33,29 @@ def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
 def table_of(records: DataFrame, source: SourcePlan) -> DataFrame:
     """A topic's records as a table (`pybroker.pipeline.streams.columns`) of its rows; keys are texts.
 
-    A key that is no text is none of those that a query can name, and is left out.
+    A record without a key does not fit, nor one whose key is no text: no query can name it.
     """
     value = F.when(F.col("value").isNotNull(), row_of(source)).alias("value")
-    found = decoded(records, source).where("key is not null").where(F.is_valid_utf8("key"))
+    found = decoded(records, source, is_table=True)
     return found.select(F.col("key").cast("string"), value, "timestamp", "partition", "offset")
 
 
-def decoded(records: DataFrame, source: SourcePlan) -> DataFrame:
-    """The records that can be read, with values of the plan's columns, and a key that is of its column's type."""
-    found = readable(decode(records, _decoder(source)))
+def decoded(records: DataFrame, source: SourcePlan, *, is_table: bool = False) -> DataFrame:
+    """The records that fit: with values of the plan's columns, and a key of its column's type."""
+    found = decode(records, _decoder(source))
+    wrong = [F.col("error"), *_wrong_keys(source)]
+    if is_table:
+        wrong.append(F.when(F.col("key").isNull(), "key: a row of a table has one"))
+        wrong.append(F.when(~F.is_valid_utf8("raw_key"), "key: it is no text"))
+    found = found.withColumn("error", F.coalesce(*wrong))
+    return readable(stopped_by_one(found) if source.stops else counted(found, source.view))
+
+
+def _wrong_keys(source: SourcePlan) -> Iterator[Column]:
     for column in source.columns:
         if column.is_key:
-            found = found.where(F.col("key").isNull() | F.col("key").try_cast(column.type).isNotNull())
-    return found
+            is_wrong = F.col("key").isNotNull() & F.col("key").try_cast(column.type).isNull()
+            yield F.when(is_wrong, F.concat(F.lit("key: "), "key", F.lit(f" is no {column.type}")))
 
 
 def row_of(source: SourcePlan) -> Column:

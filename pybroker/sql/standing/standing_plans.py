@@ -25,7 +25,8 @@ JoinKind: TypeAlias = Literal["inner", "left", "right", "outer"]
 class SourcePlan:
     """A topic as a view.  ``columns`` have Spark's types; ``grace_ms`` is how far its watermark is behind, or None.
 
-    ``alias`` is the column that has its row, in a join with a table.
+    ``alias`` is the column that has its row, in a join with a table.  A record that does not fit ends the query with
+    ``stops``, and is left out and counted without.
     """
 
     view: str
@@ -35,6 +36,7 @@ class SourcePlan:
     options: dict[str, str] = field(hash=False)
     grace_ms: int | None = None
     alias: str = ""
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.query_failure import what_ended
 from pybroker.pipeline.streams.jobs import BrokerTopics, outputs_of, sink_of, start_output
+from pybroker.sql.standing.left_out import LeftOut
 from pybroker.sql.standing.standing_jobs import standing_job
 from pybroker.sql.standing.standing_plans import SparkPlan
 
@@ -24,8 +25,9 @@ _AT_ONCE: Final = "maxOffsetsPerTrigger"
 class StandingRun:
     """One run of a standing query."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, left_out: LeftOut) -> None:
         self._query = query
+        self._left_out = left_out
 
     @property
     def failure(self) -> str | None:
@@ -33,6 +35,11 @@ class StandingRun:
         if self._query.isActive:
             return None
         return what_ended(self._query) or "the query ended without an error"
+
+    @property
+    def remark(self) -> str | None:
+        """Which records it has left out; None for none."""
+        return self._left_out.remark()
 
     @property
     def batches(self) -> int:
@@ -43,6 +50,7 @@ class StandingRun:
     def stop(self) -> None:
         """End it; returns when it writes nothing more.  The next run goes on behind the last whole micro-batch."""
         self._query.stop()
+        self._left_out.close()
 
     def process_all(self) -> None:
         """Return when all that was there at the call is processed; raises what ends the query."""
@@ -72,5 +80,11 @@ def start_standing(
     output = outputs_of(standing_job(plan, topic, replace(topics, options=whole)), topics)[topic]
     sink = sink_of(topics, {}, topic, output)
     trigger = {"processingTime": interval}
-    query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
-    return StandingRun(query)
+    misfits = LeftOut(topics.spark, name or topic)
+    misfits.begin()
+    try:
+        query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
+    except BaseException:
+        misfits.close()
+        raise
+    return StandingRun(query, misfits)

@@ -1,0 +1,99 @@
+"""Records that do not fit a standing query: left out and counted, or the end of it.
+
+Owns how Spark counts them, and what is said of them.  Which records do not fit is ``source_rows``'.
+
+Invariants: a record is counted where it is left out, by the query that leaves it out; counts are those of one run.
+Counterpart in ksqlDB: the processing log, and ``ksql.fail.on.deserialization.error``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+_METRIC: Final = "left out of "
+_PLACE: Final = ("topic", "partition", "offset", "error")
+
+_log = logging.getLogger(__name__)
+
+
+def counted(decoded: DataFrame, view: str) -> DataFrame:
+    """``decoded``, of which Spark counts the records with an ``error``, and tells the first of each micro-batch."""
+    first = F.min(F.when(F.col("error").isNotNull(), F.struct(*_PLACE))).alias("first")
+    return decoded.observe(f"{_METRIC}{view}", F.count("error").alias("count"), first)
+
+
+def stopped_by_one(decoded: DataFrame) -> DataFrame:
+    """``decoded``, which throws at the first record with an ``error``."""
+    place: list[Column] = [F.col("topic"), F.lit("-"), F.col("partition"), F.lit(" at "), F.col("offset")]
+    said = F.concat(F.lit("a record does not fit: "), *place, F.lit(": "), F.col("error"))
+    return decoded.where(F.when(F.col("error").isNotNull(), F.raise_error(said)).otherwise(True))
+
+
+@dataclass(slots=True)
+class _Count:
+    """Of one topic, or of what a query reads as one."""
+
+    first: str
+    topic: str
+    count: int = 0
+
+
+class LeftOut(StreamingQueryListener):
+    """Hears of each micro-batch of the query of a name, on a thread of Spark's, until `close`."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        super().__init__()
+        self._spark = spark
+        self._name = name
+        self._counts: dict[str, _Count] = {}
+        self._lock = threading.Lock()
+
+    def remark(self) -> str | None:
+        """How many records were left out since the run began, with the first of each topic; None for none."""
+        with self._lock:
+            found = [f"{each.count} of {each.topic}, first {each.first}" for each in self._counts.values()]
+        return f"records that do not fit: {'; '.join(found)}" if found else None
+
+    def begin(self) -> None:
+        """Hear of what comes."""
+        self._spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Hear of nothing more.  What was counted stays."""
+        self._spark.streams.removeListener(self)
+        # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
+        self.__dict__.pop("_jlistenerobj", None)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is left out yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A micro-batch is done."""
+        if event.progress.name == self._name:
+            for metric, row in event.progress.observedMetrics.items():
+                if metric.startswith(_METRIC) and row["count"]:
+                    self._note(metric, row["count"], row["first"])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The run closes it."""
+
+    def _note(self, metric: str, count: int, first: Row) -> None:
+        topic, partition, offset, error = first
+        with self._lock:
+            is_first = metric not in self._counts
+            found = self._counts.setdefault(metric, _Count(f"{topic}-{partition} at {offset}: {error}", topic))
+            found.count += count
+        if is_first:
+            _log.warning("%s leaves out records that do not fit, the first %s", self._name, found.first)
