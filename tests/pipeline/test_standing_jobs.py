@@ -26,6 +26,8 @@ pytestmark = pytest.mark.jvm(needs="spark")
 TOPICS = ("orders", "users", "levels", "written")
 COLUMNS = (Column("id", "BIGINT", "id"), Column("who", "VARCHAR", "who"), Column("amount", "DOUBLE", "amount"))
 
+AT = Column("at", "TIMESTAMP", "at")
+
 
 def plan_of(text: str) -> SparkPlan:
     (found,) = statements(text)
@@ -41,6 +43,10 @@ def relation_of(reference: TableReference) -> Relation:
     if name.startswith("levels"):
         columns = (Column("number", "BIGINT", "number", is_key=True), Column("level", "VARCHAR", "level"))
         return Relation(name, name, Format.JSON, columns, kind="TABLE")
+    if name == "lines":
+        return Relation(name, name, Format.CSV, (*COLUMNS, AT), options={"delimiter": ";"})
+    if name == "numbers":
+        return Relation(name, name, Format.TEXT, (Column("n", "BIGINT", "n"),))
     return Relation(name, name, Format.JSON, COLUMNS)
 
 
@@ -66,6 +72,26 @@ def test_stream_has_the_rows_that_its_query_chooses(drive: Any) -> None:
     driver = drive(job_of("CREATE STREAM big AS SELECT *, upper(who) AS up FROM o WHERE amount > 5 PARTITION BY who"))
     driver.pipe("o", order(1, "ada", 7, "00:00"), order(2, "bob", 3, "00:01"))
     assert written(driver, "big") == [("ada", {"id": 1, "who": "ada", "amount": 7.0, "up": "ADA"})]
+
+
+def test_line_of_csv_has_its_columns_by_their_places(drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    driver = drive(job_of("CREATE STREAM s AS SELECT at, id + 1 AS next, who FROM lines"))
+    lines = ['1;"a; b";2.5;2026-01-31 12:00:00', "2;;;", "3;x", "x;y;;", "4;z;1e3;2026-13-01 00:00:00"]
+    driver.pipe("lines", *(Record(None, line) for line in lines))
+    assert [row for _, row in written(driver, "s")] == [
+        {"at": "2026-01-31 12:00:00.000", "next": 2, "who": "a; b"},
+        {"at": None, "next": 3, "who": None},
+    ]
+
+
+def test_text_that_is_no_number_does_not_fit_a_column_of_numbers(drive: Any) -> None:
+    from pybroker.pipeline.testing import Record
+
+    driver = drive(job_of("CREATE STREAM s AS SELECT n * 2 AS twice FROM numbers"))
+    driver.pipe("numbers", *(Record(None, text) for text in ("7", "seven", None)))
+    assert [row for _, row in written(driver, "s")] == [{"twice": 14}, {"twice": None}]
 
 
 def test_table_has_each_key_s_last_row(drive: Any) -> None:

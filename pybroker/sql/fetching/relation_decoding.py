@@ -10,8 +10,6 @@ looked at.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock, local
@@ -25,6 +23,7 @@ from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP
 from pybroker.sql.fetching.short_queries import ValueDecoder
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.csv_values import LineReader
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
@@ -253,12 +252,11 @@ class _TextDecoder:
 
 
 class _CsvDecoder:
-    """One line each, as RFC 4180 has it; an empty field without quotes is null."""
+    """One line each (`pybroker.values.csv_values`)."""
 
     def __init__(self, relation: Relation, columns: Sequence[Column]) -> None:
-        self._delimiter = relation.options.get("delimiter", ",")
         of_value = [column for column in relation.columns if not column.is_key]
-        self._width = len(of_value)
+        self._reader = LineReader(len(of_value), relation.options.get("delimiter", ","))
         self._places = [of_value.index(column) for column in columns]
         self._casting = _Casting(columns)
 
@@ -275,17 +273,13 @@ class _CsvDecoder:
         return arrays, pc.coalesce(pa.array(wrong, pa.string()), misfits)
 
     def _fields(self, text: str | None) -> tuple[Sequence[str | None], str | None]:
-        nothing = [None] * self._width
+        nothing = [None] * self._reader.width
         if text is None:
             return nothing, None
         try:
-            lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
-        except csv.Error as error:
-            return nothing, f"is no CSV: {error}"
-        if len(lines) != 1 or len(lines[0]) != self._width:
-            found = len(lines[0]) if lines else 0
-            return nothing, f"has {found} fields in {len(lines)} lines, and should have {self._width} in one"
-        return [field or None for field in lines[0]], None
+            return self._reader.fields(text), None
+        except ValueError as error:
+            return nothing, str(error)
 
 
 class _Casting:

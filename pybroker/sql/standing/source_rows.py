@@ -13,13 +13,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
 
 from pybroker.pipeline.converters.avro import avro_of
+from pybroker.pipeline.converters.csv_lines import csv_of
 from pybroker.pipeline.converters.decoding import Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
+from pybroker.sql.relations.catalog import Column as PlanColumn
 from pybroker.sql.relations.format_options import descriptors, registry_header
 from pybroker.sql.standing.left_out import counted, stopped_by_one
-from pybroker.sql.standing.standing_plans import SourcePlan, TableJoin
+from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, TableJoin
 
 
 def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
@@ -43,7 +45,7 @@ def table_of(records: DataFrame, source: SourcePlan) -> DataFrame:
 def decoded(records: DataFrame, source: SourcePlan, *, is_table: bool = False) -> DataFrame:
     """The records that fit: with values of the plan's columns, and a key of its column's type."""
     found = decode(records, _decoder(source))
-    wrong = [F.col("error"), *_wrong_keys(source)]
+    wrong = [F.col("error"), *_wrong_texts(source)]
     if is_table:
         wrong.append(F.when(F.col("key").isNull(), "key: a row of a table has one"))
         wrong.append(F.when(~F.is_valid_utf8("raw_key"), "key: it is no text"))
@@ -51,11 +53,25 @@ def decoded(records: DataFrame, source: SourcePlan, *, is_table: bool = False) -
     return readable(stopped_by_one(found) if source.stops else counted(found, source.view))
 
 
-def _wrong_keys(source: SourcePlan) -> Iterator[Column]:
+def _wrong_texts(source: SourcePlan) -> Iterator[Column]:
+    """For each column that is made of a text, why that is none of its type; null where it is one."""
     for column in source.columns:
-        if column.is_key:
-            is_wrong = F.col("key").isNotNull() & F.col("key").try_cast(column.type).isNull()
-            yield F.when(is_wrong, F.concat(F.lit("key: "), "key", F.lit(f" is no {column.type}")))
+        text = _text_of(source, column)
+        if text is not None:
+            what = "key" if column.is_key else f"value: {column.name}"
+            said = F.concat(F.lit(f"{what}: "), text, F.lit(f" is no {column.type}"))
+            yield F.when(text.isNotNull() & text.try_cast(column.type).isNull(), said)
+
+
+def _text_of(source: SourcePlan, column: PlanColumn) -> Column | None:
+    """The text of a decoded record of which a column is made; None for one that has a type already."""
+    if column.is_key:
+        return F.col("key")
+    if not column.field:
+        return None
+    if source.format is Format.CSV:
+        return F.col("value").getField(column.field)
+    return F.col("value") if source.format is Format.TEXT else None
 
 
 def row_of(source: SourcePlan) -> Column:
@@ -83,9 +99,9 @@ def _column(source: SourcePlan, name: str) -> Column:
     column = next(each for each in source.columns if each.name == name)
     if name in PSEUDO_COLUMNS and not column.field:
         return F.col(name.removeprefix("_"))
-    if column.is_key:
-        return F.col("key").cast(column.type)
-    if source.format in (Format.TEXT, Format.BYTES):
+    if (text := _text_of(source, column)) is not None:
+        return text.try_cast(column.type)
+    if source.format is Format.BYTES:
         return F.col("value").cast(column.type)
     return F.col("value").getField(column.field).cast(column.type)
 
@@ -95,6 +111,8 @@ def _decoder(source: SourcePlan) -> Decoder:
     match source.format:
         case Format.JSON:
             return json_of(", ".join(f"`{each.field}` {each.type}" for each in of_value)) if of_value else raw()
+        case Format.CSV:
+            return csv_of(int(source.options[WIDTH]), source.options.get("delimiter", ","))
         case Format.TEXT:
             return text()
         case Format.BYTES:
@@ -106,4 +124,3 @@ def _decoder(source: SourcePlan) -> Decoder:
                 (descriptors(source.options["schema"]), source.options["message"]),
                 registry_header=registry_header(source.options),
             )
-    raise ValueError(f"a standing query reads no {source.format}; a stream of JSON made from it can be read")

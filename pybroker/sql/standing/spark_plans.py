@@ -22,9 +22,9 @@ from pybroker.sql.parsing.queries import (
 )
 from pybroker.sql.parsing.select_names import inline_names, numbered
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
-from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
+from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError, at_place
-from pybroker.sql.standing.standing_plans import SourcePlan, SparkPlan, TableJoin
+from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, SparkPlan, TableJoin
 from pybroker.sql.standing.table_joins import Side, qualify, read_columns, take_stream_joins, why_no_stream_join
 from pybroker.sql.standing.table_queries import table_parts, why_no_table_query
 
@@ -123,8 +123,13 @@ def _source(
     name: str, number: int, relation: Relation, used: Sequence[Column], *, grace_ms: int | None = None, alias: str = ""
 ) -> SourcePlan:
     view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
-    spark = tuple(Column(each.name, spark_type(each.type), each.field, each.is_key) for each in used)
-    return SourcePlan(view, relation.topic, relation.format, spark, dict(relation.options), grace_ms, alias)
+    options, fields = dict(relation.options), {each.name: each.field for each in used}
+    if relation.format is Format.CSV:
+        of_value = [each.name for each in relation.columns if not each.is_key]
+        options[WIDTH] = str(len(of_value))
+        fields |= {each: str(place) for place, each in enumerate(of_value)}
+    spark = tuple(Column(each.name, spark_type(each.type), fields[each.name], each.is_key) for each in used)
+    return SourcePlan(view, relation.topic, relation.format, spark, options, grace_ms, alias)
 
 
 def spark_type(kind: str) -> str:

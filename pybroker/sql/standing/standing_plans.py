@@ -18,6 +18,9 @@ STANDING_QUERY: Final = "StandingQuery"
 # How often it looks for news: often, for somebody waits for its rows.
 POLL_INTERVAL_MS: Final = "200"
 
+# The option of a source of CSV that says how many fields a line has; a column's field is its place among them.
+WIDTH: Final = "width"
+
 JoinKind: TypeAlias = Literal["inner", "left", "right", "outer"]
 
 
