@@ -16,6 +16,7 @@ class FakeSupervisor:
         self.states: dict[str, str] = {}
         self.failures: dict[str, str] = {}
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self.paused: list[str] = []
         self.is_away = False
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
@@ -34,6 +35,7 @@ class FakeSupervisor:
                 self.states[body["name"]] = "FAILED" if body["name"] in self.failures else "RUNNING"
             case "PUT", name, "pause":
                 self.states[str(name)] = "PAUSED"
+                self.paused.append(str(name))
             case "PUT", name, "resume":
                 self.states[str(name)] = "RUNNING"
             case "DELETE", name:
