@@ -181,6 +181,7 @@ def test_join_of_streams_is_bounded_in_time() -> None:
         ("list_element([1, 2], id)", "TRY_ELEMENT_AT(ARRAY(1, 2), NULLIF(id, 0))"),
         ("list_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
         ("strlen(who)", "OCTET_LENGTH(who)"),
+        ("MAP {'a': id, 'b': MAP {1: 2}}", "MAP('a', id, 'b', MAP(1, 2))"),
         ("CAST('2026-01-31' AS TIMESTAMP)", "CAST('2026-01-31' AS TIMESTAMP)"),
         ("TIMESTAMP '2026-01-31'", "CAST('2026-01-31' AS TIMESTAMP)"),
         ("who::DATETIME[]", "CAST(who AS ARRAY<TIMESTAMP>)"),

@@ -29,10 +29,13 @@ _OF_STREAMS: Final[tuple[type[exp.Expr], ...]] = (
     *(exp.LogicalAnd, exp.LogicalOr, exp.CountIf, exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg),
     *(exp.GroupConcat, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
-STREAMS_HAVE: Final = (
-    "count, sum, avg, min, max, median, mode, lists, stddev, variance, corr, covar_pop, covar_samp, arg_max, arg_min, "
-    "latest_by_offset, earliest_by_offset, count_distinct, count_if, any_value, first, last, approx_quantile, "
-    "string_agg, bool_and, bool_or, bit_and, bit_or, bit_xor and regr_slope"
+STREAMS_HAVE: Final = ", ".join(
+    (
+        *("count", "sum", "avg", "min", "max", "median", "mode", "lists", "stddev", "variance"),
+        *("corr", "covar_pop", "covar_samp", "regr_slope", "arg_max", "arg_min", "latest_by_offset"),
+        *("earliest_by_offset", "count_distinct", "count_if", "any_value", "first", "last", "approx_quantile"),
+        *("string_agg", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"),
+    )
 )
 TABLES_HAVE: Final = "count, sum, avg, min, max and lists"
 _ARGUMENT: Final = "argument"

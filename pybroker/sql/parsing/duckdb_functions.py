@@ -52,6 +52,9 @@ def for_spark(tree: exp.Expr) -> None:
             unique = exp.ArrayUniqueAgg(this=listed.this.expressions[0].copy())
             unique.meta.update(listed.meta)
             listed.replace(unique)
+    for made_map in reversed(list(tree.find_all(exp.ToMap))):
+        pairs = [part.copy() for each in made_map.this.expressions for part in (each.this, each.expression)]
+        made_map.replace(exp.Anonymous(this="MAP", expressions=pairs))
     found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)
