@@ -92,8 +92,10 @@ def test_row_is_as_a_question_shows_it(drive: Any) -> None:
 def test_stream_has_the_aggregates_that_refusals_name(drive: Any) -> None:
     from pybroker.sql.parsing.aggregates import STREAMS_HAVE
 
-    of_amounts = ("count", "sum", "avg", "min", "max", "median", "mode", "stddev", "variance", "any_value", "first")
-    of_amounts += ("last", "latest_by_offset", "earliest_by_offset", "count_distinct")
+    of_amounts = (
+        *("count", "sum", "avg", "min", "max", "median", "mode", "stddev", "variance", "any_value", "first", "last"),
+        *("latest_by_offset", "earliest_by_offset", "count_distinct"),
+    )
     calls = {name: f"{name}(amount)" for name in of_amounts}
     calls |= {name: f"{name}(amount, id)" for name in ("corr", "covar_pop", "covar_samp", "regr_slope")}
     calls |= {name: f"{name}(id, amount)" for name in ("arg_max", "arg_min")}
