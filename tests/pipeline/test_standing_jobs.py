@@ -94,6 +94,62 @@ def test_text_that_is_no_number_does_not_fit_a_column_of_numbers(drive: Any) -> 
     assert [row for _, row in written(driver, "s")] == [{"twice": 14}, {"twice": None}]
 
 
+def test_row_is_as_a_question_shows_it(drive: Any) -> None:
+    """Names as they are declared, timestamps with milliseconds or microseconds, and DuckDB's functions of lists."""
+    driver = drive(
+        job_of(
+            "CREATE STREAM s AS SELECT ID, WHO AS Name, CAST('2026-01-31 12:00:00' AS TIMESTAMP) AS at, "
+            "{'t': [TIMESTAMP '2026-01-31 12:00:00.000123', NULL]} AS inside, MAP {'a': _timestamp} AS by_name, "
+            "unnest([id, 7]) AS item, list_extract([id], 1) AS one, list_slice([id, 7], 2, 2) AS some, "
+            "list_reduce([id, 7], lambda a, b: a + b) AS total, list_reduce([id], lambda a, b: a + b) AS alone "
+            "FROM o PARTITION BY Id, At"
+        )
+    )
+    driver.pipe("o", order(1, "ada", 7, "00:00"))
+    at = "2026-01-31 12:00:00.000"
+    key = {"id": 1, "at": at}
+    row = {
+        **{"id": 1, "Name": "ada", "at": at, "inside": {"t": ["2026-01-31 12:00:00.000123", None]}},
+        **{"by_name": {"a": "2026-01-01 12:00:00.000"}, "one": 1, "some": [7], "total": 8, "alone": 1},
+    }
+    found = [(json.loads(key or ""), value) for key, value in written(driver, "s")]
+    assert [each for each, _ in found] == [key] * 2
+    assert sorted(value.pop("item") for _, value in found) == [1, 7]
+    assert [value for _, value in found] == [row] * 2
+
+
+def test_stream_has_the_aggregates_that_refusals_name(drive: Any) -> None:
+    from pybroker.sql.parsing.aggregates import STREAMS_HAVE
+
+    of_amounts = (
+        *("count", "sum", "avg", "min", "max", "median", "mode", "stddev", "variance", "any_value", "first", "last"),
+        *("latest_by_offset", "earliest_by_offset", "count_distinct"),
+    )
+    calls = {name: f"{name}(amount)" for name in of_amounts}
+    calls |= {name: f"{name}(amount, id)" for name in ("corr", "covar_pop", "covar_samp", "regr_slope")}
+    calls |= {name: f"{name}(id, amount)" for name in ("arg_max", "arg_min")}
+    calls |= {name: f"{name}(id > 1)" for name in ("count_if", "bool_and", "bool_or")}
+    calls |= {name: f"{name}(id)" for name in ("bit_and", "bit_or", "bit_xor")}
+    calls |= {"lists": "list_sort(list(amount))", "approx_quantile": "approx_quantile(amount, 0.5)"}
+    calls |= {"string_agg": "string_agg(who, ',')"}
+    assert set(calls) == set(STREAMS_HAVE.split(", "))
+    columns = ", ".join(f"{call} AS c_{name}" for name, call in calls.items())
+    driver = drive(job_of(f"CREATE TABLE t AS SELECT who, {columns}, list(DISTINCT id) AS ids FROM o GROUP BY who"))
+    driver.pipe("o", *(order(number, "ada", 10 * number, f"00:0{number}") for number in (1, 2, 3)))
+    ((_, row),) = written(driver, "t")
+    assert {name: row[f"c_{name}"] for name in ("sum", "median", "stddev", "arg_max", "count_if", "bit_xor")} == {
+        **{"sum": 60.0, "median": 20.0, "stddev": 10.0, "arg_max": 3, "count_if": 2, "bit_xor": 0}
+    }
+    assert (row["c_lists"], row["c_latest_by_offset"], sorted(row["ids"])) == ([10.0, 20.0, 30.0], 30.0, [1, 2, 3])
+
+
+def test_functions_that_spark_is_said_to_have_are_there(spark: Any) -> None:
+    from pybroker.sql.parsing.spark_functions import FUNCTIONS
+
+    there = {row[0] for row in spark.sql("SHOW FUNCTIONS").collect()}
+    assert FUNCTIONS - there == {"timestampadd", "timestampdiff", "try_cast"}
+
+
 def test_table_has_each_key_s_last_row(drive: Any) -> None:
     text = "CREATE TABLE t AS SELECT who, count(*) AS n, latest_by_offset(amount) AS last FROM o GROUP BY who"
     driver = drive(job_of(text))

@@ -238,8 +238,13 @@ def test_group_over_a_join_follows_both_tables(drive: Any) -> None:
     assert table(driver) == {"DE": {"country": "DE", "total": 1}, "FR": {"country": "FR", "total": 2}}
 
 
+def test_sum_of_what_is_no_number_names_it(drive: Any) -> None:
+    with pytest.raises(ValueError, match="a sum of amount > 1 is none of numbers, but of boolean"):
+        drive(job_of("CREATE TABLE t AS SELECT city, avg(amount > 1) AS x FROM accounts GROUP BY city"))
+
+
 def test_sum_beyond_its_type_ends_the_query(drive: Any) -> None:
     driver = drive(job_of("CREATE TABLE t AS SELECT city, sum(amount) AS total FROM accounts GROUP BY city"))
     most = 2**63 - 1
-    with pytest.raises(Exception, match="is beyond bigint"):
+    with pytest.raises(Exception, match="the sum of amount is beyond bigint"):
         driver.pipe("accounts", row("ada", city="Bonn", amount=most), row("bob", city="Bonn", amount=1))

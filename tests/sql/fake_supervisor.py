@@ -20,6 +20,7 @@ class FakeSupervisor:
         self.failures: dict[str, str] = {}
         self.remarks: dict[str, str] = {}
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self.paused: list[str] = []
         self.is_away = False
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
@@ -38,6 +39,7 @@ class FakeSupervisor:
                 self.states[body["name"]] = "FAILED" if body["name"] in self.failures else "RUNNING"
             case "PUT", name, "pause":
                 self.states[str(name)] = "PAUSED"
+                self.paused.append(str(name))
             case "PUT", name, "resume":
                 self.states[str(name)] = "RUNNING"
             case "DELETE", name:

@@ -439,3 +439,16 @@ def test_values_of_a_topic_without_a_declaration_have_the_types_that_its_records
 def test_values_that_do_not_fit_are_refused_and_nothing_is_written(world: World, text: str, why: str) -> None:
     with pytest.raises(SqlError, match=re.escape(why)):
         written_by(world, text)
+
+
+def test_latest_record_of_a_join_is_that_of_the_topic_that_is_named(world: World) -> None:
+    join = "FROM orders o JOIN users u ON o.who = u.who"
+    question = f"SELECT u.city, latest_by_offset(o.id) AS last, earliest_by_offset(O.id) AS first {join}"
+    rows = world.ask(f"{question} WHERE o._partition = 0 GROUP BY u.city ORDER BY 1")
+    assert rows == [{"city": "Bonn", "last": 4, "first": 0}, {"city": "Ulm", "last": 3, "first": 1}]
+    told = "latest_by_offset(id) over a join says whose record counts: latest_by_offset(o.…)"
+    assert world.refusal(f"SELECT latest_by_offset(id) AS last {join}") == told
+
+
+def test_mean_is_the_average(world: World) -> None:
+    assert world.ask("SELECT mean(id) AS m FROM orders") == [{"m": 4.5}]

@@ -177,6 +177,15 @@ def test_join_of_streams_is_bounded_in_time() -> None:
             "datediff('week', _timestamp, current_date)",
             "TIMESTAMPDIFF(WEEK, DATE_TRUNC('DAY', _timestamp), DATE_TRUNC('DAY', CURRENT_DATE))",
         ),
+        ("list_extract([1, 2], 2)", "TRY_ELEMENT_AT(ARRAY(1, 2), 2)"),
+        ("list_element([1, 2], id)", "TRY_ELEMENT_AT(ARRAY(1, 2), NULLIF(id, 0))"),
+        ("list_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
+        ("strlen(who)", "OCTET_LENGTH(who)"),
+        ("MAP {'a': id, 'b': MAP {1: 2}}", "MAP('a', id, 'b', MAP(1, 2))"),
+        ("CAST('2026-01-31' AS TIMESTAMP)", "CAST('2026-01-31' AS TIMESTAMP)"),
+        ("TIMESTAMP '2026-01-31'", "CAST('2026-01-31' AS TIMESTAMP)"),
+        ("who::DATETIME[]", "CAST(who AS ARRAY<TIMESTAMP>)"),
+        ("TRY_CAST(who AS TIMESTAMP_MS)", "TRY_CAST(who AS TIMESTAMP)"),
         ("array_slice([1, 2, 3], 2, 3)", "SLICE(ARRAY(1, 2, 3), 2, GREATEST(3 - 2 + 1, 0))"),
         (
             "array_slice([1, 2, 3], 1 + 1, weekday(_timestamp))",
@@ -188,6 +197,26 @@ def test_function_that_spark_takes_otherwise_is_translated(duckdb: str, spark: s
     found = plan(f"CREATE STREAM s AS SELECT {duckdb} AS x FROM orders PARTITION BY {duckdb}")
     assert found.sql.removeprefix("SELECT ").partition(" AS x ")[0] == spark
     assert found.key == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "key"),
+    [
+        ("STREAM s AS SELECT WHO, Orders.ID, upper(Who) AS Up FROM orders PARTITION BY wHO", "who, Orders.id", "who"),
+        ("STREAM s AS SELECT WHO AS Name, ID FROM orders PARTITION BY name", "who AS Name, id", "Name"),
+        ("STREAM s AS SELECT _KEY, O.ID FROM orders O PARTITION BY ID", "_key, O.id", "id"),
+        ("TABLE s AS SELECT WHO, max(ID) AS m FROM orders GROUP BY Who", "who, MAX(id) AS m", "who"),
+    ],
+)
+def test_column_of_a_stream_has_the_case_of_its_declaration(text: str, sql: str, key: str) -> None:
+    found = plan(f"CREATE {text}")
+    assert found.sql.removeprefix("SELECT ").startswith(sql)
+    assert found.key == (key,)
+
+
+def test_list_is_told_row_by_row_by_a_stream_alone() -> None:
+    found = plan("CREATE STREAM s AS SELECT name, unnest(tags) AS t FROM tagged")
+    assert found.sql == "SELECT name, EXPLODE(tags) AS t FROM s_0 AS tagged"
 
 
 def test_row_of_a_stream_meets_that_of_a_table_by_its_key() -> None:
@@ -273,6 +302,29 @@ def test_plan_is_the_same_after_it_was_json(text: str) -> None:
         ("CREATE TABLE t AS SELECT who, count(*) AS n FROM orders GROUP BY who EMIT FINAL", "needs a WINDOW"),
         ("CREATE TABLE t AS SELECT count(*) AS n FROM orders WINDOW SESSION (1 HOUR)", "needs GROUP BY"),
         ("CREATE STREAM s AS SELECT 1 AS one", "reads a topic"),
+        (
+            "CREATE TABLE t AS SELECT a.id, latest_by_offset(b.who) AS l FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id "
+            "GROUP BY a.id",
+            "a join with an aggregate is not there",
+        ),
+        ("CREATE STREAM s AS SELECT product(id) AS p FROM orders", "an aggregate needs GROUP BY"),
+        (
+            "CREATE TABLE t AS SELECT who, product(id) AS p FROM orders GROUP BY who",
+            "product(id) is not there in a standing query; the aggregates are count, sum",
+        ),
+        ("CREATE TABLE t AS SELECT who, histogram(id) AS p FROM orders GROUP BY who", "histogram(id) is not there in"),
+        ("CREATE TABLE t AS SELECT who, kurtosis(id) AS p FROM orders GROUP BY who", "kurtosis(id) is not there in a"),
+        ("CREATE TABLE t AS SELECT who, max(id, 3) AS p FROM orders GROUP BY who", "max(id, 3) is not there in a"),
+        (
+            "CREATE TABLE t AS SELECT who, count(DISTINCT id) AS p FROM orders GROUP BY who",
+            "count(DISTINCT id) is not there over a stream: count_distinct",
+        ),
+        ("CREATE STREAM s AS SELECT upper(unnest(tags)) AS t FROM tagged", "unnest(tags) is a column of its own"),
+        ("CREATE STREAM s AS SELECT unnest(tags) AS t, unnest(tags) AS u FROM tagged", "the only one of its kind"),
+        ("CREATE STREAM s AS SELECT unnest(tags, recursive := true) AS t FROM tagged", "is a column of its own"),
+        ("CREATE TABLE t AS SELECT unnest(tags) AS t, count(*) AS n FROM tagged GROUP BY 1", "beside an aggregate"),
+        ("CREATE STREAM s AS SELECT COLUMNS('i.*') FROM orders", "COLUMNS is not there in a standing query"),
+        ("CREATE STREAM s AS SELECT * RENAME (id AS i) FROM orders", "* has EXCLUDE, and neither REPLACE nor RENAME"),
     ],
 )
 def test_query_that_streams_do_not_have_is_refused(text: str, why: str) -> None:

@@ -307,6 +307,41 @@ def test_name_is_taken_until_it_is_replaced(world: World) -> None:
     assert "MAX" in world.supervisor.configs["totals"]["plan"]
 
 
+def test_table_that_is_replaced_loses_the_rows_of_its_former_query(world: World) -> None:
+    """They may have keys that the new query never tells; the former one is at rest then."""
+    world.ask(TOTALS)
+    rows = [{"who": who, "n": 1, "total": 1.0} for who in "abc"]
+    world.cluster.produce("totals", [*rows[:2], None], keys=["a", "b", "b"])
+    world.cluster.produce("totals", rows[2:], keys=["c"], partition=1)
+    world.ask("CREATE OR REPLACE TABLE totals AS SELECT id, count(*) AS n FROM orders GROUP BY id")
+    deleted = [records for topic, records in world.changes.written if topic == "totals"]
+    assert [sorted(each) for each in deleted] == [[(b"a", None), (b"c", None)]]
+    assert "2 rows of the former query are deleted from totals" in world.remarks
+    assert world.supervisor.paused == ["totals"]
+
+
+def test_table_that_others_write_is_not_replaced(world: World) -> None:
+    world.ask(TOTALS)
+    world.cluster.produce("more", ORDERS)
+    world.ask("INSERT INTO totals SELECT who, count(*) AS n FROM more GROUP BY who")
+    told = "the query insert_totals_1 writes totals, too: TERMINATE insert_totals_1 first"
+    assert world.refusal(TOTALS.replace("CREATE", "CREATE OR REPLACE")) == told
+    assert world.supervisor.states["totals"] == "RUNNING"
+
+
+def test_stream_that_is_replaced_keeps_its_records(world: World) -> None:
+    world.ask("CREATE STREAM big AS SELECT id FROM orders PARTITION BY id")
+    world.cluster.produce("big", [{"id": 1}], keys=["1"])
+    world.ask("CREATE OR REPLACE STREAM big AS SELECT id FROM orders WHERE id > 1 PARTITION BY id")
+    assert [topic for topic, _ in world.changes.written if topic == "big"] == []
+
+
+def test_table_in_a_topic_that_has_rows_says_so(world: World) -> None:
+    world.cluster.produce("totals", [{"who": "z"}], keys=["z"])
+    world.ask(TOTALS)
+    assert world.remarks[0] == "the topic totals has records already, and the rows among them stay in the table totals"
+
+
 def test_explain_shows_what_spark_would_run(world: World) -> None:
     (row,) = world.ask(f"EXPLAIN {TOTALS}")
     assert (row["engine"], row["topic"], row["key"], row["rows"]) == ("spark", "orders", "who", "at each change")
@@ -345,6 +380,47 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
             "d: Protobuf has no type for decimal128(9, 2)",
         ),
         ("CREATE STREAM s AS SELECT no_such(id) AS x FROM orders", "no_such does not exist"),
+        (
+            "CREATE TABLE t AS SELECT who, sum(id > 1) AS x FROM orders GROUP BY who",
+            "sum(id > 1) takes numbers, and id > 1 is BOOLEAN: CAST it to one",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, mean(id > 1) AS x FROM orders GROUP BY who",
+            "mean(id > 1) takes numbers, and id > 1 is BOOLEAN: CAST it to one",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, avg(_timestamp) AS x FROM orders GROUP BY who",
+            "avg(_timestamp) takes numbers, and _timestamp is TIMESTAMP: CAST it to one",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, sum(Who) FILTER (WHERE id > 1) AS x FROM orders GROUP BY who",
+            "takes numbers, and Who is VARCHAR: CAST it to one",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, max(MAP {'a': id}) AS x FROM orders GROUP BY who",
+            "takes what has an order, and MAP {'a': id} is MAP(VARCHAR, BIGINT)",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, collect_set(MAP {'a': id}) AS x FROM orders GROUP BY who",
+            "takes what can be compared, and MAP {'a': id} is MAP(VARCHAR, BIGINT)",
+        ),
+        (
+            "CREATE STREAM s AS SELECT id, NULL AS x FROM orders",
+            "x is NULL or has one inside, without a type: CAST(NULL AS VARCHAR) has one",
+        ),
+        ("CREATE STREAM s AS SELECT id, [] AS x FROM orders", "x is NULL or has one inside, without a type"),
+        ("CREATE STREAM s AS SELECT id, {'a': NULL} AS x FROM orders", "x is NULL or has one inside, without a type"),
+        ("INSERT INTO others SELECT id, NULL AS x FROM orders", "x is NULL or has one inside, without a type"),
+        ("CREATE STREAM s AS SELECT CAST('12:00' AS TIME) AS x FROM orders", "x is TIME, and Spark has no times of a"),
+        (
+            "CREATE STREAM s AS SELECT list_sum([id]) AS x FROM orders",
+            "has no function list_sum, in whose place list_reduce(l, lambda a, b: a + b) may stand",
+        ),
+        ("CREATE STREAM s AS SELECT jaccard(who, 'a') AS x FROM orders", "Spark, which runs standing queries, has no"),
+        (
+            "CREATE STREAM s AS SELECT list_extract(who, 1) AS x FROM orders",
+            "list_extract(who, 1) takes a list, and who is a text: substr has its characters",
+        ),
         ("CREATE STREAM orders AS SELECT id FROM orders", "the query reads orders, and would write it"),
         ("INSERT INTO orders SELECT id FROM orders", "the query reads orders, and would write it"),
         ("PAUSE a", "there is no query a"),
@@ -354,8 +430,42 @@ def test_explain_shows_what_spark_would_run(world: World) -> None:
     ],
 )
 def test_what_is_wrong_with_a_standing_query_is_said_before_it_runs(world: World, text: str, told: str) -> None:
+    world.cluster.produce("others", ORDERS)
     assert told in world.refusal(text)
     assert world.supervisor.configs == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "spark"),
+    [
+        ("len(string_split(who, ','))", "SIZE("),
+        ("length([id, 1])", "SIZE(ARRAY(id, 1))"),
+        ("len(who)", "LENGTH(who)"),
+        ("list_extract([id, 1], 1)", "TRY_ELEMENT_AT(ARRAY(id, 1), 1)"),
+        ("CAST(NULL AS VARCHAR)", "CAST(NULL AS STRING)"),
+        ("list_reduce([id, 1], lambda a, b: a + b)", "AGGREGATE(SLICE(ARRAY(id, 1), 2, GREATEST(SIZE(ARRAY(id, 1))"),
+        ("list_reduce([id], lambda a, b: a + b, 1)", "AGGREGATE(ARRAY(id), 1, (a, b) -> a + b)"),
+    ],
+)
+def test_function_of_lists_is_that_of_spark_s(world: World, expression: str, spark: str) -> None:
+    world.ask(f"CREATE STREAM s AS SELECT {expression} AS x FROM orders PARTITION BY {expression}")
+    plan = plan_read(json.loads(world.supervisor.configs["s"]["plan"]))
+    assert plan.sql.startswith(f"SELECT {spark}")
+    assert plan.key == ("x",)
+
+
+def test_names_come_out_as_they_are_declared(world: World) -> None:
+    """Of a stream, of a table and of a question; a name of SELECT's own stays."""
+    world.cluster.produce("people", [{"City": "Bonn"}], keys=["k"])
+    world.ask("CREATE TABLE people (City VARCHAR) WITH (topic='people', format='json')")
+    world.ask("CREATE STREAM s AS SELECT WHO, ID AS Number FROM orders")
+    world.ask("CREATE TABLE t AS SELECT CITY, city AS TOWN FROM people")
+    for name, columns in (("s", ["who", "Number"]), ("t", ["City", "TOWN"])):
+        assert [row["column"] for row in world.ask(f"DESCRIBE {name}")[:2]] == columns
+        sql = plan_read(json.loads(world.supervisor.configs[name]["plan"])).sql
+        assert all(each in sql for each in columns)
+    assert world.ask("SELECT CITY, city AS TOWN FROM people") == [{"City": "Bonn", "TOWN": "Bonn"}]
+    assert list(world.ask("SELECT WHO, ID AS Number FROM orders LIMIT 1")[0]) == ["who", "Number"]
 
 
 def test_statements_without_a_supervisor_say_so(world: World) -> None:

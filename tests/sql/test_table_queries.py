@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from pybroker.sql.standing.standing_plans import JoinKind, TableJoin, TableQuery
+from pybroker.sql.standing.standing_plans import JoinKind, TableJoin, TableQuery, plan_read
 from tests.sql.test_spark_plans import plan, refusal
 
 IS_THERE = "NOT value IS NULL"
@@ -99,6 +102,7 @@ def test_group_has_sums_and_lists_of_what_its_aggregates_need() -> None:
         "THEN NAMED_STRUCT('w', UPPER(users.who)) END",
         (("a0", "CASE WHEN NOT (users.id) IS NULL THEN 1 END"), ("a1", "users.amount")),
         (("a2", "users.id"),),
+        (("a0", "id"), ("a1", "amount"), ("a2", "id")),
     )
     assert found.key == ("w",)
     assert found.sql == (
@@ -107,6 +111,36 @@ def test_group_has_sums_and_lists_of_what_its_aggregates_need() -> None:
         "'mean', (CAST(value.`a1`.sum AS DOUBLE) / NULLIF(value.`a1`.count, 0)), 'top', ARRAY_MAX(value.`a2`), "
         "'different', SIZE(ARRAY_DISTINCT(value.`a2`)), 'list', value.`a2`) END"
     )
+
+
+def test_errors_have_the_user_s_words_for_what_an_aggregate_is_of() -> None:
+    found = plan(
+        "CREATE TABLE t AS SELECT U.who, sum(U.amount * 2) AS a, count(length(who)) AS n, collect_set(AMOUNT) AS l, "
+        "list(DISTINCT log(amount)) AS m, mean(id) AS i FROM users U GROUP BY U.who"
+    )
+    assert found.table is not None
+    assert dict(found.table.told) == {
+        "a0": "U.amount * 2",
+        "a1": "length(who)",
+        "a2": "AMOUNT",
+        "a3": "log(amount)",
+        "a4": "id",
+    }
+
+
+def test_mean_and_list_of_distinct_values_are_there_by_their_other_names() -> None:
+    found = plan("CREATE TABLE t AS SELECT who, mean(id) AS m, list(DISTINCT id) AS l FROM users GROUP BY who")
+    other = plan("CREATE TABLE t AS SELECT who, avg(id) AS m, collect_set(id) AS l FROM users GROUP BY who")
+    assert (found.sql, found.table) == (other.sql, other.table)
+
+
+def test_plan_has_the_user_s_words_after_it_was_json() -> None:
+    found = plan("CREATE TABLE t AS SELECT who, sum(amount) AS a FROM users GROUP BY who")
+    document = json.loads(json.dumps(found.document()))
+    assert plan_read(document) == found
+    del document["table"]["told"]
+    assert found.table is not None
+    assert plan_read(document).table == replace(found.table, told=())
 
 
 def test_group_of_several_columns_may_have_nulls() -> None:
@@ -143,8 +177,21 @@ def test_group_of_several_columns_may_have_nulls() -> None:
         ),
         (
             "CREATE TABLE t AS SELECT who, latest_by_offset(id) AS l FROM users GROUP BY who",
-            "is not there over a table",
+            "latest_by_offset(id) is not there over a table",
         ),
+        (
+            "CREATE TABLE t AS SELECT a.who, Earliest_By_Offset(b.id) AS l FROM users a "
+            "JOIN keyed b ON a._key = b._key GROUP BY a.who",
+            "earliest_by_offset(b.id) is not there over a table: count, sum",
+        ),
+        ("CREATE TABLE t AS SELECT who, product(id) AS p FROM users GROUP BY who", "product(id) is not there over a"),
+        ("CREATE TABLE t AS SELECT who, histogram(id) AS p FROM users GROUP BY who", "histogram(id) is not there over"),
+        ("CREATE TABLE t AS SELECT product(id) AS p FROM users", "needs GROUP BY"),
+        ("CREATE TABLE t AS SELECT who, any_value(id) AS p FROM users GROUP BY who", "any_value(id) is not there over"),
+        ("CREATE TABLE t AS SELECT who, max(id, 3) AS p FROM users GROUP BY who", "max(id, 3) is not there over"),
+        ("CREATE TABLE t AS SELECT unnest(id) AS i FROM users", "unnest(id) makes several rows of one"),
+        ("CREATE TABLE t AS SELECT COLUMNS('i.*') FROM users", "COLUMNS is not there in a standing query: name the"),
+        ("CREATE TABLE t AS SELECT * REPLACE (1 AS id) FROM users", "* has EXCLUDE, and neither REPLACE nor RENAME"),
         ("CREATE TABLE t AS SELECT id, who AS ID FROM users", "SELECT has two columns ID"),
         ("CREATE TABLE t AS SELECT u.id FROM users u JOIN numbered n ON u.who = n.place", "ON … = n.number"),
         ("CREATE TABLE t AS SELECT u.id FROM users u JOIN numbered n ON n.place = u._key", "FROM n JOIN u"),

@@ -50,13 +50,15 @@ def regroup(
     *,
     sums: Mapping[str, Column | str] | None = None,
     lists: Mapping[str, Column | str] | None = None,
+    told: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The table of ``key`` (what ``by`` is), ``value`` (null for a group that has no row any more) and ``timestamp``.
 
     ``by`` and the expressions of ``sums`` and ``lists`` are made of the table's columns, such as ``value.city``.  A row
     where ``by`` is null is in no group.  The value has ``rows``, how many rows the group has.  For each name of
     ``sums`` it has a struct of ``count`` and ``sum`` of what is not null; without any the sum is null.  For each name
-    of ``lists`` it has the values that are not null.  A list is kept whole, for each group.
+    of ``lists`` it has the values that are not null.  A list is kept whole, for each group.  ``told`` is what errors
+    call them, where that is another name.
 
     Raises ValueError for a sum of what is no number, and for a name that two of them have.  A sum that is beyond its
     type ends the query.
@@ -68,24 +70,26 @@ def regroup(
     if len({name.lower() for name in names}) < len(names):
         raise ValueError(f"names of {', '.join(names)} are the same")
     kinds = table.select(group.alias("by"), *(each.alias(name) for name, each in {**numbers, **values}.items())).schema
-    totals = {name: _sum_type(name, kinds[name].dataType) for name in numbers}
+    called = {name: (told or {}).get(name, name) for name in names}
+    totals = {name: _sum_type(called[name], kinds[name].dataType) for name in numbers}
     entry = F.struct(
         group.alias("by"),
         _texts([each.cast("string") for each in numbers.values()]).alias("numbers"),
-        _texts([as_text(each, kinds[name].dataType, name) for name, each in values.items()]).alias("texts"),
+        _texts([as_text(each, kinds[name].dataType, called[name]) for name, each in values.items()]).alias("texts"),
     )
     kept = [name for name in ("partition", "offset") if name in table.columns]
     entries = table.select(
         "key", F.when(F.col("value").isNotNull() & group.isNotNull(), entry).alias("value"), "timestamp", *kept
     )
+    by_name = "" if isinstance(kinds["by"].dataType, StructType) else "by"
     parted = _moves(entries).select(
-        as_text(F.col("entry.by"), kinds["by"].dataType, "by").alias("key"),
+        as_text(F.col("entry.by"), kinds["by"].dataType, by_name).alias("key"),
         "sign",
         F.unix_micros("timestamp").alias("at"),
         F.to_json("entry.numbers").alias("numbers"),
         F.to_json("entry.texts").alias("texts"),
     )
-    found = parted.groupBy("key").transformWithState(_Groups(totals, list(values)), _RESULT, "append", "none")
+    found = parted.groupBy("key").transformWithState(_Groups(totals, list(values), called), _RESULT, "append", "none")
     result = _result_type(totals, {name: kinds[name].dataType for name in values})
     return found.select(
         from_text(F.col("key"), kinds["by"].dataType).alias("key"),
@@ -202,9 +206,11 @@ def _digits(number: int) -> tuple[int, ...]:
 class _Groups(StatefulProcessor):
     """Of a group: how many rows it has, its sums and its lists."""
 
-    def __init__(self, totals: Mapping[str, DataType], lists: Sequence[str]) -> None:
+    def __init__(self, totals: Mapping[str, DataType], lists: Sequence[str], called: Mapping[str, str]) -> None:
+        """``called`` is what errors call each of them."""
         self._totals = totals
         self._lists = lists
+        self._called = called
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("group", "kept string")
@@ -240,6 +246,7 @@ class _Groups(StatefulProcessor):
         """What `from_text` reads; the values of lists are JSON already."""
         fields = [f'"{_ROWS}":{count}']
         for (name, kind), found in zip(self._totals.items(), sums, strict=True):
-            fields.append(f'{json.dumps(name)}:{{"count":{found.count},"sum":{found.total(name, kind)}}}')
+            total = found.total(self._called[name], kind)
+            fields.append(f'{json.dumps(name)}:{{"count":{found.count},"sum":{total}}}')
         fields += [f"{json.dumps(name)}:[{','.join(each)}]" for name, each in zip(self._lists, lists, strict=True)]
         return f'{{"value":{{{",".join(fields)}}}}}'

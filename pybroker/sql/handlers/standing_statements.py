@@ -10,27 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlglot import exp
-
 from pybroker.sql.declared.declarations import made_topic
-from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.handlers.answers import columns_told
 from pybroker.sql.handlers.declared_statements import check_free, forget, keep
 from pybroker.sql.handlers.session_context import BEGIN, Context
-from pybroker.sql.parsing import ksql_functions
-from pybroker.sql.parsing.queries import replace_tables, table_references, used_columns
+from pybroker.sql.parsing.queries import table_references
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
 from pybroker.sql.relations.catalog import Column, Relation
 from pybroker.sql.sql_errors import SqlError, nearest
+from pybroker.sql.standing.former_rows import delete_rows, has_records
 from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
-from pybroker.sql.standing.spark_plans import WINDOW_END, WINDOW_START, spark_plan
+from pybroker.sql.standing.query_types import QueryTypes
+from pybroker.sql.standing.spark_plans import check_functions, spark_plan
 from pybroker.sql.standing.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
 
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
 _OPTIONS: Final = ("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms")
-_WINDOW_EDGES: Final = ("windowstart", "windowend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +52,15 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     former = there.query if there is not None and wanted.replaces else None
     if former is None:
         check_free(there, replaces=wanted.replaces)
+    is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
     _check_loop(topic, planned)
-    if any(each.name == former for each in queries.all()):
-        queries.end(str(former))
+    if there is not None and former is not None:
+        _end_former(context, queries, there, topic, wanted)
+    elif is_old:
+        context.remark(
+            f"the topic {topic} has records already, and the rows among them stay in the table {wanted.name}"
+        )
     relation = replace(relation, topic=topic)
     plan = replace(planned.plan, value=written_value(relation))
     _start(context, queries, wanted.name, plan, topic, wanted.text)
@@ -68,6 +70,21 @@ def create_as(context: Context, wanted: CreateAs) -> None:
         forget(context, wanted.name)
         raise SqlError(f"the query {wanted.name} could not be started: {found.reason}")
     context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
+
+
+def _end_former(context: Context, queries: HostedQueries, there: Relation, topic: str, wanted: CreateAs) -> None:
+    """End the query that made what is replaced.  A table that stays in its topic loses that query's rows."""
+    has_rows = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
+    hosted = queries.all()
+    for each in hosted if has_rows else ():
+        if each.name != there.query and each.writes == topic:
+            raise SqlError(f"the query {each.name} writes {topic}, too: TERMINATE {each.name} first")
+    if any(each.name == there.query for each in hosted):
+        # At rest it writes nothing more behind its rows' tombstones.
+        queries.pause(str(there.query))
+        queries.end(str(there.query))
+    if has_rows and (count := delete_rows(context.cluster, context.wanted_changes(), topic, context.is_interrupted)):
+        context.remark(f"{count:,} row{'' if count == 1 else 's'} of the former query are deleted from {topic}")
 
 
 def insert_select(context: Context, wanted: InsertSelect) -> None:
@@ -187,53 +204,19 @@ def _start(context: Context, queries: HostedQueries, name: str, plan: SparkPlan,
 def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
     references = table_references(select.tree)
     relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
-    plan = spark_plan(name, kind, select, lambda each: relations[each.name])
+    types = QueryTypes(context.engine, select, relations)
+    plan = spark_plan(name, kind, types.translated(), lambda each: relations[each.name])
     stops = context.settings["misfits"] == "stop"
     plan = replace(plan, sources=tuple(replace(each, stops=stops) for each in plan.sources))
     with columns_told(context, select.text, references):
-        columns = _columns(context, select, relations)
+        columns = types.columns()
+    check_functions(plan)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
 
 
 def _check_loop(topic: str, planned: _Planned) -> None:
     if topic in planned.reads:
         raise SqlError(f"the query reads {topic}, and would write it: it would read its own rows for ever")
-
-
-def _columns(context: Context, select: StandingSelect, relations: dict[str, Relation]) -> tuple[Column, ...]:
-    """What the rows have, as DuckDB judges it over topics without records."""
-    tree = select.tree.copy()
-    has_edges = select.window is not None
-    for column in list(tree.find_all(exp.Column)) if has_edges else ():
-        if column.name.lower() in _WINDOW_EDGES:
-            edge: exp.Expr = exp.cast(exp.null(), "TIMESTAMP")
-            column.replace(exp.alias_(edge, column.name) if column.parent is tree else edge)
-    ksql_functions.for_duckdb(tree)
-    references = table_references(tree)
-    used = {id(each.node): used_columns(tree, each, relations[each.name]) for each in references}
-    views = {id(each.node): _without_rows(used[id(each.node)]) for each in references}
-    names = {id(each.node): each.name for each in references}
-    sql = replace_tables(tree, names, used, views)
-    rows = context.engine.rows_over(f"SELECT column_name, column_type FROM (DESCRIBE {sql})", {}).to_pylist()
-    found = [Column(row["column_name"], row["column_type"], row["column_name"]) for row in rows]
-    named = {each.name for each in found}
-    edges = _edges_missing(select) if has_edges else ()
-    return (*found, *(Column(each, "TIMESTAMP", each) for each in edges if each not in named))
-
-
-def _edges_missing(select: StandingSelect) -> Sequence[str]:
-    """The window's edges that SELECT does not have, which the plan adds."""
-    has = {
-        (each.this if isinstance(each, exp.Alias) else each).name.lower()
-        for each in select.tree.expressions
-        if isinstance(each.this if isinstance(each, exp.Alias) else each, exp.Column)
-    }
-    return [name for edge, name in zip(_WINDOW_EDGES, (WINDOW_START, WINDOW_END), strict=True) if edge not in has]
-
-
-def _without_rows(columns: Sequence[Column]) -> str:
-    chosen = ", ".join(f"CAST(NULL AS {each.type}) AS {quoted(each.name)}" for each in columns) or "1 AS rows"
-    return f"SELECT {chosen} WHERE false"
 
 
 def _options(wanted: CreateAs) -> dict[str, str]:

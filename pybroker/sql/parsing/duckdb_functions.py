@@ -20,15 +20,24 @@ _NODES: Final[dict[type[exp.Expr], str]] = {
     exp.Dayname: "date_format(_0, 'EEEE')",
     exp.Monthname: "date_format(_0, 'MMMM')",
 }
-_NAMES: Final = {"weekday": _FROM_SUNDAY}
+_NAMES: Final = {"weekday": _FROM_SUNDAY, "strlen": "octet_length(_0)"}
 # Of EXTRACT and date_part, which have no fraction of a second to DuckDB.
 _PARTS: Final = {
     **dict.fromkeys(("dow", "dayofweek", "weekday"), _FROM_SUNDAY),
     **dict.fromkeys(("second", "seconds", "sec", "s"), "second(_0)"),
     "isodow": _FROM_MONDAY,
 }
+_ITEMS: Final = frozenset(("list_extract", "list_element", "array_extract"))
 _OF_PARTS: Final = frozenset(("date_part", "datepart"))
 _SLICE: Final = "slice(_0, _1, greatest(_2 - _1 + 1, 0))"  # by a length, where DuckDB has the last one's place
+
+# By the number of arguments.  Of three the last one is what a list is reduced from on.
+_FROM_FIRST: Final = "reduce(slice(_0, 2, greatest(size(_0) - 1, 0)), try_element_at(_0, 1), _1)"
+_BY_COUNT: Final = {
+    **dict.fromkeys((("list_slice", 3), ("array_slice", 3)), _SLICE),
+    **dict.fromkeys((("list_reduce", 2), ("array_reduce", 2)), _FROM_FIRST),
+    **dict.fromkeys((("list_reduce", 3), ("array_reduce", 3)), "reduce(_0, _2, _1)"),
+}
 
 
 def for_spark(tree: exp.Expr) -> None:
@@ -38,6 +47,14 @@ def for_spark(tree: exp.Expr) -> None:
             count.set("this", exp.Star())
     for division in list(tree.find_all(exp.Div)):
         _without_zero(division.expression)
+    for listed in list(tree.find_all(exp.ArrayAgg)):
+        if isinstance(listed.this, exp.Distinct) and len(listed.this.expressions) == 1:
+            unique = exp.ArrayUniqueAgg(this=listed.this.expressions[0].copy())
+            unique.meta.update(listed.meta)
+            listed.replace(unique)
+    for made_map in reversed(list(tree.find_all(exp.ToMap))):
+        pairs = [part.copy() for each in made_map.this.expressions for part in (each.this, each.expression)]
+        made_map.replace(exp.Anonymous(this="MAP", expressions=pairs))
     found = list(tree.find_all(*_NODES, exp.Anonymous, exp.ArraySlice, exp.Bracket, exp.DateDiff, exp.Extract, exp.Log))
     for node in reversed(found):  # what is inside first: an argument may stand in several places then
         other = _in_spark(node)
@@ -58,9 +75,14 @@ def _in_spark(node: exp.Expr) -> exp.Expr | None:
         bounds = (node.args.get("start"), node.args.get("end"))
         return _made(_SLICE, node.this, *filter(None, bounds)) if None not in bounds else None
     if isinstance(node, exp.Bracket):
-        return _item(node)
+        return _item_of_brackets(node)
     if isinstance(node, exp.Anonymous):
         arguments = node.expressions
+        if node.name.lower() in _ITEMS and len(arguments) == 2:
+            return _item(arguments[0], arguments[1])
+        by_count = _BY_COUNT.get((node.name.lower(), len(arguments)))
+        if by_count is not None:
+            return _made(by_count, *arguments)
         if node.name.lower() in _OF_PARTS and len(arguments) == 2:
             return _made(_PARTS.get(arguments[0].name.lower()), arguments[1])
         return _made(_NAMES.get(node.name.lower()), arguments[0]) if len(arguments) == 1 else None
@@ -73,17 +95,23 @@ def _without_zero(divisor: exp.Expr) -> None:
         divisor.replace(exp.Nullif(this=divisor.unnest().copy(), expression=exp.Literal.number(0)))
 
 
-def _item(node: exp.Bracket) -> exp.Expr | None:
-    """An item of a list by its place, or of a map; where there is none it is null, which ends a query of Spark's.
-
-    The first place is 1.  sqlglot has taken 1 off where the place is a number.
-    """
+def _item_of_brackets(node: exp.Bracket) -> exp.Expr | None:
+    """sqlglot has taken 1 off where the place is a number."""
     if len(node.expressions) > 1 or node.expressions[0].is_string or isinstance(node.expressions[0], exp.Slice):
         return None
     (place,) = exp.apply_index_offset(node.this, [node.expressions[0].copy()], 1, dialect="duckdb")
+    return _item(node.this, place)
+
+
+def _item(of: exp.Expr, place: exp.Expr) -> exp.Expr:
+    """An item of a list by its place, or of a map; where there is none it is null, which ends a query of Spark's.
+
+    The first place is 1.
+    """
+    place = place.copy()
     if not place.is_int or place.to_py() == 0:
         place = exp.Nullif(this=place, expression=exp.Literal.number(0))
-    return exp.Anonymous(this="TRY_ELEMENT_AT", expressions=[node.this.copy(), place])
+    return exp.Anonymous(this="TRY_ELEMENT_AT", expressions=[of.copy(), place])
 
 
 def _boundaries(unit: str) -> str:

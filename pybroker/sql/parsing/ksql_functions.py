@@ -12,6 +12,8 @@ from typing import Final
 from sqlglot import exp
 
 from pybroker.sql.parsing.expression_templates import made
+from pybroker.sql.parsing.queries import tables_of
+from pybroker.sql.sql_errors import SqlError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,13 @@ _FUNCTIONS: Final = {
     "collect_list": _Function(1, "list(_0)", "collect_list(_0)", True),
     "collect_set": _Function(1, "list(DISTINCT _0)", "collect_set(_0)", True),
     "count_distinct": _Function(1, "count(DISTINCT _0)", "approx_count_distinct(_0)", True),
+    "mean": _Function(1, "avg(_0)", "avg(_0)", True),
     "extractjsonfield": _Function(2, "json_extract_string(_0, _1)", "get_json_object(_0, _1)"),
     "geo_distance": _Function(4, _DISTANCE, _DISTANCE),
 }
+# Which record is the latest one its offset says, and in a join each topic's record has one.
+_OF_RECORDS: Final = frozenset({"latest_by_offset", "earliest_by_offset"})
+_OF_A_RECORD: Final = ("_timestamp", "_offset")
 
 
 def for_duckdb(tree: exp.Expr) -> None:
@@ -66,4 +72,27 @@ def _translate(tree: exp.Expr, dialect: str) -> None:
         if found is None or len(node.expressions) != found.count:
             continue
         template = found.duckdb if dialect == "duckdb" else found.spark
-        node.replace(made(template, dialect, node.expressions))
+        other = made(template, dialect, node.expressions)
+        other.meta.update(node.meta)
+        if node.name.lower() in _OF_RECORDS:
+            _say_whose(node, other)
+        node.replace(other)
+
+
+def _say_whose(node: exp.Anonymous, other: exp.Expr) -> None:
+    """Have the record that counts in a join be that of the topic which the argument names; ``SqlError``."""
+    select = node.find_ancestor(exp.Select)
+    joined = (
+        [] if select is None or not select.args.get("joins") else [each.alias_or_name for each in tables_of(select)]
+    )
+    if not joined:
+        return
+    named = {column.table.lower(): column.table for column in node.find_all(exp.Column)}
+    ((owner, written),) = named.items() if len(named) == 1 else (("", ""),)
+    if owner not in map(str.lower, joined):
+        told = node.sql(dialect="duckdb", normalize_functions="lower")
+        name = node.name.lower()
+        raise SqlError(f"{told} over a join says whose record counts: {name}({joined[0] if joined else 't'}.…)")
+    for column in list(other.find_all(exp.Column)):
+        if column.name in _OF_A_RECORD and not column.table:
+            column.set("table", exp.to_identifier(written))

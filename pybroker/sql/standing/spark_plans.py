@@ -13,25 +13,30 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from pybroker.sql.parsing import duckdb_functions, ksql_functions
+from pybroker.sql.parsing.aggregates import keep_words
 from pybroker.sql.parsing.queries import (
     TableReference,
     exclude_pseudo_columns,
     table_references,
-    tables_of,
     used_columns,
 )
 from pybroker.sql.parsing.select_names import inline_names, numbered
+from pybroker.sql.parsing.spark_functions import functions_missing
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
-from pybroker.sql.sql_errors import SqlError, at_place
+from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.standing.query_rules import aggregated, check, grouped
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, SparkPlan, TableJoin
-from pybroker.sql.standing.table_joins import Side, qualify, read_columns, take_stream_joins, why_no_stream_join
-from pybroker.sql.standing.table_queries import table_parts, why_no_table_query
+from pybroker.sql.standing.table_joins import Side, qualify, read_columns, take_stream_joins
+from pybroker.sql.standing.table_queries import table_parts
 
 # What ksqlDB waits for late records where nothing is said.
 _GRACE_MS: Final = 24 * 3_600_000
 _WIDER: Final = {"INT128": "DECIMAL(38, 0)", "UBIGINT": "DECIMAL(20, 0)", "UINTEGER": "BIGINT", "USMALLINT": "INT"}
-_NTZ: Final = re.compile(r"\bTIMESTAMP_NTZ\b")
+_WITHOUT_ZONE: Final = frozenset(
+    getattr(exp.DType, name)
+    for name in ("TIMESTAMP", "TIMESTAMPNTZ", "DATETIME", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
+)
 _EDGES: Final = {"windowstart": "start", "windowend": "end"}
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -43,7 +48,7 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     tree = select.tree.copy()
     references = table_references(tree)
     relations = [resolve(each) for each in references]
-    _check(kind, select, tree, references, relations)
+    check(kind, select, tree, references, relations)
     if any(each.kind == "TABLE" for each in relations):
         return _plan_with_tables(name, select, tree, references, relations)
     within = select.within if len(references) > 1 else ()
@@ -54,7 +59,7 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
         key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
     # Spark tells no changes of a session: its row comes when it is over.
     is_final = select.is_final or (select.window is not None and select.window.kind is WindowKind.SESSION)
-    mode = "append" if is_final or not _aggregates(tree) else "update"
+    mode = "append" if is_final or not aggregated(tree) else "update"
     return SparkPlan(sources, spark_sql(tree), mode, key)
 
 
@@ -67,6 +72,7 @@ def spark_sql(tree: exp.Expr) -> str:
 def _translate(tree: exp.Expr) -> None:
     ksql_functions.for_spark(tree)
     duckdb_functions.for_spark(tree)
+    _take_zones_away(tree)
 
 
 def read_as_views(
@@ -84,9 +90,29 @@ def read_as_views(
         columns[id(reference.node)] = used
         sources.append(_source(name, number, relation, used, grace_ms=grace_ms))
     exclude_pseudo_columns(tree, columns)
+    _name_as_declared(tree, references, relations)
     for reference, source in zip(references, sources, strict=True):
         _rename(reference, source.view)
     return tuple(sources)
+
+
+def _name_as_declared(tree: exp.Expr, references: Sequence[TableReference], relations: Sequence[Relation]) -> None:
+    """Have columns the names that they are declared by: Spark calls a column as the query writes it."""
+    topics = {each.alias.lower(): relation for each, relation in zip(references, relations, strict=True)}
+    for column in tree.find_all(exp.Column):
+        first, *inner = column.parts
+        owner = topics.get(first.name.lower()) if inner else None
+        part, owners = (first, [*topics.values()]) if owner is None else (inner[0], [owner])
+        name = next((own for each in owners if (own := _own_name(each, part.name)) is not None), None)
+        if name is not None:
+            part.set("this", name)
+
+
+def _own_name(relation: Relation, name: str) -> str | None:
+    own = relation.column(name)
+    if own is not None:
+        return own.name
+    return name.lower() if name.lower() in PSEUDO_COLUMNS else None
 
 
 def _plan_with_tables(
@@ -97,6 +123,7 @@ def _plan_with_tables(
     relations: Sequence[Relation],
 ) -> SparkPlan:
     key = tuple(_projected(tree, each, "PARTITION BY") for each in select.partition_by)
+    keep_words(tree)
     _translate(tree)
     sides = [Side(reference.alias, relation) for reference, relation in zip(references, relations, strict=True)]
     is_of_tables = all(each.kind == "TABLE" for each in relations)
@@ -143,62 +170,24 @@ def spark_type(kind: str) -> str:
                 tree = other
             else:
                 part.replace(other)
-    # Sessions are UTC's, so that both kinds of timestamps mean the same, and watermarks want this one.
-    return _NTZ.sub("TIMESTAMP", tree.sql(dialect="spark"))
+    _take_zones_away(tree)
+    return tree.sql(dialect="spark")
 
 
-def _check(
-    kind: str, select: StandingSelect, tree: exp.Select, references: Sequence[TableReference], relations: list[Relation]
-) -> None:
-    aggregates = _aggregates(tree)
-    tables = sum(relation.kind == "TABLE" for relation in relations)
-    why = None
-    if not references:
-        why = "a standing query reads a topic"
-    elif tree.find(exp.Subquery) is not None or tree.find(exp.CTE) is not None:
-        why = "a standing query has one SELECT; make the inner one a stream of its own"
-    elif _reads_more(tree, references):
-        why = "a standing query reads the topics of FROM and JOIN, and nothing else"
-    elif tables and any(each.args.get(part) for each in (tree, *tables_of(tree)) for part in ("pivots", "sample")):
-        why = "SAMPLE, PIVOT and UNPIVOT are not there in a standing query that reads a table"
-    elif 0 < tables < len(relations) and (said := why_no_stream_join(relations, any(select.within))) is not None:
-        why = said
-    elif any(tree.args.get(each) is not None for each in ("order", "limit", "offset", "distinct")):
-        why = "ORDER BY, LIMIT, OFFSET and DISTINCT have no meaning for rows without an end"
-    elif isinstance(group := tree.args.get("group"), exp.Group) and (_strange(group) or not group.expressions):
-        why = "GROUP BY names columns of SELECT, without ALL, sets, CUBE and ROLLUP"
-    elif tables == len(relations):
-        why = why_no_table_query(kind, select, tree, aggregates)
-    elif kind == "TABLE" and not aggregates:
-        why = "a table needs GROUP BY: without it the rows are a stream's"
-    elif select.window is not None and select.window.kind is WindowKind.SESSION and not _grouped(tree):
-        why = "a session is that of a key: WINDOW SESSION needs GROUP BY"
-    elif aggregates and not _grouped(tree) and select.window is None:
-        why = "an aggregate needs GROUP BY"
-    elif kind == "STREAM" and aggregates:
-        why = "rows of an aggregate change: CREATE TABLE"
-    elif select.window is not None and not aggregates:
-        why = "WINDOW needs an aggregate"
-    elif select.is_final and select.window is None:
-        why = "EMIT FINAL needs a WINDOW that ends"
-    elif aggregates and len(references) > 1:
-        why = "a join with an aggregate is not there; make the join a stream of its own"
-    elif tables:
-        why = None
-    elif len(references) > 2:
-        why = "a join of more than two streams is not there; make the first join a stream of its own"
-    elif len(references) > 1 and select.within[:1] in ((), (None,)):
-        why = "a join of two streams needs WITHIN: how far apart their records may be"
-    if why is not None:
-        at = references[0].start if references else None
-        raise SqlError(why if at is None else at_place(why, select.text, at, len(references[0].name)))
+def _take_zones_away(tree: exp.Expr) -> None:
+    """Sessions are UTC's, so that both kinds of timestamps mean the same, and watermarks want this one."""
+    for kind in tree.find_all(exp.DataType):
+        if kind.this in _WITHOUT_ZONE:
+            kind.set("this", exp.DType.TIMESTAMPTZ)
 
 
-def _reads_more(tree: exp.Select, references: Sequence[TableReference]) -> bool:
-    """Whether there is a file, a function or an inner query beside the topics of FROM and JOIN."""
-    tables = list(tables_of(tree))
-    joins = tree.args.get("joins") or ()
-    return len(tables) != 1 + len(joins) or {id(each) for each in tables} != {id(each.node) for each in references}
+def check_functions(plan: SparkPlan) -> None:
+    """``SqlError`` for a function that Spark has not."""
+    parts = () if plan.table is None else (plan.table.group, *(sql for _, sql in (*plan.table.sums, *plan.table.lists)))
+    for sql in (plan.sql, *(each.key for each in plan.joins), *parts):
+        missing = next(functions_missing(sql), None)
+        if missing is not None:
+            raise SqlError(f"Spark, which runs standing queries, has no function {missing}")
 
 
 def _grace(select: StandingSelect, within: Sequence[JoinWindow | None]) -> int | None:
@@ -211,28 +200,8 @@ def _with_time(used: list[Column]) -> list[Column]:
     return [*used, *(Column(each, PSEUDO_COLUMNS[each]) for each in ("_timestamp", "_offset") if each not in names)]
 
 
-def _aggregates(tree: exp.Select) -> bool:
-    return (
-        tree.args.get("group") is not None
-        or tree.find(exp.AggFunc) is not None
-        or any(ksql_functions.is_aggregate(each) for each in tree.find_all(exp.Anonymous))
-    )
-
-
 def _group_key(tree: exp.Select) -> tuple[str, ...]:
-    return tuple(_projected(tree, each, "GROUP BY") for each in _grouped(tree))
-
-
-def _grouped(tree: exp.Select) -> list[exp.Expr]:
-    group = tree.args.get("group")
-    return list(group.expressions) if isinstance(group, exp.Group) else []
-
-
-def _strange(group: exp.Group) -> bool:
-    sets = (exp.Cube, exp.Rollup, exp.GroupingSets)
-    return any(value for name, value in group.args.items() if name != "expressions") or any(
-        isinstance(each, sets) for each in group.expressions
-    )
+    return tuple(_projected(tree, each, "GROUP BY") for each in grouped(tree))
 
 
 def _projected(tree: exp.Select, wanted: exp.Expr, clause: str) -> str:

@@ -60,12 +60,14 @@ class TableQuery:
     """What a query over tables has beside its joins.  All of it is Spark's SQL over a row.
 
     ``group``, "" for none, is a struct of what the rows are grouped by, null for a row that is in no group.  ``sums``
-    and ``lists`` are what is added up and gathered in each group (``pybroker.pipeline.regroup``).
+    and ``lists`` are what is added up and gathered in each group (``pybroker.pipeline.regroup``).  ``told`` has the
+    user's words for each of them.
     """
 
     group: str = ""
     sums: tuple[tuple[str, str], ...] = ()
     lists: tuple[tuple[str, str], ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,10 @@ def plan_read(document: dict[str, Any]) -> SparkPlan:
 def _table_query(document: dict[str, Any] | None) -> TableQuery | None:
     if document is None:
         return None
-    sums, lists = (tuple((name, sql) for name, sql in document[field]) for field in ("sums", "lists"))
-    return TableQuery(document["group"], sums, lists)
+    # A plan that an earlier version made has no words.
+    parts = (document.get(field, ()) for field in ("sums", "lists", "told"))
+    sums, lists, told = (tuple((name, text) for name, text in part) for part in parts)
+    return TableQuery(document["group"], sums, lists, told)
 
 
 def topics_of(plan: SparkPlan) -> Iterator[str]:

@@ -90,17 +90,6 @@ def _only(table: Side) -> frozenset[str]:
     return frozenset({table.alias.lower()})
 
 
-def why_no_stream_join(relations: Sequence[Relation], has_within: bool) -> str | None:
-    """Why topics, some of them streams and some tables, cannot be joined; None where they can."""
-    if relations[0].kind == "TABLE":
-        return "a table joins a stream: FROM names the stream, and JOIN the table"
-    if sum(each.kind != "TABLE" for each in relations) > 1:
-        return "a join of two streams has no table; make the join of the streams a stream of its own"
-    if has_within:
-        return "WITHIN is for two streams: a record meets the row that the table has when it comes"
-    return None
-
-
 def qualify(tree: exp.Select, sides: Sequence[Side]) -> None:
     """Have the columns of the tree be fields of the sides' rows, and stars be columns; ``SqlError``."""
     for side in sides:
@@ -244,8 +233,6 @@ def _expand_stars(tree: exp.Select, sides: Sequence[Side]) -> None:
         if not isinstance(star, exp.Star):
             expressions.append(each)
             continue
-        if star.args.get("replace") or star.args.get("rename"):
-            raise SqlError("in a join with a table * has EXCLUDE, and neither REPLACE nor RENAME")
         table = each.table.lower() if isinstance(each, exp.Column) else None
         chosen = [side for side in sides if table in (None, side.alias.lower())]
         if not chosen:

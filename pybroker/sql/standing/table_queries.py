@@ -15,8 +15,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from pybroker.sql.parsing.aggregates import TABLES_HAVE, is_plain, shown, words_of
 from pybroker.sql.parsing.select_names import numbered
-from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
 from pybroker.sql.standing.table_joins import Side, take_table_joins
@@ -38,25 +38,8 @@ class TableParts:
     key: tuple[str, ...]
 
 
-def why_no_table_query(kind: str, select: StandingSelect, tree: exp.Select, has_aggregates: bool) -> str | None:
-    """Why a query over tables alone cannot be; None where it can."""
-    if kind != "TABLE":
-        return "the rows of a table change: CREATE TABLE"
-    if select.window is not None or select.is_final:
-        return "WINDOW and EMIT FINAL are for streams: the rows of a table change without an end"
-    if any(select.within):
-        return "WITHIN is for two streams"
-    if select.partition_by:
-        return "a table keeps its key: PARTITION BY is for streams, and GROUP BY gives another key"
-    if tree.find(exp.Window) is not None:
-        return "OVER is not there in a standing query over tables"
-    if tree.args.get("group") is None and (has_aggregates or tree.args.get("having") is not None):
-        return "an aggregate needs GROUP BY"
-    return None
-
-
 def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
-    """What a query is that ``why_no_table_query`` lets pass, and whose columns are fields; ``SqlError``."""
+    """What a query is that ``query_rules`` let pass, and whose columns are fields; ``SqlError``."""
     joins, row_key = take_table_joins(tree, sides)
     where = tree.args.get("where")
     chosen = [_is_there(), *([where.this] if isinstance(where, exp.Where) else [])]
@@ -76,7 +59,8 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     if isinstance(having, exp.Having):
         kept.append(over_groups.of(having.this))
     row = _sql(_when(kept, _struct(shown)))
-    query = TableQuery(_sql(grouped), tuple(over_groups.sums.items()), tuple(over_groups.lists.items()))
+    sums, lists, told = (tuple(each.items()) for each in (over_groups.sums, over_groups.lists, over_groups.told))
+    query = TableQuery(_sql(grouped), sums, lists, told)
     return TableParts(joins, query, row, tuple(by))
 
 
@@ -102,11 +86,16 @@ def _grouped(wanted: exp.Expr, columns: dict[str, exp.Expr]) -> tuple[str, exp.E
 
 
 class _OverGroups:
-    """Expressions of a group, out of those of its rows; gathers the sums and lists that they need."""
+    """Expressions of a group, out of those of its rows; gathers the sums and lists that they need.
+
+    ``told`` is what each of those is of, in the user's words.
+    """
 
     def __init__(self, by: dict[str, exp.Expr], sides: Sequence[Side]) -> None:
         self._by = {name: _plain(each) for name, each in by.items()}
         self._aliases = {each.alias.lower() for each in sides}
+        self._words = ""
+        self.told: dict[str, str] = {}
         self.sums: dict[str, str] = {}
         self.lists: dict[str, str] = {}
 
@@ -130,14 +119,13 @@ class _OverGroups:
     def _aggregate(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
             return _field(_VALUE, "rows")
-        made = _AGGREGATES.get(type(node))
+        if not is_plain(node, tuple(AGGREGATES)):
+            raise SqlError(f"{shown(node)} is not there over a table: {TABLES_HAVE} are")
+        self._words = words_of(node)
         argument = node.this
-        if isinstance(node, exp.Count) and isinstance(argument, exp.Distinct) and len(argument.expressions) == 1:
-            made, argument = _count_distinct, argument.expressions[0]
-        plain = {name for name, value in node.args.items() if value} <= {"this", "big_int", "nulls_excluded"}
-        if made is None or not plain or isinstance(argument, (exp.Distinct, exp.Order)) or node.expressions:
-            raise SqlError(f"{node.sql(dialect='duckdb')} is not there over a table: {_KNOWN} are")
-        return made(self, argument)
+        if isinstance(argument, exp.Distinct):
+            return _count_distinct(self, argument.expressions[0])
+        return AGGREGATES[type(node)](self, argument)
 
     def summed(self, argument: exp.Expr, field: str) -> exp.Expr:
         """``sum`` or ``count`` of an expression."""
@@ -152,6 +140,7 @@ class _OverGroups:
         there = next((name for name, each in known.items() if each == sql), None)
         name = there or f"a{len(self.sums) + len(self.lists)}"
         known[name] = sql
+        self.told.setdefault(name, self._words)
         return name
 
 
@@ -178,7 +167,7 @@ def _count_distinct(groups: _OverGroups, argument: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this="SIZE", expressions=[_of_list("ARRAY_DISTINCT")(groups, argument)])
 
 
-_AGGREGATES: Final[dict[type[exp.Expr], Callable[[_OverGroups, exp.Expr], exp.Expr]]] = {
+AGGREGATES: Final[dict[type[exp.Expr], Callable[[_OverGroups, exp.Expr], exp.Expr]]] = {
     exp.Count: _count,
     exp.Sum: _sum,
     exp.Avg: _average,
@@ -188,7 +177,6 @@ _AGGREGATES: Final[dict[type[exp.Expr], Callable[[_OverGroups, exp.Expr], exp.Ex
     exp.ArrayUniqueAgg: _of_list("ARRAY_DISTINCT"),
     exp.ApproxDistinct: _count_distinct,
 }
-_KNOWN: Final = "count, sum, avg, min, max and lists"
 
 
 def _plain(node: exp.Expr) -> exp.Expr:

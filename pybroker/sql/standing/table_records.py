@@ -26,15 +26,17 @@ def records_of_table(plan: SparkPlan, query: TableQuery, topics: Topics) -> Data
     """The records of the new table; raises ValueError for what the query or the schema cannot mean."""
     rows = _with_sides(_joined(plan, topics))
     if query.group:
-        rows = regroup(rows, query.group, sums=dict(query.sums), lists=dict(query.lists))
+        rows = regroup(rows, query.group, sums=dict(query.sums), lists=dict(query.lists), told=dict(query.told))
         columns = {name: F.col("key").getField(name) for name in plan.key}
+        kinds = rows.schema["key"].dataType
+        assert isinstance(kinds, StructType)
     else:
-        columns = {"key": F.col("key")}
-    found = rows.select(key_of(columns).alias("key"), F.expr(plan.sql).alias("row"))
+        columns, kinds = {"key": F.col("key")}, rows.schema
+    found = rows.select(key_of(columns, kinds).alias("key"), F.expr(plan.sql).alias("row"))
     kind = found.schema["row"].dataType
     assert isinstance(kind, StructType)
     fields = {name: F.col("row").getField(name) for name in kind.names}
-    value = value_of(fields, plan.key, plan.value, is_there=F.col("row").isNotNull())
+    value = value_of(fields, kind, plan.key, plan.value, is_there=F.col("row").isNotNull())
     return found.select("key", value.alias("value"))
 
 
