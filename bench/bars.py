@@ -384,6 +384,8 @@ def _links() -> list[Bar]:
             Kind.AT_MOST,
             None,
         ),
+        Bar("1,000 mirrored partitions promoted", part, "1,000 partitions promoted", Kind.AT_MOST, 1_000),
+        Bar("1,000 mirrored partitions failed over", part, "1,000 partitions failed over", Kind.AT_MOST, 1_000),
         *(
             Bar(
                 f"tiny requests to a broker with a link, {shape}, × of the CPU without",

@@ -35,6 +35,7 @@ JVM_OPTIONS = ("-Xms256m", "-Xmx2g", *SERVER_JVM_OPTIONS)
 READY_S = COMES_S = 300.0
 _PAUSE_S = 0.02
 _BROKER = 4
+SET, APPEND = 0, 2
 _FETCH_WAIT_MS = 500
 
 
@@ -86,13 +87,14 @@ def mirroring(name: str, pair: Pair, topics: str) -> Iterator[Mirroring]:
         with _mirror_maker(pair, topics) as pid:
             yield Mirroring(pair, [pid])
     else:
-        _set_link(pair.target, {"bootstrap.servers": pair.source.bootstrap, "topics": topics})
+        change_link(pair.target, {"bootstrap.servers": pair.source.bootstrap, "topics": topics})
         yield Mirroring(pair, [])
 
 
-def _set_link(target: Contestant, settings: Mapping[str, str]) -> None:
+def change_link(target: Contestant, settings: Mapping[str, str], operation: int = SET) -> None:
+    """Change settings of the link: ``SET`` them, or ``APPEND`` to their lists; RuntimeError where that is refused."""
     configs = [
-        AlterableConfig(name=f"pybroker.links.{LINK}.{setting}", value=text, config_operation=0)
+        AlterableConfig(name=f"pybroker.links.{LINK}.{setting}", value=text, config_operation=operation)
         for setting, text in settings.items()
     ]
     resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=configs)

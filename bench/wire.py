@@ -158,6 +158,11 @@ class Client(wire.Client):
         """Produce one batch to each partition; raises ``RuntimeError`` on any error."""
         check_produce_reply(exchange(self._socket, produce_frame(topic, batches)))
 
+    def produce_errors(self, topic: str, batches: Mapping[int, bytes]) -> set[int]:
+        """Produce one batch to each partition; the error codes of all of them, 0 for what was taken."""
+        response: ProduceResponse = decode_reply(PRODUCE, exchange(self._socket, produce_frame(topic, batches)))
+        return {partition.error_code for answer in response.responses for partition in answer.partition_responses}
+
     def fetch(self, topic: str, partition: int, offset: int, *, wait_ms: int) -> bytes:
         """What a partition has from an offset on, up to a megabyte; b"" where nothing came within ``wait_ms``."""
         payload = exchange(self._socket, fetch_frame(topic, {partition: offset}, bytes_max=10**6, wait_ms=wait_ms))

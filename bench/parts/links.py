@@ -1,4 +1,4 @@
-"""Links: 2 GB mirrored beside MirrorMaker 2, lag at rest, 5,000 partitions at rest, and tiny requests beside a link.
+"""Links: 2 GB beside MirrorMaker 2, lag at rest, 5,000 partitions at rest, 1,000 promoted, tiny requests beside a link.
 
 Whether a broker without links is slower than before there were any, ``scripts/bench --before`` says of other parts.
 """
@@ -6,6 +6,7 @@ Whether a broker without links is slower than before there were any, ``scripts/b
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from statistics import quantiles
 from typing import NamedTuple
@@ -31,10 +32,12 @@ SAMPLE_PAUSE_S = 0.025
 REST_TOPICS, REST_PARTITIONS = 50, 100
 SETTLE_S = MEASURED_S = 10.0
 FILLED_AT_ONCE = 50
+PROMOTED_TOPICS = 10  # of ``REST_TOPICS``, by each of the two ways
 
 SHAPES = ("1×1", "8×1")
 WITH, WITHOUT = "with a link", "without a link"
 _PAUSE_S = 0.02
+NONE, TOPIC_AUTHORIZATION_FAILED = 0, 29
 
 
 def run(context: Context) -> None:
@@ -134,6 +137,33 @@ def measure_rest(context: Context) -> None:
             context.add("5,000 partitions CPU", "% of a core", PYBROKER, 100 * used / MEASURED_S)
             context.add("5,000 partitions source CPU", "% of a core", PYBROKER, 100 * source_used / MEASURED_S)
             context.add("5,000 partitions RssAnon", "MB", PYBROKER, running.anon_mb())
+            names = [f"rest-{number}" for number in range(2 * PROMOTED_TOPICS)]
+            context.add("1,000 partitions promoted", "ms", PYBROKER, cut_over_ms(pair, "promote", names[::2]))
+            context.add("1,000 partitions failed over", "ms", PYBROKER, cut_over_ms(pair, "failover", names[1::2]))
+
+
+def cut_over_ms(pair: Pair, way: str, names: list[str]) -> float:
+    """From when a promotion or failover of topics is asked for until every partition has taken a record."""
+    batches = dict.fromkeys(range(REST_PARTITIONS), record_batch(1, SMALL_BYTES))
+    with Client(pair.target.bootstrap) as producer:
+        if any(takes_writes(producer, name, batches) for name in names):
+            raise RuntimeError(f"a mirrored topic of {names} takes writes")
+        began_s = time.monotonic()
+        mirrors.change_link(pair.target, {way: ",".join(names)}, mirrors.APPEND)
+        for name in names:
+            while not takes_writes(producer, name, batches):
+                if time.monotonic() > began_s + mirrors.COMES_S:
+                    raise RuntimeError(f"{name} takes no writes after its {way}")
+                time.sleep(_PAUSE_S)
+        return 1_000 * (time.monotonic() - began_s)
+
+
+def takes_writes(producer: Client, name: str, batches: Mapping[int, bytes]) -> bool:
+    """Whether all partitions took a batch; RuntimeError where one refuses it, but not as a mirror's."""
+    codes = producer.produce_errors(name, batches)
+    if unforeseen := codes - {NONE, TOPIC_AUTHORIZATION_FAILED}:
+        raise RuntimeError(f"produce to {name}: errors {unforeseen}")
+    return codes == {NONE}
 
 
 def fill(source: Contestant) -> None:

@@ -13,7 +13,15 @@ from bench.context import QUICK, Context
 from bench.measurements import Measurements
 from bench.parts import links
 
-SMALL = {"MIRRORED_BYTES": 4_000_000, "SAMPLES": 3, "REST_TOPICS": 1, "SETTLE_S": 0.0, "MEASURED_S": 0.1}
+SMALL = {
+    "MIRRORED_BYTES": 4_000_000,
+    "SAMPLES": 3,
+    "REST_TOPICS": 2,
+    "PROMOTED_TOPICS": 1,
+    "SETTLE_S": 0.0,
+    "MEASURED_S": 0.1,
+}
+CUT_OVERS = ("1,000 partitions promoted", "1,000 partitions failed over")
 
 
 @pytest.mark.skipif(compiled.compiler() is None, reason="the load generators need a C compiler")
@@ -24,7 +32,7 @@ def test_links_are_measured_without_mirrormaker(tmp_path: Path, monkeypatch: pyt
     volume = replace(QUICK, rounds=1, seconds=0.5, warmup_seconds=0.1)
     context = Context([PYBROKER], volume, tmp_path, Measurements(), part="links")
     links.run(context)
-    for name in ("2 GB mirrored", "lag at rest p99", "5,000 partitions CPU", "8×1 CPU with a link by none"):
+    for name in ("2 GB mirrored", "lag at rest p99", "5,000 partitions CPU", *CUT_OVERS, "8×1 CPU with a link by none"):
         metric = context.measurements.get("links", name)
         assert metric is not None, name
         assert len(metric.samples[PYBROKER]) == 1

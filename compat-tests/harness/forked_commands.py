@@ -58,7 +58,11 @@ class ForkedCommands:
             command.chmod(0o700)
             fds = (theirs.fileno(), listener.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, fds)], pass_fds=fds, stdin=subprocess.DEVNULL, cwd=ROOT
+                [sys.executable, "-m", __name__, *map(str, fds)],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # NumPy's other threads would not be in a fork
             )
 
     def close(self) -> None:
@@ -119,14 +123,27 @@ def import_all() -> None:
 
     from pybroker.cli.commands.app import run_client
     from pybroker.cli.connection import data_clients
+    from pybroker.sql.unwanted_imports import without_pandas
 
     assert all((confluent_kafka, data_clients, idna))
+    with suppress(ImportError), without_pandas():
+        import_for_questions()
     # Typer imports pydantic, where it is, with the first parameter that it looks at: 0.3 s of processor time.
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         for arguments in (["--help"], ["topics", "create"]):
             run_client(arguments)
     gc.collect()
     gc.freeze()  # a collection in a command would have it copy every page of this process
+
+
+def import_for_questions() -> None:
+    """What ``pybroker sql`` imports, but for PyArrow, which starts a thread: half a second of processor time."""
+    import duckdb
+
+    from pybroker.sql.parsing import pushdown, statements
+
+    assert all((duckdb, pushdown, statements))
+    assert "pyarrow" not in sys.modules, "a thread would not be in a fork"
 
 
 def serve(asker: socket.socket, shells: socket.socket) -> None:

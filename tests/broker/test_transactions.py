@@ -60,6 +60,7 @@ def consumer_of(broker: Broker, group: str, topic: str, isolation: str = "read_c
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.subscribe([topic])

@@ -51,8 +51,8 @@ class Client:
         self._error = KafkaError(code)
         self._of_partition = of_partition
 
-    def consume(self, _count: int, _timeout_s: float) -> list[Message]:
-        return [Message()]
+    def poll(self, _timeout_s: float) -> Message:
+        return Message()
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
         assert not asynchronous

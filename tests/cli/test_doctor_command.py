@@ -217,6 +217,9 @@ def test_an_advertised_address_that_is_not_reached_fails() -> None:
     assert found["advertised addresses"]["status"] == "failed"
     assert f"127.0.0.1:{elsewhere} refuses the connection" in found["advertised addresses"]["message"]
     assert "advertised.listeners" in found["advertised addresses"]["advice"]
+    for check in ("internal topics", "hanging transactions"):
+        assert found[check]["status"] == "skipped"
+        assert found[check]["message"] == "not checked, since advertised addresses failed"
 
 
 # --- single checks ---------------------------------------------------------------------------------------------------

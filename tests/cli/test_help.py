@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 import typer
@@ -16,17 +18,23 @@ from pybroker.cli.serve.serve_command import build_parser
 from tests.cli.command import COMMAND
 
 
-@pytest.fixture
-def helps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
     """Help texts of every command and of every group of commands, by the name."""
-    monkeypatch.setenv("COLUMNS", "160")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "160")
+        return all_helps()
+
+
+def all_helps() -> dict[str, str]:
     root = command_of()
     waiting = [(root, typer.Context(root, info_name="pybroker", **root.context_settings))]
     texts: dict[str, str] = {}
     while waiting:
         command, context = waiting.pop()
-        command.get_help(context)  # typer prints it
-        texts[context.command_path] = capsys.readouterr().out
+        with redirect_stdout(io.StringIO()) as printed:
+            command.get_help(context)  # typer prints it
+        texts[context.command_path] = printed.getvalue()
         for name, child in getattr(command, "commands", {}).items():
             waiting.append((child, typer.Context(child, info_name=name, parent=context)))
     return texts

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +32,7 @@ from pybroker_protocol.messages.metadata import MetadataRequest
 from pybroker_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pybroker_protocol.schema import Request, Response
-from tests.cli.command import CommandLine
+from tests.cli.command import CommandLine, forked_commands
 from tests.cli.scripted_broker import Stop, scripted_broker
 
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
@@ -173,14 +175,45 @@ ADVICE = "Is --bootstrap right? `pybroker doctor` checks each step of the way."
 COMMANDS = (("topics", "list"), ("produce", "t"), ("consume", "t", "-e"), ("sql", "-e", "SHOW TOPICS"))
 
 
+# Commands wait for these, which may be brokers that start.
+AWAITED = ("refused", "silent")
+
+
+@pytest.fixture(scope="module")
+def waited(cluster: Cluster) -> dict[tuple[str, tuple[str, ...]], subprocess.CompletedProcess[bytes]]:
+    """How commands end that wait for a broker, by its name and theirs: they wait at the same time."""
+    asked = [(where, command) for where in AWAITED for command in COMMANDS]
+
+    def run(each: tuple[str, tuple[str, ...]]) -> subprocess.CompletedProcess[bytes]:
+        where, command = each
+        words = [str(forked_commands().bin / "pybroker"), *command, *cluster.settings("PLAINTEXT")]
+        environment = CommandLine(cluster.addresses[where]).environment()
+        return subprocess.run(
+            words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S
+        )
+
+    with ThreadPoolExecutor(len(asked)) as threads:
+        return dict(zip(asked, threads.map(run, asked), strict=True))
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
 @pytest.mark.parametrize(("where", "protocol", "settings", "sentence"), CASES)
 def test_each_cause_has_its_sentence(
-    cluster: Cluster, command: tuple[str, ...], where: str, protocol: str, settings: tuple[str, ...], sentence: str
+    cluster: Cluster,
+    request: pytest.FixtureRequest,
+    command: tuple[str, ...],
+    where: str,
+    protocol: str,
+    settings: tuple[str, ...],
+    sentence: str,
 ) -> None:
     address = cluster.addresses[where]
-    given = cluster.settings(protocol, *(each.replace("KEYS", str(cluster.keys)) for each in settings))
-    finished = CommandLine(address).run(*command, *given)
+    if where in AWAITED:
+        assert (protocol, settings) == ("PLAINTEXT", ())
+        finished = request.getfixturevalue("waited")[where, command]
+    else:
+        given = cluster.settings(protocol, *(each.replace("KEYS", str(cluster.keys)) for each in settings))
+        finished = CommandLine(address).run(*command, *given)
     line, *advice = finished.stderr.decode().splitlines()
     assert advice == ([ADVICE] if where in ("refused", "unnamed") else [])
     assert sentence.replace("ADDRESS", address) in line

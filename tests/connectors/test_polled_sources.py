@@ -64,7 +64,7 @@ class World:
     def records(self) -> list[tuple[str | None, Any]]:
         """The committed records: keys, and values of JSON."""
         settings = {"bootstrap.servers": self.broker.bootstrap, "group.id": "test", "enable.partition.eof": True}
-        consumer = Consumer(settings)
+        consumer = Consumer({**settings, "fetch.wait.max.ms": 10})
         try:
             consumer.assign([TopicPartition(self.topic, 0, 0)])
             found: list[tuple[str | None, Any]] = []

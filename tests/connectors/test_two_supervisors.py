@@ -47,7 +47,7 @@ def server() -> Iterator[Server]:
 def ids(broker: Broker) -> list[Any]:
     """Of the committed records, in their order."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "test", "enable.partition.eof": True}
-    consumer = Consumer(settings)
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 10})
     try:
         consumer.assign([TopicPartition("items", 0, 0)])
         found: list[Any] = []

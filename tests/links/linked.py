@@ -212,6 +212,7 @@ def read_all(side: Broker | Cluster, topic: str, isolation: str = "read_committe
             "bootstrap.servers": side.bootstrap,
             "group.id": "g",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
         }

@@ -130,6 +130,10 @@ def _inside(stack: ExitStack, connection: BrokerConnection, access: Access, sear
     yield _clock(others.get(cluster.controller_id, connection))
     yield _versions(others or {-1: connection})
     yield _partitions(metadata.topics)
+    if not others:
+        # Both ask brokers at these addresses, for as long as one may take to start anew.
+        yield from skipped(INSIDE[-2:], INSIDE[1])
+        return
     yield _internal_topics(searches.find_lack)
     yield _hanging(searches.find_hanging)
 

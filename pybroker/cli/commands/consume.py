@@ -41,6 +41,9 @@ ISOLATION_LEVELS = {
     "read_committed": "read_committed",
 }
 
+# In place of 500: how long a fetch behind the last record may wait.
+FETCH_TO_END_MS = "10"
+
 Topics = Annotated[
     list[str], typer.Argument(metavar="[TOPIC…]", help="Topics by name.", default_factory=list, show_default=False)
 ]
@@ -131,9 +134,11 @@ def choose_start(wanted: ReadRange, group: str | None) -> Start:
     return wanted.start
 
 
-def client_settings(group: str | None, isolation: str) -> dict[str, str]:
-    """The command's own settings of its consumer."""
-    return {
+def client_settings(group: str | None, isolation: str, *, ends: bool) -> dict[str, str]:
+    """The command's own settings of its consumer; ``ends``: it reads to an end, and does not follow."""
+    # What is asked behind a fetch on its connection, such as where a partition ends, waits for as long as the fetch.
+    soon = {"fetch.wait.max.ms": FETCH_TO_END_MS} if ends else {}
+    return soon | {
         # librdkafka wants a group's name also where partitions are assigned by hand; nothing is committed then.
         "group.id": group or "pybroker",
         "auto.offset.reset": "earliest",
@@ -195,7 +200,8 @@ def consume(
         regex = None if pattern is None else re.compile(pattern)
     start = choose_start(wanted, group)
     options = ClientOptions(bootstrap, properties, command_config)
-    own = client_settings(group, ISOLATION_LEVELS[isolation])
+    ends = exit_at_end or until_ms is not None or wanted.end_timestamp_ms is not None
+    own = client_settings(group, ISOLATION_LEVELS[isolation], ends=ends)
     with consumer(options, own) as (client, watch):
         reader = Reader(
             client,

@@ -130,7 +130,7 @@ class Reader:
             while not interruption.stopped and (total is None or self.printed < total):
                 # With a count no more is taken than will be printed.
                 limit = POLL_RECORDS_MAX if total is None else min(POLL_RECORDS_MAX, total - self.printed)
-                self._print(self._client.consume(limit, POLL_S))
+                self._print(self._next_messages(limit))
                 self._look_for_brokers()
                 if self._subscribe_anew is not None and not self._watch.is_out:
                     self._subscribe_anew()
@@ -141,6 +141,11 @@ class Reader:
                     bar.update(bar.task_ids[0], completed=self.printed, total=self._expected())
                 if is_over:
                     return
+
+    def _next_messages(self, limit: int) -> list[Any]:
+        """At most so many, as soon as there is one: a wait for ``limit`` of them would last to its end."""
+        first = self._client.poll(POLL_S)
+        return [] if first is None else [first, *(self._client.consume(limit - 1, 0) if limit > 1 else ())]
 
     def _look_for_brokers(self) -> None:
         """A reader to an end does not wait for ever for brokers that are gone; one that follows says so, and waits."""

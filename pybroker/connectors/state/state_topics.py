@@ -28,6 +28,7 @@ from pybroker.pipeline.topics.librdkafka_settings import client_settings
 _OFFSET_PARTITIONS: Final = 25
 _STATUS_PARTITIONS: Final = 5
 _POLL_S: Final = 0.5
+_FETCH_MS: Final = 10
 _RECORDS_AT_A_TIME: Final = 1_000
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -159,6 +160,8 @@ class StateTopics:
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                     "enable.partition.eof": True,
+                    # Nothing new is waited for: an empty answer is how a partition's end is known.
+                    "fetch.wait.max.ms": _FETCH_MS,
                 }
             )
         )
@@ -194,7 +197,8 @@ def _read_whole(consumer: Any, topic: str) -> Iterator[tuple[bytes | None, bytes
     left = {TopicPartition(topic, each).partition for each in metadata.partitions}
     consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in left])
     while left:
-        for message in consumer.consume(_RECORDS_AT_A_TIME, _POLL_S):
+        first = consumer.poll(_POLL_S)  # A wait for many records would last to its end where there are few.
+        for message in [] if first is None else [first, *consumer.consume(_RECORDS_AT_A_TIME, 0)]:
             error = message.error()
             if error is None:
                 yield message.key(), message.value()

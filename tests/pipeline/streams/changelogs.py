@@ -22,6 +22,7 @@ def told(bootstrap: str, topic: str) -> dict[str, list[Told]]:
             "bootstrap.servers": bootstrap,
             "group.id": "readers",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
     )

@@ -100,16 +100,18 @@ class Tables:
         from confluent_kafka import Consumer, TopicPartition
 
         settings = {"bootstrap.servers": self.bootstrap, "group.id": "readers", "enable.partition.eof": True}
-        consumer = Consumer(settings)
+        consumer = Consumer({**settings, "fetch.wait.max.ms": 10})
         left = set(consumer.list_topics(topic, 30).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         found = []
         while left:
-            for message in consumer.consume(100, 1):
-                if message.error() is None:
-                    found.append(message.value() or b"")
-                else:
-                    left.discard(message.partition() or 0)
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append(message.value() or b"")
+            else:
+                left.discard(message.partition() or 0)
         consumer.close()
         return found
 
