@@ -136,6 +136,25 @@ def test_what_is_no_statement_is_refused_at_its_place(text: str, told: str) -> N
     assert "^" in said.splitlines()[2]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("PRINT 'orders' FROM BEGINNING", "so does pybroker consume"),
+        ("SHOW CONNECTORS", "pybroker connect list"),
+        ("CREATE SINK CONNECTOR c WITH ('a'='b')", "pybroker connect create"),
+        ("DESCRIBE CONNECTOR c", "pybroker connect status"),
+        ("DESCRIBE FUNCTION lcase", "functions are DuckDB's"),
+        ("ALTER STREAM s ADD COLUMN x INT", "CREATE OR REPLACE declares"),
+        ("RUN SCRIPT 'a.sql'", "pybroker sql -f FILE"),
+    ],
+)
+def test_statement_of_ksqldb_that_is_not_there_names_what_does_the_same(text: str, told: str) -> None:
+    assert told in refusal(text)
+    found = one("DESCRIBE connector")
+    assert isinstance(found, Describe)
+    assert one("SHOW QUERIES EXTENDED") == one("LIST QUERIES")
+
+
 def test_prompt_hands_over_what_is_complete() -> None:
     assert is_complete("SELECT 1;")
     assert is_complete("")

@@ -200,7 +200,7 @@ def consume(
         regex = None if pattern is None else re.compile(pattern)
     start = choose_start(wanted, group)
     options = ClientOptions(bootstrap, properties, command_config)
-    ends = exit_at_end or until_ms is not None or wanted.end_timestamp_ms is not None
+    ends = exit_at_end or until_ms is not None  # an end by a record's time may be far off
     own = client_settings(group, ISOLATION_LEVELS[isolation], ends=ends)
     with consumer(options, own) as (client, watch):
         reader = Reader(

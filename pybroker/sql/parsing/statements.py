@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pybroker.sql.parsing.ksql_statements import elsewhere
 from pybroker.sql.parsing.standing_selects import StandingSelect, standing_select
 from pybroker.sql.parsing.token_reader import DIALECT, TokenReader, tokens_of, tree_of
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
@@ -246,6 +247,8 @@ def _statement(text: str, tokens: Sequence[Token]) -> Statement:
         "QUIT": lambda reader: Exit(),
     }
     reader = TokenReader(text, tokens)
+    if (told := elsewhere([token.text.upper() for token in tokens])) is not None:
+        reader.refuse(told)
     if word not in frames:
         reader.refuse(f"no statement begins with {tokens[0].text}{nearest(word, WORDS)}")
     reader.next()
@@ -295,11 +298,10 @@ def _explain(reader: TokenReader) -> Explain | ExplainStanding:
 
 def _show(reader: TokenReader) -> Show | ShowQueries:
     reader.took("ALL")
-    if reader.took("QUERIES"):
-        return ShowQueries()
-    for what in ("TOPICS", "STREAMS", "TABLES"):
+    for what in ("TOPICS", "STREAMS", "TABLES", "QUERIES"):
         if reader.took(what):
-            return Show(what.lower())
+            reader.took("EXTENDED")
+            return ShowQueries() if what == "QUERIES" else Show(what.lower())
     reader.refuse("SHOW TOPICS, SHOW STREAMS, SHOW TABLES or SHOW QUERIES is expected here")
 
 
