@@ -15,12 +15,8 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import (
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+
+from pybroker.pipeline.observed_metrics import ObservedMetrics
 
 _METRIC: Final = "left out of "
 _PLACE: Final = ("topic", "partition", "offset", "error")
@@ -50,15 +46,22 @@ class _Count:
     count: int = 0
 
 
-class LeftOut(StreamingQueryListener):
-    """Hears of each micro-batch of the query of a name, on a thread of Spark's, until `close`."""
+class LeftOut:
+    """Counts what the query of a name leaves out, from `begin` until `close`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
-        super().__init__()
-        self._spark = spark
         self._name = name
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()
+        self._observed = ObservedMetrics(spark, name, self._note)
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._observed.begin()
+
+    def close(self) -> None:
+        """Count nothing more.  What was counted stays."""
+        self._observed.close()
 
     def remark(self) -> str | None:
         """How many records were left out since the run began, with the first of each topic; None for none."""
@@ -66,34 +69,13 @@ class LeftOut(StreamingQueryListener):
             found = [f"{each.count} of {each.topic}, first {each.first}" for each in self._counts.values()]
         return f"records that do not fit: {'; '.join(found)}" if found else None
 
-    def begin(self) -> None:
-        """Hear of what comes."""
-        self._spark.streams.addListener(self)
-
-    def close(self) -> None:
-        """Hear of nothing more.  What was counted stays."""
-        self._spark.streams.removeListener(self)
-        # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
-        self.__dict__.pop("_jlistenerobj", None)
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is left out yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch is done."""
-        if event.progress.name == self._name:
-            for metric, row in event.progress.observedMetrics.items():
-                if metric.startswith(_METRIC) and row["count"]:
-                    self._note(metric, row["count"], row["first"])
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The run closes it."""
-
-    def _note(self, metric: str, count: int, first: Row) -> None:
-        topic, partition, offset, error = first
+    def _note(self, metric: str, values: Row) -> None:
+        if not metric.startswith(_METRIC) or not values["count"]:
+            return
+        topic, partition, offset, error = values["first"]
         with self._lock:
             is_first = metric not in self._counts
             found = self._counts.setdefault(metric, _Count(f"{topic}-{partition} at {offset}: {error}", topic))
-            found.count += count
+            found.count += values["count"]
         if is_first:
             _log.warning("%s leaves out records that do not fit, the first %s", self._name, found.first)

@@ -1,0 +1,48 @@
+"""What a streaming query observes of its rows (``DataFrame.observe``), told to one function by each micro-batch.
+
+Owns the listener and its end.  Owns no metric.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+
+class ObservedMetrics(StreamingQueryListener):
+    """Hears of each micro-batch of the query of a name, on a thread of Spark's, from `begin` until `close`.
+
+    It begins before the query does, so that the first micro-batch is heard of.  ``tell`` is given a metric's name and
+    its values.
+    """
+
+    def __init__(self, spark: SparkSession, query: str, tell: Callable[[str, Row], None]) -> None:
+        super().__init__()
+        self._spark, self._query, self._tell = spark, query, tell
+
+    def begin(self) -> None:
+        """Hear of what comes."""
+        self._spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Hear of nothing more."""
+        self._spark.streams.removeListener(self)
+        # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
+        self.__dict__.pop("_jlistenerobj", None)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is observed yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A micro-batch is done."""
+        if event.progress.name == self._query:
+            for name, values in event.progress.observedMetrics.items():
+                self._tell(name, values)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The one that began it closes it."""
