@@ -366,6 +366,17 @@ def test_query_beyond_its_memory_spills(world: World) -> None:
     assert len(rows) == 1
 
 
+def test_query_that_cannot_spill_is_refused_with_its_memory_and_the_next_one_is_answered(world: World) -> None:
+    world.engine.close()
+    world.engine = Engine("32MB")
+    session = Session(world.cluster, world.cluster.connect, world.engine, world.sheet, world.remarks.append)
+    world.cluster.produce("long", [{"n": number, "pad": f"{number}" * 60} for number in range(100_000)])
+    with pytest.raises(SqlError, match=r"needs more than its 32MB of memory.*--memory"):
+        session.run("SELECT len(list(pad)) AS n FROM long")
+    session.run("SELECT count(*) AS n FROM long")
+    assert world.sheet.tables[-1] == (["n"], [[100_000]])
+
+
 def test_memory_that_is_no_size_is_refused() -> None:
     with pytest.raises(SqlError, match="--memory lots"):
         Engine("lots")
