@@ -198,6 +198,45 @@ def test_streams_are_joined_within_a_time(drive: Any) -> None:
     assert written(driver, "j") == [("1", {"id": 1, "other": "near"})]
 
 
+def test_record_is_in_each_window_that_hops_over_it(drive: Any) -> None:
+    text = (
+        "CREATE TABLE t AS SELECT who, count(*) AS n FROM o "
+        "WINDOW HOPPING (SIZE 2 MINUTES, ADVANCE BY 1 MINUTE, GRACE PERIOD 1 MINUTE) GROUP BY who"
+    )
+    driver = drive(job_of(text))
+    driver.pipe("o", order(1, "ada", 7, "01:10"), order(2, "ada", 3, "02:50"), order(3, "bob", 1, "01:59"))
+    driver.pipe("o", order(4, "ada", 7, "02:20"))
+    found = {
+        (row["who"], row["window_start"][14:19], row["window_end"][14:19]): row["n"] for _, row in written(driver, "t")
+    }
+    assert found == {
+        ("ada", "00:00", "02:00"): 1,
+        ("ada", "01:00", "03:00"): 3,
+        ("ada", "02:00", "04:00"): 2,
+        ("bob", "00:00", "02:00"): 1,
+        ("bob", "01:00", "03:00"): 1,
+    }
+
+
+@pytest.mark.parametrize(("how", "others"), [("LEFT", []), ("FULL OUTER", [(None, "lone")])])
+def test_row_that_meets_none_in_time_comes_once_when_its_time_is_over(
+    drive: Any, how: str, others: list[tuple[int | None, str]]
+) -> None:
+    text = (
+        f"CREATE STREAM j AS SELECT a.id, b.who AS other FROM a {how} JOIN b "
+        "WITHIN 1 MINUTE GRACE PERIOD 1 SECOND ON a.id = b.id"
+    )
+    driver = drive(job_of(text))
+    driver.pipe("a", order(1, "ada", 7, "05:00"), order(2, "ada", 7, "05:00"))
+    driver.pipe("b", order(1, "near", 1, "05:30"), order(9, "lone", 1, "05:30"))
+    assert [row for _, row in written(driver, "j")] == [{"id": 1, "other": "near"}]
+    for at in ("20:00", "21:00"):
+        driver.pipe("a", order(50, "late", 1, at))
+        driver.pipe("b", order(50, "late", 1, at))
+    rows = [(row["id"], row["other"]) for _, row in written(driver, "j") if row["id"] != 50]
+    assert sorted(rows, key=str) == sorted([(2, None), *others], key=str)
+
+
 def user(name: str, city: str | None, at: str) -> Any:
     from pybroker.pipeline.testing import Record
 
