@@ -9,6 +9,8 @@ import re
 from pyspark.sql.streaming.query import StreamingQuery
 
 _HEADING = re.compile("^={2,3} ", re.MULTILINE)
+# What a plan of ours raises says all there is to say.
+_RAISED = re.compile(r".*\[USER_RAISED_EXCEPTION\] (?P<said>.*?)( SQLSTATE: \w+)?")
 
 
 def what_ended(query: StreamingQuery) -> str | None:
@@ -20,4 +22,6 @@ def what_ended(query: StreamingQuery) -> str | None:
 def reason_in(said: str) -> str:
     """The line of an error's text that says what was wrong."""
     lines = [line for line in _HEADING.split(said, maxsplit=1)[0].splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if not line[0].isspace()), said.strip())
+    reason = next((line for line in reversed(lines) if not line[0].isspace()), said.strip())
+    raised = _RAISED.fullmatch(reason)
+    return reason if raised is None else raised["said"]
