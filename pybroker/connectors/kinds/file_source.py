@@ -99,7 +99,7 @@ class _LinesPassedOver(StreamingQueryListener):
             _log.warning(told, self._work.name, seen["count"], seen["file"], self._count)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing more is told."""
+        """There is nothing more to count."""
         if str(event.runId) == self._query:
             self.close()
 
