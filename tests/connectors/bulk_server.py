@@ -15,14 +15,14 @@ class BulkServer:
     the place of ``before`` has its address and its documents.
     """
 
-    def __init__(self, busy: int = 0, most: int = 1_000_000, before: BulkServer | None = None) -> None:
+    def __init__(
+        self, busy: int = 0, most: int = 1_000_000, before: BulkServer | None = None, holds_after: int = 1_000_000
+    ) -> None:
         self.documents: dict[tuple[str, str], Any] = {} if before is None else before.documents
         self.asked = 0
         self.taken = 0
-        # Requests are answered while it is set; what they have is taken before.
-        self.answers = threading.Event()
-        self.answers.set()
-        self.waits = threading.Event()
+        # Requests behind ``holds_after`` documents are answered when the first is set; what they have is taken before.
+        self.answers, self.waits = threading.Event(), threading.Event()
         world = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ class BulkServer:
                 is_busy = world.asked <= busy
                 code = 429 if is_busy else 413 if len(lines) > 2 * most else 200
                 items = world.take(lines) if code == 200 else []
-                if not world.answers.is_set():
+                if world.taken > holds_after:
                     world.waits.set()
                     world.answers.wait()
                 body = json.dumps({"errors": False, "items": items}).encode()

@@ -9,11 +9,12 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from examples.tour.postgres import own_postgres
 from pybroker.testing import Broker
@@ -28,7 +29,6 @@ pytestmark = [
 
 ONCE = {"errors.restarts.max": "0"}
 OFTEN = {"poll.interval.ms": "50"}
-AGAIN = {"errors.restarts.max": "-1", "errors.restarts.backoff.ms": "100"}
 HTTP = {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after", "key.fields": "id"}
 
 
@@ -64,6 +64,10 @@ def ids(world: World, topic: str) -> list[int]:
     return [json.loads(each.value())["id"] for each in values(world, topic)]
 
 
+def has(world: World, topic: str, count: int) -> bool:
+    return len(values(world, topic)) >= count
+
+
 def log(world: World) -> str:
     return (world.directory / "supervisor.log").read_text()
 
@@ -73,7 +77,7 @@ def test_connectors_that_are_killed_half_way_go_on_and_each_record_is_there_once
     for topic in ("documents", "counted", "given", "copied", "copy"):
         world.broker.create_topic(topic)
     world.send("documents", *rows(0, 400))
-    world.send("copied", *rows(0, 2_000))
+    world.send("copied", *rows(0, 5_000))
     world.sql("CREATE TABLE counted (id serial PRIMARY KEY, name text)")
     world.sql("INSERT INTO counted (name) SELECT 'a' FROM generate_series(1, 4000)")
     server.items = [{"id": each} for each in range(1, 301)]
@@ -88,40 +92,39 @@ def test_connectors_that_are_killed_half_way_go_on_and_each_record_is_there_once
     server.answer = page
     counted = world.source("counted", table="counted", **{"incrementing.column.name": "id"})
     copied = {**OFTEN, "connector.class": "TopicSink", "topics": "copied", "topic": "copy"}
-    with BulkServer() as bulk:
+    with BulkServer(holds_after=150) as bulk:
         documents = {**OFTEN, "connector.class": "HttpSink", "topics": "documents", "url": bulk.url}
         documents |= {"value.converter.schema": SCHEMA, "batch.size": "50", "max.records.per.batch": "100"}
         try:
             world.put("documents", **documents)
-            wait_until(lambda: bulk.taken >= 100, "the first documents")
-            bulk.answers.clear()
+            assert bulk.waits.wait(PATIENCE_S), "documents are under way"
             world.put(
                 "given", **{**OFTEN, **HTTP, "connector.class": "HttpSource", "topic": "given", "url": server.url}
             )
+            wait_until(partial(has, world, "given", 100), "the first values")
             world.put("copied", **copied, **{"max.records.per.batch": "100"})
+            wait_until(partial(has, world, "copy", 1), "the first copies")
             world.put("counted", **counted, **{"batch.max.rows": "10"})
-            for topic in ("counted", "copy"):
-                wait_until(lambda topic=topic: values(world, topic), f"the first records of {topic}")
-            wait_until(lambda: len(ids(world, "given")) == 100, "the first values")
-            assert bulk.waits.wait(60), "documents are under way"
+            wait_until(partial(has, world, "counted", 1), "the first rows")
             world.kill()
         finally:
             opened.set()
             bulk.answers.set()
         assert 0 < len(ids(world, "counted")) < 4_000
-        assert 0 < len(ids(world, "copy")) < 2_000
+        assert 0 < len(ids(world, "copy")) < 5_000
+        assert len(ids(world, "given")) == 100
         assert 0 < len(bulk.documents) < 400
         world.start()
         world.put("copied", **copied)
         world.put("counted", **counted)
-        for topic, count in (("given", 300), ("counted", 4_000), ("copy", 2_000)):
-            wait_until(lambda topic=topic, count=count: len(values(world, topic)) >= count, f"all records of {topic}")
+        for topic, count in (("given", 300), ("counted", 4_000), ("copy", 5_000)):
+            wait_until(partial(has, world, topic, count), f"all records of {topic}")
         wait_until(lambda: len(bulk.documents) >= 400, "all documents")
         assert Counter(each["id"] for each in bulk.documents.values()) == Counter(range(400))
         assert bulk.taken > 400, "what was under way is sent again, and replaces itself"
     assert ids(world, "given") == list(range(1, 301))
     assert ids(world, "counted") == list(range(1, 4_001))
-    assert ids(world, "copy") == list(range(2_000))
+    assert ids(world, "copy") == list(range(5_000))
 
 
 def test_a_server_whose_port_is_closed_is_waited_for_and_gets_each_document(world: World) -> None:
@@ -212,7 +215,11 @@ def test_a_file_with_poison_ends_its_source_or_its_rows_are_passed_over_and_coun
     world: World, form: str, poison: str, told: str
 ) -> None:
     name = f"poison-{form}"
-    good = {"json": '{"id":1,"name":"a"}\n', "csv": "1,a\n", "parquet": parquet(world.directory / "made.parquet")}
+    good: dict[str, Any] = {
+        "json": '{"id":1,"name":"a"}\n',
+        "csv": "1,a\n",
+        "parquet": parquet(world.directory / "made.parquet"),
+    }
     arrive(world.directory / name, f"good.{form}", good[form])
     config = files(world, name, form)
     world.put(name, **config)
