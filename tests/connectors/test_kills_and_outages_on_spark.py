@@ -204,15 +204,10 @@ def test_rows_of_files_of_each_form_are_records(world: World, form: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("form", "poison", "told"),
-    [
-        ("json", 'no json\n{"id":3}\n', "no json"),
-        ("csv", "3\nx,c\n", "MALFORMED"),
-        ("parquet", "no parquet", ".parquet"),
-    ],
+    ("form", "poison"), [("json", 'no json\n{"id":3}\n'), ("csv", "3\nx,c\n"), ("parquet", "no parquet")]
 )
 def test_a_file_with_poison_ends_its_source_or_its_rows_are_passed_over_and_counted(
-    world: World, form: str, poison: str, told: str
+    world: World, form: str, poison: str
 ) -> None:
     name = f"poison-{form}"
     good: dict[str, Any] = {
@@ -226,8 +221,7 @@ def test_a_file_with_poison_ends_its_source_or_its_rows_are_passed_over_and_coun
     wait_until(lambda: values(world, name), "the records before")
     arrive(world.directory / name, f"bad.{form}", poison)
     wait_until(lambda: world.state(name) == "FAILED", "a failed source")
-    trace = world.status(name)["tasks"][0]["trace"]
-    assert told in trace, trace
+    assert f"while reading file file://{world.directory / name}/bad.{form}" in world.status(name)["tasks"][0]["trace"]
     before = ids(world, name)
     if form == "parquet":
         return  # a file that cannot be read is no row that can be passed over
