@@ -72,6 +72,7 @@ def log(world: World) -> str:
     return (world.directory / "supervisor.log").read_text()
 
 
+@pytest.mark.slow
 def test_connectors_that_are_killed_half_way_go_on_and_each_record_is_there_once(world: World, server: Server) -> None:
     """A source of each kind that is asked, and sinks that write while they die: one kill for all of them."""
     for topic in ("documents", "counted", "given", "copied", "copy"):
