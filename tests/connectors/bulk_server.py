@@ -1,4 +1,4 @@
-"""A server that takes bulk requests as Elasticsearch does, and may be busy at first."""
+"""A server that takes bulk requests as Elasticsearch does; it may be busy at first, refuse documents, or go away."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any, Self
 
 
 class BulkServer:
-    """Documents by index and id; the first ``busy`` requests are answered by 429."""
+    """Documents by index and id; the first ``busy`` requests are answered by 429.
 
-    def __init__(self, busy: int = 0) -> None:
-        self.documents: dict[tuple[str, str], Any] = {}
+    A document with ``"poison"`` is refused, and so is a request of more than ``most`` documents.  A server that takes
+    the place of ``before`` has its address and its documents.
+    """
+
+    def __init__(
+        self, busy: int = 0, most: int = 1_000_000, before: BulkServer | None = None, holds_after: int = 1_000_000
+    ) -> None:
+        self.documents: dict[tuple[str, str], Any] = {} if before is None else before.documents
         self.asked = 0
+        self.taken = 0
+        # Requests behind ``holds_after`` documents are answered when the first is set; what they have is taken before.
+        self.answers, self.waits = threading.Event(), threading.Event()
         world = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -21,9 +30,13 @@ class BulkServer:
                 lines = self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines()
                 world.asked += 1
                 is_busy = world.asked <= busy
-                items = [] if is_busy else list(world.take(lines))
+                code = 429 if is_busy else 413 if len(lines) > 2 * most else 200
+                items = world.take(lines) if code == 200 else []
+                if world.taken > holds_after:
+                    world.waits.set()
+                    world.answers.wait()
                 body = json.dumps({"errors": False, "items": items}).encode()
-                self.send_response(429 if is_busy else 200)
+                self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -31,9 +44,10 @@ class BulkServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0 if before is None else before.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port: int = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def take(self, lines: list[str]) -> list[Any]:
         """The answers to actions, which are done."""
@@ -41,8 +55,14 @@ class BulkServer:
         for line in left:
             ((verb, action),) = json.loads(line).items()
             place = (action["_index"], action["_id"])
+            self.taken += 1
             if verb == "index":
-                self.documents[place] = json.loads(next(left))
+                document = next(left)
+                if "poison" in document:
+                    error = {"type": "document_parsing_exception", "reason": "poison"}
+                    answers.append({verb: {**action, "status": 400, "error": error}})
+                    continue
+                self.documents[place] = json.loads(document)
                 answers.append({verb: {**action, "status": 201}})
             else:
                 was_there = self.documents.pop(place, None) is not None
@@ -54,6 +74,7 @@ class BulkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

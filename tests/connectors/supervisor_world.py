@@ -88,6 +88,19 @@ class World:
             **more,
         }
 
+    def source(self, topic: str, **more: str) -> dict[str, str]:
+        """A `JdbcSource`, whose table or query ``more`` has."""
+        return {
+            "connector.class": "JdbcSource",
+            "topic": topic,
+            "key.fields": "id",
+            "connection.url": self.postgres.jdbc_url,
+            "connection.user": SUPERUSER,
+            "connection.password": f"${{file:{self.directory / 'secret.properties'}:password}}",
+            "poll.interval.ms": "50",
+            **more,
+        }
+
     def delete_all(self) -> None:
         for name in self.client.ask("GET", "connectors"):
             self.client.ask("DELETE", "connectors", name)

@@ -6,12 +6,13 @@ Starts a JVM, which is not Spark's; needs what `scripts/spark-setup` installs, a
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
 from pybroker.testing import Broker
@@ -126,10 +127,30 @@ def test_offsets_are_told_as_debezium_has_them_and_the_database_may_forget_what_
 
 def test_a_database_that_was_away_is_read_on(world: World) -> None:
     start(world, "outages")
+    world.sql("INSERT INTO outages VALUES (999, 'before the outage')")
+    wait_until(lambda: replayed(world, "outages")[0].get(999) == "before the outage", "the change before")
     world.postgres.stop()
+    with socket.create_server(("127.0.0.1", world.postgres.port)) as nothing_answers:
+        nothing_answers.settimeout(PATIENCE_S)
+        asks, _ = nothing_answers.accept()  # it has noticed
+        asks.close()
     world.postgres.start()
     world.sql("INSERT INTO outages VALUES (1000, 'behind the outage')")
     wait_until(lambda: replayed(world, "outages")[0].get(1_000) == "behind the outage", "the next change")
+    assert replayed(world, "outages")[1] == {"r": 500, "c": 2}
+
+
+def test_a_column_that_is_added_is_in_the_changes_behind_it(world: World) -> None:
+    start(world, "widened")
+    world.sql("INSERT INTO widened VALUES (1000, 'narrow')")
+    world.sql("ALTER TABLE widened ADD COLUMN email text")
+    world.sql("INSERT INTO widened VALUES (1001, 'wide', 'a@b'); UPDATE widened SET email = 'c@d' WHERE id = 1")
+    wait_until(lambda: replayed(world, "widened")[1] == {"r": 500, "c": 2, "u": 1}, "the changes")
+    narrow, wide, changed = [json.loads(each.value())["after"] for each in values(world, "shop.public.widened")][-3:]
+    assert narrow == {"id": 1_000, "name": "narrow"}
+    assert wide == {"id": 1_001, "name": "wide", "email": "a@b"}
+    assert changed == {"id": 1, "name": "customer 1", "email": "c@d"}
+    assert world.state("widened") == "RUNNING"
 
 
 def test_what_debezium_refuses_is_the_connectors_failure(world: World) -> None:

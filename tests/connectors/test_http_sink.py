@@ -1,4 +1,7 @@
-"""Bulk requests of the HTTP sink: what is sent again, and what ends the connector.  Needs PySpark and no JVM."""
+"""Bulk requests of the HTTP sink: what is sent again, what is refused, and what ends the connector.
+
+Needs PySpark and no JVM.
+"""
 
 from __future__ import annotations
 
@@ -13,44 +16,49 @@ from tests.connectors.bulk_server import BulkServer
 
 pytest.importorskip("pyspark")
 
+ALL = {"errors.tolerance": "all"}
 
-def sink(url: str, **config: str) -> Any:
+
+def sink(url: str, config: dict[str, str] | None = None) -> Any:
     from pybroker.connectors.kinds.connector_runs import Work
     from pybroker.connectors.kinds.http_sink import _HttpSink
 
     kind = kind_named("HttpSink")
     assert kind is not None
     place: Any = None
-    whole = {
-        "url": url,
-        "errors.retry.timeout": "60000",
-        **{key.replace("_", "."): each for key, each in config.items()},
-    }
+    whole = {"url": url, "errors.retry.timeout": "60000", **(config or {})}
     return _HttpSink(Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event()))
 
 
-def row(offset: int, document: dict[str, Any] | None, key: str | None = None) -> dict[str, Any]:
+def row(offset: int, document: dict[str, Any] | None, key: str | None = None, origin: str = "t") -> dict[str, Any]:
     return {
-        **{"_topic": "t", "_partition": 0, "_offset": offset, "_key": key},
+        **{"_topic": "t", "_origin": origin, "_partition": 0, "_offset": offset, "_key": key},
         **{"document": json.dumps(document or {}), "is_gone": document is None},
     }
 
 
-def send(one: Any, *rows: dict[str, Any]) -> None:
-    one._send([line for each in rows for line in one._action(each)])
+def send(one: Any, *rows: dict[str, Any]) -> list[tuple[int, str]]:
+    """The offsets that are refused, each with the reason."""
+    return [(each.offset, each.reason) for each in one._write(iter(rows))]
 
 
 def test_a_document_that_is_sent_again_replaces_itself() -> None:
     with BulkServer() as server:
-        one = sink(server.url, index="of-${topic}")
+        one = sink(server.url, {"index": "of-${topic}"})
         for _ in range(2):
             send(one, row(0, {"id": 1}), row(1, {"id": 2}))
         assert server.documents == {("of-t", "t+0+0"): {"id": 1}, ("of-t", "t+0+1"): {"id": 2}}
 
 
+def test_records_of_two_topics_that_became_one_are_two_documents() -> None:
+    with BulkServer() as server:
+        send(sink(server.url), row(0, {"id": 1}, origin="a"), row(0, {"id": 2}, origin="b"))
+        assert server.documents == {("t", "a+0+0"): {"id": 1}, ("t", "b+0+0"): {"id": 2}}
+
+
 def test_by_key_the_last_record_counts_and_a_tombstone_deletes() -> None:
     with BulkServer() as server:
-        one = sink(server.url, id_mode="key")
+        one = sink(server.url, {"id.mode": "key"})
         for _ in range(2):
             send(one, row(0, {"id": 1}, "a"), row(1, {"id": 2}, "b"), row(2, {"id": 3}, "a"), row(3, None, "b"))
         assert server.documents == {("t", "a"): {"id": 3}}
@@ -59,8 +67,13 @@ def test_by_key_the_last_record_counts_and_a_tombstone_deletes() -> None:
 def test_a_record_without_a_key_has_no_document_by_key() -> None:
     from pybroker.connectors.kinds.connector_runs import RecordRefused
 
-    with pytest.raises(RecordRefused, match=r"t\+0\+5 has no key"):
-        list(sink("http://h", id_mode="key")._action(row(5, {"id": 1})))
+    rows = (row(5, {"id": 1}), row(6, {"id": 2}, "a"))
+    with BulkServer() as server:
+        with pytest.raises(RecordRefused, match="the record of t-0 at offset 5: target: there is no key"):
+            send(sink(server.url, {"id.mode": "key"}), *rows)
+        refused = send(sink(server.url, {"id.mode": "key", **ALL}), *rows)
+        assert refused == [(5, "target: there is no key, and id.mode is key")]
+        assert server.documents == {("t", "a"): {"id": 2}}
 
 
 def test_a_server_that_asks_for_patience_gets_the_documents_again() -> None:
@@ -69,23 +82,50 @@ def test_a_server_that_asks_for_patience_gets_the_documents_again() -> None:
         assert (server.asked, len(server.documents)) == (3, 1)
 
 
+def test_one_document_for_which_there_is_no_room_now_makes_all_be_sent_again() -> None:
+    one = sink("http://h", ALL)
+    documents = [one._document(row(offset, {})) for offset in range(2)]
+    refused = {"index": {"status": 400, "error": "no"}}
+    assert one._judged({"items": [{"index": {"status": 429}}, refused]}, documents) == "asks for patience"
+    assert [each.offset for each in one._judged({"items": [{"index": {"status": 201}}, refused]}, documents)] == [1]
+
+
 def test_a_server_that_stays_away_ends_the_connector_after_its_patience() -> None:
     from pybroker.connectors.kinds.http_sink import ServerGone
 
     with pytest.raises(ServerGone, match=r"127\.0\.0\.1:1/_bulk: does not answer"):
-        send(sink("http://127.0.0.1:1", errors_retry_timeout="0"), row(0, {"id": 1}))
+        send(sink("http://127.0.0.1:1", {"errors.retry.timeout": "0"}), row(0, {"id": 1}))
 
 
-@pytest.mark.parametrize("tolerance", ["none", "all"])
-def test_a_document_that_is_refused_ends_the_connector_unless_errors_are_tolerated(tolerance: str) -> None:
+def test_a_document_that_is_refused_ends_the_connector_unless_errors_are_tolerated() -> None:
     from pybroker.connectors.kinds.connector_runs import RecordRefused
 
-    one = sink("http://h", errors_tolerance=tolerance)
-    answer = {"items": [{"index": {"_id": "a", "status": 201}}, {"index": {"_id": "b", "status": 400, "error": "why"}}]}
-    if tolerance == "all":
-        assert one._judged(answer) is None
-    else:
-        with pytest.raises(RecordRefused, match='refuses the document b: "why"'):
-            one._judged(answer)
-    busy = {"items": [{"index": {"_id": "a", "status": 429, "error": "busy"}}]}
-    assert one._judged(busy) == "asks for patience"
+    rows = [row(offset, {"id": "poison" if offset in (3, 4) else offset}) for offset in range(7)]
+    reason = '{"type": "document_parsing_exception", "reason": "poison"}'
+    with BulkServer() as server:
+        with pytest.raises(RecordRefused, match=f"the record of t-0 at offset 3: target: {reason}"):
+            send(sink(server.url), *rows)
+        small = {"batch.size": "2", **ALL}
+        assert send(sink(server.url, small), *rows) == [(3, f"target: {reason}"), (4, f"target: {reason}")]
+        assert sorted(each["id"] for each in server.documents.values()) == [0, 1, 2, 5, 6]
+
+
+def test_a_request_that_is_too_large_is_sent_in_parts() -> None:
+    with BulkServer(most=2) as server:
+        assert send(sink(server.url), *(row(offset, {"id": offset}) for offset in range(9))) == []
+        assert len(server.documents) == 9
+
+
+def test_a_document_that_is_too_large_by_itself_is_refused_alone() -> None:
+    with BulkServer(most=0) as server:
+        refused = send(sink(server.url, ALL), row(0, {"id": 1}), row(1, {"id": 2}))
+        assert refused == [(offset, f"target: {server.url}/_bulk answers 413") for offset in range(2)]
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"items": []}, {"items": [{"index": {"status": 201}}]}])
+def test_an_answer_that_has_no_item_for_each_document_ends_the_connector(answer: Any) -> None:
+    from pybroker.connectors.kinds.http_sink import RequestRefused
+
+    one = sink("http://h", ALL)
+    with pytest.raises(RequestRefused, match="no item for each of 2 documents"):
+        one._judged(answer, [one._document(row(offset, {})) for offset in range(2)])

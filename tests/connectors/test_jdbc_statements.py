@@ -24,7 +24,8 @@ def test_without_a_key_all_rows_are_added() -> None:
 
     (statement,) = takeover("s", "t", {"id": "bigint", "at": "timestamptz"}, [])
     assert statement == (
-        'INSERT INTO "t" ("id", "at") SELECT "id"::bigint, "at"::timestamptz FROM "s" WHERE NOT staged_is_deleted'
+        'INSERT INTO "t" ("id", "at") SELECT "id"::bigint, "at"::timestamptz FROM "s" '
+        "WHERE TRUE AND NOT staged_is_deleted"
     )
 
 

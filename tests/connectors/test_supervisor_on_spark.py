@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness.waiting import wait_until
 
-from examples.tour.postgres import SUPERUSER, own_postgres
+from examples.tour.postgres import own_postgres
 from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.supervisor_world import SCHEMA, World, values
@@ -166,26 +166,12 @@ def test_a_database_that_is_away_is_waited_for(world: World) -> None:
     assert world.state("away") == "RUNNING"
 
 
-def source(world: World, topic: str, table: str, **more: str) -> dict[str, str]:
-    return {
-        "connector.class": "JdbcSource",
-        "topic": topic,
-        "table": table,
-        "key.fields": "id",
-        "connection.url": world.postgres.jdbc_url,
-        "connection.user": SUPERUSER,
-        "connection.password": f"${{file:{world.directory / 'secret.properties'}:password}}",
-        "poll.interval.ms": "50",
-        **more,
-    }
-
-
 def test_new_rows_of_a_table_are_records_once_by_an_incrementing_column(world: World) -> None:
     world.sql("CREATE TABLE visits (id serial PRIMARY KEY, who text, more json DEFAULT E'{\\n\"a\": 1}')")
     world.sql("INSERT INTO visits (who) SELECT E'a\\n' || n FROM generate_series(1, 500) n")
     world.broker.create_topic("visits")
     counted = {"incrementing.column.name": "id", "batch.max.rows": "90"}
-    world.put("visits", **source(world, "visits", "visits", **counted))
+    world.put("visits", **world.source("visits", table="visits", **counted))
     wait_until(lambda: len(values(world, "visits")) >= 500, "the first rows")
     world.client.ask("PUT", "connectors", "visits", "stop")
     wait_until(lambda: world.state("visits") == "STOPPED", "a stopped source")
@@ -205,7 +191,7 @@ def test_changed_rows_are_records_by_their_time(world: World) -> None:
     world.broker.create_topic("prices")
     # More rows have one time than are taken at once.
     timed = {"mode": "timestamp", "timestamp.column.name": "changed", "batch.max.rows": "2"}
-    world.put("prices", **source(world, "prices", "prices", **timed))
+    world.put("prices", **world.source("prices", table="prices", **timed))
     wait_until(lambda: len(values(world, "prices")) >= 5, "the first rows")
     world.sql("UPDATE prices SET cents = 7, changed = now() WHERE id = 3")
     wait_until(lambda: len(values(world, "prices")) >= 6, "the changed row")
@@ -213,7 +199,7 @@ def test_changed_rows_are_records_by_their_time(world: World) -> None:
 
 
 def test_a_query_that_the_database_refuses_is_the_reason_of_the_failure(world: World) -> None:
-    world.put("wrong", **source(world, "wrong", "no_such_table", **{"incrementing.column.name": "id"}))
+    world.put("wrong", **world.source("wrong", table="no_such_table", **{"incrementing.column.name": "id"}))
     wait_until(lambda: world.state("wrong") == "FAILED", "a failed source")
     assert 'relation "no_such_table" does not exist' in world.status("wrong")["tasks"][0]["trace"]
 

@@ -115,7 +115,7 @@ EVERYWHERE: Final = (
     Key(
         TOLERANCE,
         KeyType.STRING,
-        "Whether a record that cannot be read or changed ends the connector.",
+        "Whether a record that cannot be read, changed or written ends the connector.",
         "none",
         one_of=("none", "all"),
         group="Error Handling",
@@ -177,7 +177,7 @@ READING: Final = (
     Key(
         DEAD_LETTERS,
         KeyType.STRING,
-        "The topic of records that cannot be read or changed, with the reason in their headers.",
+        "The topic of records that cannot be read, changed or written, with the reason in their headers.",
         "",
         group="Error Handling",
     ),

@@ -1,8 +1,9 @@
 """Transforms of records, as expressions of Spark's SQL.
 
-A transform is given a flat row: the fields of the value as columns, and the record's own, named as `pybroker sql` names
-them.  These are ``_key``, ``_topic``, ``_partition``, ``_offset``, ``_timestamp`` and ``_headers``; ``_tombstone`` says
-whether the record has no value.  ``type: sql`` has ``select`` and ``where`` as they stand in SQL.  Of Kafka Connect's
+A transform is given a flat row: the fields of the value as columns, and the record's own, named as `pybroker sql`
+names them.  These are ``_key``, ``_topic``, ``_partition``, ``_offset``, ``_timestamp`` and ``_headers``.
+``_tombstone`` says whether the record has no value, and ``_origin`` which topic it was read from, whatever a
+transform makes of ``_topic``.  ``type: sql`` has ``select`` and ``where`` as they stand in SQL.  Of Kafka Connect's
 transforms those that SQL can say are taken by their class's name; another one is refused by name.
 
 Owns what a transform comes to, given the columns before it.  Pure text: Spark judges the expressions.
@@ -17,7 +18,7 @@ from typing import Final
 
 from pybroker.connectors.declared.config_keys import nearest
 
-OWN_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone")
+OWN_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone", "_origin")
 _PACKAGE = "org.apache.kafka.connect.transforms."
 _SQL = "sql"
 

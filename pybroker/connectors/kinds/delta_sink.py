@@ -5,6 +5,7 @@ The session needs Delta's package and its two settings, which the page on connec
 
 from __future__ import annotations
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from pybroker.connectors.declared.transforms import quoted
@@ -12,6 +13,10 @@ from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
+
+
+class TableRefused(RuntimeError):
+    """The table lacks a column, and the connector may not change that."""
 
 
 def start(work: Work) -> Run:
@@ -35,4 +40,19 @@ class _DeltaSink:
             "mergeSchema": str(self._evolves).lower(),
         }
         writer = rows.select(*map(quoted, fields_of(rows))).write.format("delta").mode("append").options(**options)
-        writer.partitionBy(*self._partitions).save(self._path)
+        try:
+            writer.partitionBy(*self._partitions).save(self._path)
+        except AnalysisException:
+            if not self._evolves and (missing := self._missing(rows)):
+                # Not chained: Delta's text is several lines, of which the last one would be the reason.
+                raise TableRefused(f"table {self._path} has no column {missing}, and auto.evolve is false") from None
+            raise
+
+    def _missing(self, rows: DataFrame) -> str | None:
+        """The first field that the table has no column for; None where there is no table."""
+        try:
+            there = rows.sparkSession.read.format("delta").load(self._path).columns
+        except AnalysisException:
+            return None
+        known = {name.lower() for name in there}
+        return next((name for name in fields_of(rows) if name.lower() not in known), None)

@@ -2,15 +2,32 @@
 
 A file is read once, when it is there whole: it has to be moved into the directory.  Each record is written exactly
 once: Spark's checkpoint has the files that were read, and a micro-batch is one transaction per task.
+
+A line that is no row ends the query.  Where errors are tolerated such lines are passed over, and counted in the log.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Final
 
-from pybroker.connectors.declared.transforms import transforms_of
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from pybroker.connectors.declared.transforms import quoted, transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
 from pybroker.connectors.kinds.record_forms import records_of, transformed, with_own_columns
+
+# The column of a line that is no row, and the name of what is observed of it.
+_NO_ROW: Final = "_pybroker_no_row"
+
+_log = logging.getLogger(__name__)
 
 
 def start(work: Work) -> Run:
@@ -19,19 +36,74 @@ def start(work: Work) -> Run:
     records = records_of(transformed(rows, transforms_of(work.config)), work.forms, work.value("key.fields"))
     writer = records.writeStream.format("pybroker").queryName(work.name).options(**work.cluster)
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
-    return QueryRun(writer.start(), work)
+    if not work.tolerates_errors:
+        return QueryRun(writer.start(), work)
+    counted = _LinesPassedOver(work)
+    work.spark.streams.addListener(counted)
+    try:
+        query = writer.start()
+    except BaseException:
+        counted.close()
+        raise
+    return QueryRun(query, work)
 
 
 def _rows(work: Work) -> Any:
     form: str = work.value("format").lower()
     reader = work.spark.readStream.format(form).option("maxFilesPerTrigger", str(work.value("max.files.per.batch")))
+    passes_over = form in ("csv", "json") and work.tolerates_errors
     if form != "text":
-        reader = reader.schema(work.value("schema"))
+        reader = reader.schema(work.value("schema") + (f", {_NO_ROW} string" if passes_over else ""))
     if form == "csv":
         reader = reader.option("header", str(work.value("header")).lower()).option(
             "sep", work.config.get("delimiter", ",")
         )
+    if passes_over:
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _NO_ROW)
+        return _with_rows_alone(reader.load(work.value("path")))
     if form in ("csv", "json"):
-        # What is no row ends the query, or is passed over.
-        reader = reader.option("mode", "DROPMALFORMED" if work.tolerates_errors else "FAILFAST")
+        reader = reader.option("mode", "FAILFAST")
     return reader.load(work.value("path"))
+
+
+def _with_rows_alone(found: DataFrame) -> DataFrame:
+    """Without the lines that are no rows, which are observed: how many there are, and a file that has some."""
+    is_none = F.col(_NO_ROW).isNotNull()
+    file = F.when(is_none, F.col("_metadata.file_path"))
+    counted = found.observe(_NO_ROW, F.count_if(is_none).alias("count"), F.max(file).alias("file"))
+    return counted.where(~is_none).select(*(quoted(name) for name in found.columns if name != _NO_ROW))
+
+
+class _LinesPassedOver(StreamingQueryListener):
+    """Says of each micro-batch of one query how many lines it has passed over, until the query ends."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+        self._query: str | None = None
+        self._count = 0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Called before the query's ``start`` returns."""
+        if self._query is None and event.name == self._work.name:
+            self._query = str(event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A micro-batch is done."""
+        if str(event.progress.runId) != self._query:
+            return
+        seen = event.progress.observedMetrics.get(_NO_ROW)
+        if seen is not None and seen["count"] and self._work.value("errors.log.enable"):
+            self._count += seen["count"]
+            told = "%s: %d lines are no rows and are passed over, some of them in %s; %d since the start"
+            _log.warning(told, self._work.name, seen["count"], seen["file"], self._count)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """There is nothing more to count."""
+        if str(event.runId) == self._query:
+            self.close()
+
+    def close(self) -> None:
+        """As `pybroker.pipeline.progress` lets go of its listener, which the JVM would keep."""
+        self._work.spark.streams.removeListener(self)
+        self.__dict__.pop("_jlistenerobj", None)

@@ -3,15 +3,17 @@
 A document's id is its record's topic, partition and offset, or its key.  So a document that is sent again replaces
 itself, and none is there twice.  By key a tombstone deletes.
 
-Owns the requests.  A server that is away, or asks for patience (429, 503), is waited for; a document that it refuses
-ends the connector, unless errors are tolerated.
+Owns the requests.  A server that is away, or asks for patience (429, 503), is waited for.  A document that it refuses
+ends the connector; where errors are tolerated it is passed over, and its record is a dead letter.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -23,12 +25,15 @@ from pyspark.sql import functions as F
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
+from pybroker.connectors.kinds.refused_records import TARGET, Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.operating_system import system_reason
 
 _TIMEOUT_S: Final = 60.0
 _AGAIN_AFTER_S: Final = 0.5
 _ASKS_FOR_PATIENCE: Final = frozenset({429, 502, 503, 504})
+# A request of which one document may be the reason: it is sent again by halves.
+_ASKS_FOR_LESS: Final = frozenset({400, 413})
 _MISSING: Final = 404
 
 _log = logging.getLogger(__name__)
@@ -36,6 +41,27 @@ _log = logging.getLogger(__name__)
 
 class ServerGone(RuntimeError):
     """The server did not take the documents for longer than the connector waits."""
+
+
+class RequestRefused(RuntimeError):
+    """The server refuses a request as a whole, or answers what no bulk request is answered by."""
+
+
+class _TooMuch(Exception):
+    """The server refuses a request as a whole, and may take its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A record's place, and the lines that a request has of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    lines: tuple[str, ...]
+
+    def refused(self, reason: str) -> Refusal:
+        return Refusal(self.topic, self.partition, self.offset, f"{TARGET}: {reason}")
 
 
 def start(work: Work) -> Run:
@@ -52,45 +78,60 @@ class _HttpSink:
         if authorization := work.value("http.authorization"):
             self._headers["Authorization"] = authorization
 
-    def write(self, rows: DataFrame, epoch: int) -> None:
+    def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
         """A micro-batch; of one that is sent again each document replaces itself."""
         fields = [quoted(name) for name in fields_of(rows)]
-        found = rows.orderBy("_partition", "_offset").select(
-            "_topic", "_partition", "_offset", F.col("_key").cast("string").alias("_key"),
+        found = rows.orderBy("_origin", "_partition", "_offset").select(
+            "_topic", "_origin", "_partition", "_offset", F.col("_key").cast("string").alias("_key"),
             F.to_json(F.struct(*fields)).alias("document"), F.col("_tombstone").alias("is_gone"),
         )  # fmt: skip
-        lines: list[str] = []
-        for row in found.toLocalIterator():
-            lines += self._action(row)
-            if len(lines) >= 2 * self._work.value("batch.size"):
-                self._send(lines)
-                lines = []
-        if lines:
-            self._send(lines)
+        return self._write(found.toLocalIterator())
 
-    def _action(self, row: Any) -> Iterator[str]:
+    def _write(self, rows: Iterator[Any]) -> list[Refusal]:
+        refused: list[Refusal] = []
+        documents: list[_Document] = []
+        for row in rows:
+            document = self._document(row)
+            if self._by_key and row["_key"] is None:
+                refused.append(self._tolerated(document.refused("there is no key, and id.mode is key")))
+                continue
+            documents.append(document)
+            if len(documents) >= self._work.value("batch.size"):
+                refused += self._send(documents)
+                documents = []
+        return refused + (self._send(documents) if documents else [])
+
+    def _document(self, row: Any) -> _Document:
         index = self._work.value("index").replace("${topic}", row["_topic"])
-        own = f"{row['_topic']}+{row['_partition']}+{row['_offset']}"
-        if self._by_key and row["_key"] is None:
-            raise RecordRefused(f"the record {own} has no key, and id.mode is key")
-        action = {"_index": index, "_id": row["_key"] if self._by_key else own}
+        # Of a record whose topic a transform has changed it is the one before: two may have become one.
+        place = (row["_origin"], row["_partition"], row["_offset"])
+        action = {"_index": index, "_id": row["_key"] if self._by_key else "+".join(map(str, place))}
         if self._by_key and row["is_gone"]:
-            yield json.dumps({"delete": action})
-        else:
-            yield json.dumps({"index": action})
-            yield row["document"]
+            return _Document(*place, (json.dumps({"delete": action}),))
+        return _Document(*place, (json.dumps({"index": action}), row["document"]))
 
-    def _send(self, lines: list[str]) -> None:
-        body = "".join(f"{line}\n" for line in lines).encode()
+    def _send(self, documents: Sequence[_Document]) -> list[Refusal]:
+        """Those that are refused; a request that is refused as a whole is sent again by halves."""
+        try:
+            return self._taken(documents)
+        except _TooMuch as error:
+            if len(documents) == 1:
+                return [self._tolerated(documents[0].refused(str(error)))]
+        half = len(documents) // 2
+        return self._send(documents[:half]) + self._send(documents[half:])
+
+    def _taken(self, documents: Sequence[_Document]) -> list[Refusal]:
+        body = "".join(f"{line}\n" for each in documents for line in each.lines).encode()
         deadline = monotonic() + self._work.patience_s
-        while (told := self._sent(body)) is not None:
+        while isinstance(told := self._sent(body, documents), str):
             if monotonic() > deadline or self._work.ends.is_set():
                 raise ServerGone(f"{self._url}: {told}")
             _log.warning("%s: %s: %s; it is sent again", self._work.name, self._url, told)
             self._work.ends.wait(_AGAIN_AFTER_S)
+        return told
 
-    def _sent(self, body: bytes) -> str | None:
-        """Why it has to be sent again; raises `RecordRefused` for what will never be taken."""
+    def _sent(self, body: bytes, documents: Sequence[_Document]) -> str | list[Refusal]:
+        """The documents that are refused, or why all have to be sent again."""
         try:
             request = Request(self._url, body, self._headers, method="POST")
             with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as reply:
@@ -99,26 +140,34 @@ class _HttpSink:
             with error:
                 if error.code in _ASKS_FOR_PATIENCE:
                     return f"answers {error.code}"
-            raise RecordRefused(f"{self._url} answers {error.code}") from None
-        except (URLError, OSError) as error:
+                if error.code in _ASKS_FOR_LESS:
+                    raise _TooMuch(f"{self._url} answers {error.code}") from None
+            raise RequestRefused(f"{self._url} answers {error.code}") from None
+        except (URLError, HTTPException, OSError) as error:
             return f"does not answer: {system_reason(error)}"
         except ValueError:
-            raise RecordRefused(f"{self._url} answers with no JSON") from None
-        return self._judged(answer)
+            raise RequestRefused(f"{self._url} answers with no JSON") from None
+        return self._judged(answer, documents)
 
-    def _judged(self, answer: Any) -> str | None:
-        items = [next(iter(item.values())) for item in answer.get("items", [])] if isinstance(answer, dict) else []
-        failed = [item for item in items if int(item.get("status", 200)) >= 300]
-        # What is deleted twice is gone.
-        failed = [item for item in failed if not (item["status"] == _MISSING and "error" not in item)]
-        if any(item["status"] in _ASKS_FOR_PATIENCE for item in failed):
+    def _judged(self, answer: Any, documents: Sequence[_Document]) -> str | list[Refusal]:
+        listed = answer.get("items") if isinstance(answer, dict) else None
+        if not isinstance(listed, list) or len(listed) != len(documents):
+            raise RequestRefused(f"{self._url} answers with no item for each of {len(documents)} documents")
+        items = [next(iter(item.values())) for item in listed]
+        failed = [
+            (document, item)
+            for document, item in zip(documents, items, strict=True)
+            # What is deleted twice is gone.
+            if item["status"] >= 300 and not (item["status"] == _MISSING and "error" not in item)
+        ]
+        if any(item["status"] in _ASKS_FOR_PATIENCE for _, item in failed):
             return "asks for patience"
-        if failed and not self._work.tolerates_errors:
-            reason = json.dumps(failed[0].get("error", failed[0]["status"]))
-            raise RecordRefused(f"{self._url} refuses the document {failed[0].get('_id')}: {reason}")
-        if failed:
-            _log.warning("%s: %s refuses %d documents", self._work.name, self._url, len(failed))
-        return None
+        return [self._tolerated(each.refused(json.dumps(item.get("error", item["status"])))) for each, item in failed]
+
+    def _tolerated(self, refused: Refusal) -> Refusal:
+        if not self._work.tolerates_errors:
+            raise RecordRefused(f"{self._url}: {refused}")
+        return refused
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -4,7 +4,8 @@ A micro-batch fills a staging table by Spark's tasks, and one transaction takes 
 number in ``pybroker_connect_epochs``.  A micro-batch whose number stands there is not taken over again, so that
 neither a repeat nor a supervisor which was replaced writes a row twice.  The user's table needs no column of ours.
 
-Owns the statements.  What an outage is, `pybroker.pipeline.postgres_database` says.
+Owns the statements; `refused_rows` has those for rows that PostgreSQL refuses.  What an outage is,
+`pybroker.pipeline.postgres_database` says.
 """
 
 from __future__ import annotations
@@ -15,20 +16,35 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 from pybroker.connectors.declared.transforms import quoted as spark_quoted
-from pybroker.connectors.kinds.connector_runs import Run, Work
+from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import fields_of
+from pybroker.connectors.kinds.refused_records import Refusal
+from pybroker.connectors.kinds.refused_rows import (
+    FAULT,
+    NO_TEXT,
+    NO_TEXT_REASON,
+    OFFSET,
+    PARTITION,
+    REFUSED_COLUMNS,
+    REFUSED_TABLE,
+    TOPIC,
+    by_row_where_it_fails,
+    refusal_of,
+    refused_query,
+    refused_record,
+)
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 from pybroker.pipeline.upserts import dropping, staging_names
 
 _EPOCHS = "pybroker_connect_epochs"
-_OFFSET, _DELETED = "staged_offset", "staged_is_deleted"
+_DELETED = "staged_is_deleted"
 _FAILURES_MAX = 3
 _TYPES = {
     "string": "text",
@@ -69,13 +85,17 @@ class _JdbcSink:
         # Tables of which what an earlier run left behind is dropped.
         self._cleared: set[str] = set()
 
-    def write(self, rows: DataFrame, epoch: int) -> None:
-        """A micro-batch, into a table for each of its topics."""
+    def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
+        """A micro-batch, into the tables of its topics, of which several may have one."""
         keyed = self._keyed(rows)
-        topics = [row[0] for row in keyed.select("_topic").distinct().collect()]
-        for topic in sorted(topics):
-            of_topic = keyed.where(F.col("_topic") == topic) if len(topics) > 1 else keyed
-            self._write_table(of_topic, self._work.value("table.name.format").replace("${topic}", topic), epoch)
+        tables: dict[str, list[str]] = {}
+        for (topic,) in keyed.select("_topic").distinct().orderBy("_topic").collect():
+            tables.setdefault(self._work.value("table.name.format").replace("${topic}", topic), []).append(topic)
+        refused: list[Refusal] = []
+        for table, topics in tables.items():
+            of_table = keyed.where(F.col("_topic").isin(topics)) if len(tables) > 1 else keyed
+            refused += self._write_table(of_table, table, epoch)
+        return refused
 
     def _tell(self, text: str) -> None:
         _log.warning("%s: %s", self._work.name, text)
@@ -90,29 +110,32 @@ class _JdbcSink:
             return found.withColumns({name: F.col("_key").getField(name) for name in self._keys})
         return found.withColumn(self._keys[0], F.col("_key"))
 
-    def _write_table(self, rows: DataFrame, table: str, epoch: int) -> None:
+    def _write_table(self, rows: DataFrame, table: str, epoch: int) -> list[Refusal]:
         columns = [name for name in fields_of(rows) if name != _DELETED]
         nested = [name for name in columns if isinstance(rows.schema[name].dataType, (ArrayType, MapType, StructType))]
         plain = rows.withColumns({name: F.to_json(spark_quoted(name)) for name in nested}) if nested else rows
-        staged = plain.select(*map(spark_quoted, columns), F.col("_offset").alias(_OFFSET), _DELETED)
+        staged = plain.select(*_staged(rows, columns))
         types = {name: _type_of(rows.schema[name].dataType) for name in columns}
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         failures = 0
         while True:
             self._database.wait_until_it_answers(rows.sparkSession)
             try:
-                self._write_once(staged, table, types, query, epoch)
-                return
-            except (Py4JJavaError, PySparkException):
+                return self._write_once(staged, table, types, query, epoch)
+            except (Py4JJavaError, PySparkException) as error:
                 self._cleared.discard(table)
+                if (told := refused_record(error)) is not None:
+                    raise RecordRefused(told) from None
                 failures += self._database.refusal(rows.sparkSession) is None
                 if failures == _FAILURES_MAX:
                     raise
 
-    def _write_once(self, staged: DataFrame, table: str, types: Mapping[str, str], query: str, epoch: int) -> None:
+    def _write_once(
+        self, staged: DataFrame, table: str, types: Mapping[str, str], query: str, epoch: int
+    ) -> list[Refusal]:
         spark = staged.sparkSession
         if not self._has_marks:
-            self._database.execute(spark, marks_table())
+            self._database.execute(spark, *map(table_made, (marks_table(), refused_table())))
             self._has_marks = True
         beginning = staging_names(table, self._work.name)
         if table not in self._cleared:
@@ -123,14 +146,21 @@ class _JdbcSink:
         wanted = {name: there.get(name, kind) for name, kind in types.items()}
         staging = f"{beginning}{uuid4().hex[:16]}"
         staged.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
-        takes = marked(
-            takeover(staging, table, wanted, self._keys if self._is_upsert else []),
-            self._work.name,
-            table,
-            query,
-            epoch,
+        keys = self._keys if self._is_upsert else []
+        is_tolerant = self._work.tolerates_errors
+        of_query = (self._work.name, table, query)
+        taking = by_row_where_it_fails(
+            quoted(staging),
+            lambda condition: takeover(staging, table, wanted, keys, condition),
+            ", ".join(map(literal, of_query)),
+            is_tolerant=is_tolerant,
         )
+        forgotten = [f"DELETE FROM {REFUSED_TABLE} WHERE {condition_of(*of_query)}"] if is_tolerant else []
+        takes = marked([*forgotten, taking], *of_query, epoch)
         self._database.execute(spark, *changes, *takes, f"DROP TABLE {quoted(staging)}")
+        if not is_tolerant:
+            return []
+        return [refusal_of(row) for row in self._database.rows(spark, refused_query(condition_of(*of_query)), 4)]
 
     def _table_changes(self, table: str, types: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
         if not there:
@@ -166,34 +196,53 @@ def literal(text: str) -> str:
 
 
 def marks_table() -> str:
-    """The statement that makes the table of micro-batches; two connectors may do it at once."""
+    """The table of micro-batches, with its columns."""
     columns = "connector text, table_name text, query_id text, epoch bigint NOT NULL"
+    return f"{_EPOCHS} ({columns}, PRIMARY KEY (connector, table_name, query_id))"
+
+
+def refused_table() -> str:
+    """The table of records that are refused, with its columns."""
+    return f"{REFUSED_TABLE} ({REFUSED_COLUMNS})"
+
+
+def table_made(declared: str) -> str:
+    """The statement that makes a table; two connectors may do it at once."""
     return f"""
         DO $$ BEGIN
-            CREATE TABLE IF NOT EXISTS {_EPOCHS} ({columns}, PRIMARY KEY (connector, table_name, query_id));
+            CREATE TABLE IF NOT EXISTS {declared};
         EXCEPTION WHEN unique_violation OR duplicate_table THEN NULL;
         END $$
         """
 
 
 def columns_query(table: str) -> str:
-    """The query for names and types of a table's columns; no rows where there is no table."""
+    """The query for names and types of a table's columns; no rows where there is no table.
+
+    Types have no bounds, as of ``varchar(5)``: a cast to one with a bound would cut a text that an INSERT refuses.
+    """
     return (
-        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "SELECT attname, format_type(CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END, -1) "
+        "FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
         f"WHERE attrelid = to_regclass({literal(identifier(table))}) AND attnum > 0 AND NOT attisdropped"
     )
 
 
-def takeover(staging: str, table: str, types: Mapping[str, str], keys: Sequence[str]) -> list[str]:
-    """The statements that take the rows over: by ``keys`` the last one of each, or all where there are none."""
+def takeover(
+    staging: str, table: str, types: Mapping[str, str], keys: Sequence[str], condition: str = "TRUE"
+) -> list[str]:
+    """The statements that take rows over: by ``keys`` the last one of each, or all where there are none."""
     columns = ", ".join(map(quoted, types))
     # The staging table has Spark's types: of a column of PostgreSQL's own, such as uuid or jsonb, text.
     typed = ", ".join(f"{quoted(name)}::{kind}" for name, kind in types.items())
     target = identifier(table)
     if not keys:
-        return [f"INSERT INTO {target} ({columns}) SELECT {typed} FROM {quoted(staging)} WHERE NOT {_DELETED}"]
+        return [
+            f"INSERT INTO {target} ({columns}) SELECT {typed} FROM {quoted(staging)} "
+            f"WHERE {condition} AND NOT {_DELETED}"
+        ]
     by = ", ".join(map(quoted, keys))
-    latest = f"SELECT DISTINCT ON ({by}) * FROM {quoted(staging)} ORDER BY {by}, {_OFFSET} DESC"
+    latest = f"SELECT DISTINCT ON ({by}) * FROM {quoted(staging)} WHERE {condition} ORDER BY {by}, {OFFSET} DESC"
     same = " AND ".join(f"known.{quoted(name)} = latest.{quoted(name)}::{types[name]}" for name in keys)
     rest = [name for name in types if name not in keys]
     changed = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in rest)
@@ -206,7 +255,7 @@ def takeover(staging: str, table: str, types: Mapping[str, str], keys: Sequence[
 
 def marked(statements: Sequence[str], connector: str, table: str, query: str, epoch: int) -> list[str]:
     """The statements as a block that does nothing where this micro-batch, or a later one, has been taken over."""
-    of_query = f"connector = {literal(connector)} AND table_name = {literal(table)} AND query_id = {literal(query)}"
+    of_query = condition_of(connector, table, query)
     inner = ";\n".join(statements)
     body = f"""BEGIN
         IF (SELECT epoch FROM {_EPOCHS} WHERE {of_query} FOR UPDATE) < {epoch} THEN
@@ -219,6 +268,26 @@ def marked(statements: Sequence[str], connector: str, table: str, query: str, ep
         "ON CONFLICT DO NOTHING",
         f"DO {literal(body)}",
     ]
+
+
+def condition_of(connector: str, table: str, query: str) -> str:
+    """What the rows of a connector, a table and a query have in our tables."""
+    return f"connector = {literal(connector)} AND table_name = {literal(table)} AND query_id = {literal(query)}"
+
+
+def _staged(rows: DataFrame, columns: Sequence[str]) -> list[Column]:
+    """The columns of a staging table; texts that PostgreSQL has not are left out, and the row is at fault."""
+    texts = [name for name in columns if isinstance(rows.schema[name].dataType, StringType)]
+    fault = F.lit(None).cast("string")
+    for name in texts:
+        fault = F.when(F.contains(F.col(spark_quoted(name)), F.lit(NO_TEXT)), NO_TEXT_REASON).otherwise(fault)
+    fields = [F.col(spark_quoted(name)) for name in columns]
+    kept = [
+        F.when(~F.contains(field, F.lit(NO_TEXT)), field).alias(name) if name in texts else field
+        for name, field in zip(columns, fields, strict=True)
+    ]
+    places = {TOPIC: "_origin", PARTITION: "_partition", OFFSET: "_offset"}
+    return [*kept, *(F.col(own).alias(name) for name, own in places.items()), fault.alias(FAULT), F.col(_DELETED)]
 
 
 def _type_of(kind: DataType) -> str:

@@ -26,6 +26,7 @@ _OWN_TYPES = {
     "_timestamp": "timestamp",
     "_headers": "array<struct<key:string,value:binary>>",
     "_tombstone": "boolean",
+    "_origin": "string",
 }
 _ALL_FIELDS = {"ignoreNullFields": "false"}
 
@@ -61,11 +62,12 @@ def decoder(config: Mapping[str, str], side: str) -> Decoder:
 
 def flat(decoded: DataFrame) -> DataFrame:
     """Fields of the value, and the record's own columns with an underscore; without fields the value is ``value``."""
-    made = ("_headers", "_tombstone")
+    made = ("_headers", "_tombstone", "_origin")
     own = [F.col(name.removeprefix("_")).alias(name) for name in OWN_COLUMNS if name not in made]
     headers = F.col("headers") if "headers" in decoded.columns else F.lit(None)
     own.append(headers.cast(_OWN_TYPES["_headers"]).alias("_headers"))
     own.append(F.col("raw_value").isNull().alias("_tombstone"))
+    own.append(F.col("topic").alias("_origin"))
     kind = decoded.schema["value"].dataType
     if isinstance(kind, StructType):
         return decoded.select(*own, *(F.col("value").getField(name).alias(name) for name in kind.names))

@@ -31,6 +31,8 @@ from pybroker.pipeline.query_failure import reason_in
 # Rows that are evaluated as a job, which gives none of them to Python.
 _MANY: Final = 2_000
 _PLACE: Final = ("topic", "partition", "offset")
+# What the reason begins with where it was the target that refused a record.
+TARGET: Final = "target"
 
 # From flat rows to those behind it.
 Change = Callable[[DataFrame], DataFrame]
@@ -46,12 +48,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The place of a record, and why it cannot be changed."""
+    """The place of a record, and why it cannot be changed or written."""
 
     topic: str
     partition: int
     offset: int
     reason: str
+
+    def __str__(self) -> str:
+        return f"the record of {self.topic}-{self.partition} at offset {self.offset}: {self.reason}"
 
 
 class SearchEnded(RuntimeError):

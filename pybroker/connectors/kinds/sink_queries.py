@@ -1,8 +1,9 @@
 """The query of a sink: topics read, records decoded, dead letters put aside, transforms, and then the kind's write.
 
 Owns what becomes of records that cannot be read or changed, and the headers of dead letters, which are Kafka Connect's.
-Dead letters are written exactly once, as an epoch of the query.  Where errors are tolerated, rows are changed before
-the first one is written: a target may have taken some of them when another one throws.  Counterpart in Kafka:
+Dead letters are written exactly once, as an epoch of the query.  Those that the target refuses are written when it has
+taken the others: a ``Write`` that is called again has to name them again.  Where errors are tolerated, rows are changed
+before the first one is written: a target may have taken some of them when another one throws.  Counterpart in Kafka:
 ``WorkerSinkTask``, ``DeadLetterQueueReporter``.
 """
 
@@ -23,7 +24,16 @@ from pybroker.connectors.declared.common_keys import DEAD_LETTERS, TOPICS, TOPIC
 from pybroker.connectors.declared.transforms import transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, RecordRefused, Run, Work
 from pybroker.connectors.kinds.record_forms import decoder, flat, transformed
-from pybroker.connectors.kinds.refused_records import Change, Step, behind, evaluate, refusals, with_refusals
+from pybroker.connectors.kinds.refused_records import (
+    TARGET,
+    Change,
+    Refusal,
+    Step,
+    behind,
+    evaluate,
+    refusals,
+    with_refusals,
+)
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
@@ -35,8 +45,9 @@ _TRANSFORMS = "transforms"
 
 _log = logging.getLogger(__name__)
 
-# Writes flat rows of a micro-batch, which has a number; is called again with the same where the query was ended.
-Write = Callable[[DataFrame, int], None]
+# Writes flat rows of a micro-batch, which has a number; is called again with the same where the query was ended.  Gives
+# the records that the target refuses, where errors are tolerated; raises RecordRefused at the first one else.
+Write = Callable[[DataFrame, int], Sequence[Refusal] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +124,18 @@ class _Handler:
             if self._may_throw and self._work.tolerates_errors:
                 decoded, rows = self._changed(decoded, kept)
                 self._put_aside(decoded, epoch)
-                self._write(rows, epoch)
+                self._put_refused_aside(decoded, self._write(rows, epoch), epoch)
                 return
             self._put_aside(decoded, epoch)
             rows = behind(_good(decoded), self._steps)
             try:
-                self._write(rows, epoch)
+                refused = self._write(rows, epoch)
             except (PySparkException, Py4JJavaError):
                 if (found := self._refused(decoded, rows)) is not None:
                     # Not chained: what Spark said first would be what ended the query.
                     raise found from None
                 raise
+            self._put_refused_aside(decoded, refused, epoch)
 
     def _decoded(self, batch: DataFrame) -> DataFrame:
         decoded = decode(batch, self._value, key=self._key)
@@ -154,24 +166,32 @@ class _Handler:
             evaluate(rows)
         except PySparkException:
             found = next(refusals(_good(decoded), self._steps, self._work.ends), None)
-            return None if found is None else _refusal(found.topic, found.partition, found.offset, found.reason)
+            return None if found is None else RecordRefused(str(found))
         return None
 
     def _put_aside(self, decoded: DataFrame, epoch: int) -> None:
         bad = decoded.where("error is not null")
         if not self._work.tolerates_errors:
             for row in bad.select("topic", "partition", "offset", "error").limit(1).collect():
-                raise _refusal(row.topic, row.partition, row.offset, row.error)
+                raise RecordRefused(str(Refusal(row.topic, row.partition, row.offset, row.error)))
             return
+        self._write_letters(bad, "dead", epoch, "cannot be read or changed")
+
+    def _put_refused_aside(self, decoded: DataFrame, refused: Sequence[Refusal] | None, epoch: int) -> None:
+        if refused:
+            # A transform may make several rows of a record.
+            by_place = {(each.topic, each.partition, each.offset): each for each in refused}
+            bad = with_refusals(decoded.where("error is null"), list(by_place.values())).where("error is not null")
+            self._write_letters(bad, "refused", epoch, "are refused by the target")
+
+    def _write_letters(self, bad: DataFrame, marked: str, epoch: int, told: str) -> None:
         topic: str = self._work.value(DEAD_LETTERS)
         if topic:
-            marks = epoch_options(bad, f"{self._work.group}-dead", epoch)
+            marks = epoch_options(bad, f"{self._work.group}-{marked}", epoch)
             letters = self._letters(bad).write.format("pybroker").options(**self._work.cluster, **marks, topic=topic)
             letters.mode("append").save()
         if self._work.value("errors.log.enable") and (count := bad.count()):
-            _log.warning(
-                "%s: %d records cannot be read or changed%s", self._work.name, count, f": see {topic}" if topic else ""
-            )
+            _log.warning("%s: %d records %s%s", self._work.name, count, told, f": see {topic}" if topic else "")
 
     def _letters(self, bad: DataFrame) -> DataFrame:
         headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
@@ -184,6 +204,7 @@ class _Handler:
                 "task.id": F.lit("0"),
                 "stage": F.when(F.startswith("error", F.lit("key:")), "KEY_CONVERTER")
                 .when(F.startswith("error", F.lit(f"{_TRANSFORMS}:")), "TRANSFORMATION")
+                .when(F.startswith("error", F.lit(f"{TARGET}:")), "TASK_PUT")
                 .otherwise("VALUE_CONVERTER"),
                 "exception.message": F.col("error"),
             }
@@ -203,7 +224,3 @@ def _kept(rows: DataFrame, kept: ExitStack) -> DataFrame:
     rows = rows.persist()
     kept.callback(rows.unpersist)
     return rows
-
-
-def _refusal(topic: str, partition: int, offset: int, reason: str) -> RecordRefused:
-    return RecordRefused(f"the record of {topic}-{partition} at offset {offset}: {reason}")
