@@ -24,6 +24,7 @@ class ObservedMetrics(StreamingQueryListener):
     def __init__(self, spark: SparkSession, query: str, tell: Callable[[str, Row], None]) -> None:
         super().__init__()
         self._spark, self._query, self._tell = spark, query, tell
+        self._run: str | None = None  # a former run's news, which come late, are not told
 
     def begin(self) -> None:
         """Hear of what comes."""
@@ -36,11 +37,13 @@ class ObservedMetrics(StreamingQueryListener):
         self.__dict__.pop("_jlistenerobj", None)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is observed yet."""
+        """Spark calls it before the query's ``start`` returns."""
+        if self._run is None and event.name == self._query:
+            self._run = str(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A micro-batch is done."""
-        if event.progress.name == self._query:
+        if str(event.progress.runId) == self._run:
             for name, values in event.progress.observedMetrics.items():
                 self._tell(name, values)
 

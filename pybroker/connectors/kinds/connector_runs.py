@@ -115,11 +115,23 @@ class Run(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """What counts something of a query while it runs."""
+
+    def remark(self) -> str | None:
+        """See `Run`."""
+        ...
+
+    def close(self) -> None:
+        """Count nothing more.  What was counted stays."""
+        ...
+
+
 class QueryRun:
     """A streaming query that is a connector."""
 
-    def __init__(self, query: Any, work: Work) -> None:
-        self._query, self._work = query, work
+    def __init__(self, query: Any, work: Work, watch: Watch | None = None) -> None:
+        self._query, self._work, self._watch = query, work, watch
 
     @property
     def failure(self) -> str | None:
@@ -133,12 +145,14 @@ class QueryRun:
     @property
     def remark(self) -> str | None:
         """See `Run`."""
-        return None
+        return None if self._watch is None else self._watch.remark()
 
     def stop(self) -> None:
         """See `Run`."""
         self._work.ends.set()
         self._query.stop()
+        if self._watch is not None:
+            self._watch.close()
 
 
 def start(work: Work) -> Run:

@@ -3,7 +3,7 @@
 A file is read once, when it is there whole: it has to be moved into the directory.  Each record is written exactly
 once: Spark's checkpoint has the files that were read, and a micro-batch is one transaction per task.
 
-A line that is no row ends the query.  Where errors are tolerated such lines are passed over, and counted in the log.
+A line that is no row ends the query.  Where errors are tolerated such lines are passed over, and counted.
 """
 
 from __future__ import annotations
@@ -11,18 +11,13 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import (
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from pybroker.connectors.declared.transforms import quoted, transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
 from pybroker.connectors.kinds.record_forms import records_of, transformed, with_own_columns
+from pybroker.pipeline.observed_metrics import ObservedMetrics
 
 # The column of a line that is no row, and the name of what is observed of it.
 _NO_ROW: Final = "_pybroker_no_row"
@@ -39,13 +34,13 @@ def start(work: Work) -> Run:
     if not work.tolerates_errors:
         return QueryRun(writer.start(), work)
     counted = _LinesPassedOver(work)
-    work.spark.streams.addListener(counted)
+    counted.begin()
     try:
         query = writer.start()
     except BaseException:
         counted.close()
         raise
-    return QueryRun(query, work)
+    return QueryRun(query, work, counted)
 
 
 def _rows(work: Work) -> Any:
@@ -74,36 +69,32 @@ def _with_rows_alone(found: DataFrame) -> DataFrame:
     return counted.where(~is_none).select(*(quoted(name) for name in found.columns if name != _NO_ROW))
 
 
-class _LinesPassedOver(StreamingQueryListener):
-    """Says of each micro-batch of one query how many lines it has passed over, until the query ends."""
+class _LinesPassedOver:
+    """Counts the lines that a run has passed over, and logs those of each micro-batch."""
 
     def __init__(self, work: Work) -> None:
-        super().__init__()
         self._work = work
-        self._query: str | None = None
         self._count = 0
+        self._file = ""
+        self._observed = ObservedMetrics(work.spark, work.name, self._note)
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called before the query's ``start`` returns."""
-        if self._query is None and event.name == self._work.name:
-            self._query = str(event.runId)
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch is done."""
-        if str(event.progress.runId) != self._query:
-            return
-        seen = event.progress.observedMetrics.get(_NO_ROW)
-        if seen is not None and seen["count"] and self._work.value("errors.log.enable"):
-            self._count += seen["count"]
-            told = "%s: %d lines are no rows and are passed over, some of them in %s; %d since the start"
-            _log.warning(told, self._work.name, seen["count"], seen["file"], self._count)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """There is nothing more to count."""
-        if str(event.runId) == self._query:
-            self.close()
+    def begin(self) -> None:
+        """Count from now on."""
+        self._observed.begin()
 
     def close(self) -> None:
-        """As `pybroker.pipeline.progress` lets go of its listener, which the JVM would keep."""
-        self._work.spark.streams.removeListener(self)
-        self.__dict__.pop("_jlistenerobj", None)
+        """See `Watch`."""
+        self._observed.close()
+
+    def remark(self) -> str | None:
+        """See `Watch`."""
+        return f"lines that are no rows: {self._count}, the last in {self._file}" if self._count else None
+
+    def _note(self, metric: str, values: Row) -> None:
+        if metric != _NO_ROW or not values["count"]:
+            return
+        self._count += values["count"]
+        self._file = values["file"]
+        if self._work.value("errors.log.enable"):
+            told = "%s: %d lines are no rows and are passed over, some of them in %s; %d since the start"
+            _log.warning(told, self._work.name, values["count"], values["file"], self._count)
