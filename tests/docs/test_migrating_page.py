@@ -55,7 +55,8 @@ def test_settings_of_the_migration_are_a_links() -> None:
 
 def within_prose(beginning: str, **meant: str) -> str:
     """A command that stands within the page's sentences, with what a word of it is meant for."""
-    (found,) = {match for match in re.findall(r"`([^`]+)`", PAGE.read_text()) if match.startswith(beginning)}
+    sentences = re.sub(r"```.*?```", "", PAGE.read_text(), flags=re.DOTALL)
+    (found,) = {match for match in re.findall(r"`([^`]+)`", sentences) if match.startswith(beginning)}
     command = " ".join(found.split())
     for word, text in meant.items():
         command = re.sub(rf"\b{word}\b", text, command)

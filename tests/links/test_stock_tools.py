@@ -123,7 +123,8 @@ def values_by_group(side: Broker, protocol: str, count: int) -> list[bytes]:
     consumer.subscribe(["orders"])
     values = [value_of(consumer) for _ in range(count)]
     (position,) = consumer.position([TopicPartition("orders", 0)])
-    assert (position.leader_epoch or -1) >= 0
+    assert position.leader_epoch is not None
+    assert position.leader_epoch >= 0
     (done,) = consumer.commit(offsets=[position], asynchronous=False) or []
     assert done.error is None or done.error.code() == KafkaError.NO_ERROR
     consumer.close()
