@@ -180,7 +180,9 @@ class MirroredPartition(FollowedPartition):
         if first is None or log.log_end_offset < self.source_end:
             return
         if max(first, self.start_offset) < self.source_stable:
-            self._begin_anew(self.start_offset, "it lacks the end of a transaction, of which the source has nothing left")
+            self._begin_anew(
+                self.start_offset, "it lacks the end of a transaction, of which the source has nothing left"
+            )
 
     def ends_at(self, source_end: int) -> bool:
         """What the source's consumers see ends there; whether the log does, with all of it committed.

@@ -35,11 +35,11 @@ def write(side: HasBootstrap, pairs: Iterable[Pair], **settings: Any) -> None:
     """Write records one by one, each in a batch of its own."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     producer = Producer({"bootstrap.servers": side.bootstrap, "linger.ms": 0, **given})
+    failures: list[KafkaError | None] = []
     for key, value in pairs:
-        failures: list[KafkaError | None] = []
-        producer.produce(TOPIC, value, key, partition=0, on_delivery=lambda error, _, to=failures: to.append(error))
+        producer.produce(TOPIC, value, key, partition=0, on_delivery=lambda error, _: failures.append(error))
         assert producer.flush(PATIENCE_S) == 0
-        assert failures == [None]
+    assert not any(failures)
 
 
 def numbered(keys: str, first: int, count: int) -> list[Pair]:
@@ -79,9 +79,7 @@ def table_of(records: Iterable[Record]) -> dict[bytes, tuple[int, bytes]]:
     return {key: (offset, value) for key, (offset, value) in last.items() if value is not None}
 
 
-def compact(
-    side: Broker | Cluster, is_done: Callable[[dict[int, bytes]], bool], *, in_rounds: bool = False
-) -> None:
+def compact(side: Broker | Cluster, is_done: Callable[[dict[int, bytes]], bool], *, in_rounds: bool = False) -> None:
     """Have the log of the leader cleaned until its batches are so; then nothing is cleaned any more.
 
     What a round only marks goes ``in_rounds``: each needs something that is dirty, which is written for it.
@@ -100,7 +98,8 @@ def compact(
 
 
 def is_cleaning(broker: Broker) -> bool:
-    return bool(broker._running().services.logs._log_cleaner._rounds)
+    cleaner = broker._running().services.logs._log_cleaner
+    return cleaner is not None and bool(cleaner._rounds)
 
 
 def without(*offsets: int) -> Callable[[dict[int, bytes]], bool]:

@@ -9,6 +9,7 @@ The invariants
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 from pybroker.cluster.image.link_states import PROMOTED, PROMOTING
 from tests.links.link_history import FETCH_TIMEOUT_MS, LinkHistory
@@ -16,10 +17,10 @@ from tests.replication.cluster import Broker
 from tests.storage.batches import batch
 from tests.storage.cleaner.logs import Survivor, survivors
 
-KEYS = (b"a", b"b", b"c")
+KEYS = [b"%d" % number for number in range(12)]
 COMPACTED = {
     "cleanup_policy": "compact",
-    "internal_segment_bytes": "300",
+    "internal_segment_bytes": "200",
     "min_cleanable_dirty_ratio": "0.0",
     "file_delete_delay_ms": "0",
 }
@@ -27,6 +28,8 @@ COMPACTED = {
 
 class CompactedHistory(LinkHistory):
     """See ``LinkHistory``, of which the steps are."""
+
+    storage_settings: ClassVar[dict[str, Any]] = {"log_cleaner_backoff_ms": 20, "log_initial_task_delay_ms": 0}
 
     def __init__(self, path: Path, seed: int) -> None:
         super().__init__(path, seed)
@@ -37,7 +40,7 @@ class CompactedHistory(LinkHistory):
 
     def _produce(self) -> None:
         leader = self._leader(self.linked.source)
-        for _ in range(self._random.randrange(1, 6)):
+        for _ in range(self._random.randrange(4, 17)):
             self._number += 1
             value = None if self._random.random() < 0.1 else b"%d" % self._number
             records = memoryview(batch([(self._random.choice(KEYS), value)]))

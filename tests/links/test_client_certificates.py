@@ -40,7 +40,9 @@ def links(here: Broker) -> CommandLine:
 
 def file_of(path: Path, source: Broker, *left_out: str, user: str = "alice", **changed: str) -> str:
     """A file of a Java client's settings, with some of them left out or others (``_`` for ``.``)."""
-    settings = source.client_settings("java", user=user) | {key.replace("_", "."): text for key, text in changed.items()}
+    settings = source.client_settings("java", user=user) | {
+        key.replace("_", "."): text for key, text in changed.items()
+    }
     path.write_text("".join(f"{key}={text}\n" for key, text in settings.items() if key not in left_out))
     path.chmod(0o600)
     return str(path)

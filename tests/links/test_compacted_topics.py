@@ -1,4 +1,4 @@
-"""Links of compacted topics: gaps are the source's, each side cleans by itself, and no key stays that a cut uncovers."""
+"""Links of compacted topics: gaps are the source's, each side cleans by itself, and no cut costs a key its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock tools and clients at a mirrored topic: they see an ordinary one, and go from the source to it without a reset."""
+"""Stock tools at a mirrored topic: they see an ordinary one, and clients go from the source to it without a reset."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def here(source: Broker) -> Iterator[Broker]:
 
 
 def mirror(here: Broker | Cluster, source: Broker, **settings: str) -> None:
-    set_link(
-        here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings
-    )
+    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", 1)
 
@@ -78,7 +76,9 @@ def test_a_consumer_with_a_rack_reads_a_mirrored_topic_of_the_replica_there(sour
 
 def read(side: Broker | Cluster, settings: dict[str, str]) -> list[bytes]:
     """The values of all that is there, from the begin on."""
-    consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "racks", "auto.offset.reset": "error"} | settings)
+    consumer = Consumer(
+        {"bootstrap.servers": side.bootstrap, "group.id": "racks", "auto.offset.reset": "error"} | settings
+    )
     consumer.assign([TopicPartition("orders", 0, 0)])
     values = [value_of(consumer) for _ in range(COUNT)]
     consumer.close()
@@ -161,7 +161,9 @@ def by_kafka_python(side: Broker, count: int, *, reset: str) -> list[bytes]:
 def test_kafkas_own_tools_see_an_ordinary_topic_and_read_it(source: Broker, here: Broker) -> None:
     if (reason := missing_requirement()) is not None:
         pytest.skip(reason)
-    described = run_kafka_tool(TOPIC_COMMAND, "--bootstrap-server", here.bootstrap, "--describe", "--topic", "orders").stdout
+    described = run_kafka_tool(
+        TOPIC_COMMAND, "--bootstrap-server", here.bootstrap, "--describe", "--topic", "orders"
+    ).stdout
     assert "PartitionCount: 1" in described
     at_the_mirror = ("--bootstrap-server", here.bootstrap, "--topic", "orders", "--from-beginning")
     read = run_kafka_tool(CONSOLE_CONSUMER, *at_the_mirror, "--max-messages", str(COUNT)).stdout
