@@ -45,6 +45,7 @@ class CompactedHistory(LinkHistory):
             value = None if self._random.random() < 0.1 else b"%d" % self._number
             records = memoryview(batch([(self._random.choice(KEYS), value)]))
             leader.partition().append(records, 1, 5_000, 13, lambda _: None)
+        self._remember()  # a cleaner may take it before the next look
 
     def _promote(self) -> None:
         self.linked.become(PROMOTING)

@@ -11,7 +11,7 @@ from tests.links.compacted_history import CompactedHistory
 
 SEEDS = range(12)
 # Few histories cut where a cleaner has been: these do, or those behind them.
-SEEDS_OF_CUTS = (15, 20, *range(24, 60))
+SEEDS_OF_CUTS = (20, *range(24, 60))
 
 
 def play(path: Path, seed: int) -> CompactedHistory:
@@ -23,7 +23,7 @@ def play(path: Path, seed: int) -> CompactedHistory:
     return history
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_OF_CUTS[:2]])
+@pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_OF_CUTS[:1]])
 def test_the_last_record_of_each_key_is_the_sources_whatever_happens(seed: int, tmp_path: Path) -> None:
     play(tmp_path, seed)
 
