@@ -84,6 +84,10 @@ class TlsConnection(asyncio.BufferedProtocol):
         """There is no handshake."""
         raise NotImplementedError
 
+    def _broken_by(self, _error: ssl.SSLError) -> None:
+        """What came after the handshake cannot be read, or is an alert."""
+        self.abort()
+
     def _waits_for_the_rest(self, of_a_message: bool) -> None:
         """The handshake goes on when more has come, of a message that has begun or another one."""
 
@@ -145,7 +149,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             return False
         except ssl.SSLError as error:
             self._flush()  # the alert that says why
-            reason = (error.reason or "it makes no sense").replace("_", " ").lower()
+            reason = _reason_of(error)
             detail = f" ({error.verify_message})" if isinstance(error, ssl.SSLCertVerificationError) else ""
             self._failed(f"no TLS handshake: {reason}{detail}")
             return False
@@ -194,8 +198,8 @@ class TlsConnection(asyncio.BufferedProtocol):
                 pass
             except ssl.SSLZeroReturnError:
                 has_ended = True
-            except ssl.SSLError:
-                self.abort()
+            except ssl.SSLError as error:
+                self._broken_by(error)
                 break
             if received:
                 inner.buffer_updated(received)
@@ -310,6 +314,10 @@ class TlsServerConnection(TlsConnection, AcceptedConnection):
     def _failed(self, reason: str) -> None:
         self.refuse(reason)
 
+    def _broken_by(self, _error: ssl.SSLError) -> None:
+        """What came after the handshake cannot be read, or is an alert."""
+        self.abort()
+
     def _waits_for_the_rest(self, of_a_message: bool) -> None:
         self._processor.logins.half_open.hold(self, TLS_MESSAGE_BYTES if of_a_message else 0)
 
@@ -340,7 +348,7 @@ class ClientSide(Protocol):
 class TlsClientConnection(TlsConnection):
     """This broker's to another one; ``inner`` hears of it once the handshake is over, or of its end."""
 
-    __slots__ = ("_host", "_timer", "_timers", "_tls", "_waiting")
+    __slots__ = ("_alert", "_host", "_timer", "_timers", "_tls", "_waiting")
 
     def __init__(self, tls: ClientSide, host: str, timers: Timers, inner: asyncio.BufferedProtocol) -> None:
         super().__init__(memoryview(bytearray(limits.TLS_READ_BYTES)))
@@ -349,6 +357,7 @@ class TlsClientConnection(TlsConnection):
         self._timers = timers
         self._timer: Cancellable | None = None
         self._waiting: asyncio.BufferedProtocol | None = inner
+        self._alert: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -373,6 +382,14 @@ class TlsClientConnection(TlsConnection):
         if inner is not None:
             inner.connection_lost(ConnectionError(reason))
 
+    def _broken_by(self, error: ssl.SSLError) -> None:
+        # In TLS 1.3 the other side looks at this one's certificate after the handshake is over here.
+        self._alert = f"TLS: {_reason_of(error)}"
+        super()._broken_by(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc if self._alert is None else ConnectionError(self._alert))
+
     def _lost_early(self) -> None:
         self._failed("it closed the connection in the TLS handshake")
 
@@ -380,3 +397,7 @@ class TlsClientConnection(TlsConnection):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _reason_of(error: ssl.SSLError) -> str:
+    return (error.reason or "it makes no sense").replace("_", " ").lower()

@@ -10,6 +10,7 @@ Invariants:
 - The high watermark is what a leader has said, never past the log's end, and goes back only where the log is cut below
   it.
 - Records are appended with the leader's offsets and epochs.
+- Nothing stays of a log whose cleaner may have taken records for the sake of later ones that are cut.
 
 Where acknowledgements wait for syncs (``acks_wait_for_syncs``) the next fetch, which tells the leader that everything
 before it is here, waits for the sync.  After a cut it does so everywhere.
@@ -224,6 +225,9 @@ class FollowedPartition:
             self.leader_epoch,
             log.high_watermark,
         )
+        if log.config.compact and offset < min(log.high_watermark, log.active.base_offset):
+            self._begin_anew(log.log_start_offset, "what is cut may have had its cleaner take what comes before it")
+            return True
         log.truncate_to(offset)
         return log.log_end_offset == offset
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
+    from pybroker_protocol.messages.fetch import PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,11 @@ class MirrorFetcher(ReplicaFetcher):
     def _rest(self) -> None:
         super()._rest()
         self._on_lost([each for each in self._partitions.values() if isinstance(each, MirroredPartition)])
+
+    def _append(self, partition: FollowedPartition, data: PartitionData) -> None:
+        if isinstance(partition, MirroredPartition):
+            partition.source_stable = data.last_stable_offset
+        super()._append(partition, data)
 
     def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
         if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):

@@ -57,6 +57,7 @@ class MirroredPartition(FollowedPartition):
         "source_end",
         "source_epoch",
         "source_leader",
+        "source_stable",
         "start_offset",
         "state",
     )
@@ -79,6 +80,7 @@ class MirroredPartition(FollowedPartition):
         self.source_epoch = -1
         self.start_offset = 0  # the source's, as it was told last
         self.source_end = -1  # what its consumers see ends there, as it was told last
+        self.source_stable = -1  # below it no transaction is open at the source, as it was told last
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = self._lacks_room = False
         self._tell = tell
@@ -130,6 +132,7 @@ class MirroredPartition(FollowedPartition):
             self.lags = high_watermark > log.log_end_offset
             self.partition.on_appended()
             self._follow_start()
+            self._look_for_lost_end()
         return error_code
 
     def _count(self, size: int) -> None:
@@ -166,6 +169,20 @@ class MirroredPartition(FollowedPartition):
             log.increment_log_start_offset(offset)
             if self.partition.followers is not None:
                 self.partition.followers.tell_more()
+
+    def _look_for_lost_end(self) -> None:
+        """Begin anew where all is here that the source has, and a transaction is open that has ended there.
+
+        It would hold up who reads what is committed, and be aborted by a promotion.
+        """
+        log = self.log
+        first = next(iter(log.producers.ongoing_txns), None)
+        if first is None or log.log_end_offset < self.source_end:
+            return
+        if max(first, self.start_offset) < self.source_stable:
+            self._begin_anew(
+                self.start_offset, "it lacks the end of a transaction, of which the source has nothing left"
+            )
 
     def ends_at(self, source_end: int) -> bool:
         """What the source's consumers see ends there; whether the log does, with all of it committed.

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any, ClassVar
 
 from pybroker.cluster.image.link_states import MIRRORING, PROMOTED, PROMOTING
 from pybroker_protocol.records import PARTITION_LEADER_EPOCH_AT
@@ -31,9 +32,11 @@ FETCH_TIMEOUT_MS = 40_000
 class LinkHistory:
     """One run; ``play`` raises AssertionError where something does not hold."""
 
+    storage_settings: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, path: Path, seed: int) -> None:
         self._random = Random(seed)
-        self.linked = LinkedClusters(path)
+        self.linked = LinkedClusters(path, storage_settings=self.storage_settings)
         self._number = 0
         self._ever: dict[int, set[bytes]] = defaultdict(set)  # batches of the source, by their base offsets
         self.trace: list[str] = []

@@ -112,11 +112,15 @@ def stored(side: Broker | Cluster, topic: str, index: int) -> dict[int, bytes]:
 
 def stored_in(*directories: Path) -> dict[int, bytes]:
     """The batches of a partition, which lies in one of these directories, by their base offsets."""
-    batches: dict[int, bytes] = {}
-    for directory in directories:
-        for path in sorted(directory.glob("*.log")):
-            batches.update(batches_in(path.read_bytes()))
-    return batches
+    while True:
+        batches: dict[int, bytes] = {}
+        try:
+            for directory in directories:
+                for path in sorted(directory.glob("*.log")):
+                    batches.update(batches_in(path.read_bytes()))
+        except FileNotFoundError:
+            continue  # its cleaner has put another in its place
+        return batches
 
 
 def batches_in(data: bytes) -> dict[int, bytes]:

@@ -90,19 +90,25 @@ class VirtualSource:
 class LinkedClusters:
     """``here`` mirrors the only topic of ``source``; both call it by the same name, and it has the same id.
 
-    ``settings`` are the link's, with ``_`` for ``.``.
+    ``settings`` are the link's, with ``_`` for ``.``, and ``storage_settings`` of each broker.
 
     Brokers have other ids on either side, by which the world tells their threads apart.
     """
 
     def __init__(
-        self, path: Path, *, source: tuple[int, ...] = (1, 2), here: tuple[int, ...] = (11, 12), **settings: str
+        self,
+        path: Path,
+        *,
+        source: tuple[int, ...] = (1, 2),
+        here: tuple[int, ...] = (11, 12),
+        storage_settings: dict[str, Any] | None = None,
+        **settings: str,
     ) -> None:
         self.world = VirtualWorld()
-        self.source = Cluster(path / "source", self.world, replicas=source)
+        self.source = Cluster(path / "source", self.world, replicas=source, storage_settings=storage_settings)
         link: dict[str, Any] = {f"pybroker_links_west_{name}": text for name, text in settings.items()}
         link["pybroker_links_west_bootstrap_servers"] = "source:9092"
-        self.here = Cluster(path / "here", self.world, replicas=here, **link)
+        self.here = Cluster(path / "here", self.world, replicas=here, storage_settings=storage_settings, **link)
         self.is_away = False
         self.reports: list[MirrorReport] = []
         self.questions: list[Request] = []  # of the link's, to its source
