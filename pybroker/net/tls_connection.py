@@ -314,10 +314,6 @@ class TlsServerConnection(TlsConnection, AcceptedConnection):
     def _failed(self, reason: str) -> None:
         self.refuse(reason)
 
-    def _broken_by(self, _error: ssl.SSLError) -> None:
-        """What came after the handshake cannot be read, or is an alert."""
-        self.abort()
-
     def _waits_for_the_rest(self, of_a_message: bool) -> None:
         self._processor.logins.half_open.hold(self, TLS_MESSAGE_BYTES if of_a_message else 0)
 
