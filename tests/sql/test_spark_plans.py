@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from sqlglot import parse_one
 
 from pybroker.sql.parsing.queries import TableReference
+from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.parsing.standing_selects import JoinWindow, TimeWindow, WindowKind
 from pybroker.sql.parsing.statements import Control, CreateAs, InsertSelect, InsertValues, ShowQueries, Verb, statements
 from pybroker.sql.relations.catalog import Column, Format, Relation
@@ -267,6 +269,11 @@ def test_plan_is_the_same_after_it_was_json(text: str) -> None:
     assert plan_read(json.loads(json.dumps(found.document()))) == found
 
 
+def test_what_spark_cannot_say_is_refused_and_not_left_out() -> None:
+    with pytest.raises(SqlError, match="cannot say this: Argument 'count' is not supported"):
+        spark_text(parse_one("arg_max(id, amount, 2)", dialect="duckdb"))
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -318,6 +325,10 @@ def test_plan_is_the_same_after_it_was_json(text: str) -> None:
         (
             "CREATE TABLE t AS SELECT who, count(DISTINCT id) AS p FROM orders GROUP BY who",
             "count(DISTINCT id) is not there over a stream: count_distinct",
+        ),
+        (
+            "CREATE TABLE t AS SELECT who, first(id ORDER BY amount) AS p FROM orders GROUP BY who",
+            "first(id ORDER BY amount) is not there over a stream: list_sort",
         ),
         ("CREATE STREAM s AS SELECT upper(unnest(tags)) AS t FROM tagged", "unnest(tags) is a column of its own"),
         ("CREATE STREAM s AS SELECT unnest(tags) AS t, unnest(tags) AS u FROM tagged", "the only one of its kind"),

@@ -154,6 +154,12 @@ def _distinct(asked: Asked) -> str | None:
     return next(map(shown, found), None)
 
 
+def _ordered(asked: Asked) -> str | None:
+    """An aggregate with an ORDER BY inside, which only a list that is a text has in Spark."""
+    found = (each for each in aggregates(asked.tree) if each.find(exp.Order) and not each.find(exp.GroupConcat))
+    return next(map(shown, found), None)
+
+
 def _not_of_streams(asked: Asked) -> str | None:
     return next((shown(each) for each in aggregates(asked.tree) if not is_of_streams(each)), None)
 
@@ -253,6 +259,7 @@ _OF_STREAMS: Final[Sequence[_Rule]] = (
         lambda asked: (found := _unnests_inside(asked)) and shown(found),
         "{} is a column of its own, and the only one of its kind; make it a stream of its own",
     ),
+    (_ordered, "{} is not there over a stream: list_sort sorts a list, and arg_max chooses by another column"),
     (_distinct, "{} is not there over a stream: count_distinct(…) estimates, and collect_set(…) has the values"),
     (
         _not_of_streams,

@@ -22,6 +22,7 @@ from pybroker.sql.parsing.queries import (
 )
 from pybroker.sql.parsing.select_names import inline_names, numbered
 from pybroker.sql.parsing.spark_functions import functions_missing
+from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError
@@ -66,7 +67,7 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
 def spark_sql(tree: exp.Expr) -> str:
     """A query over views as Spark's SQL."""
     _translate(tree)
-    return tree.sql(dialect="spark")
+    return spark_text(tree)
 
 
 def _translate(tree: exp.Expr) -> None:
@@ -139,7 +140,7 @@ def _plan_with_tables(
         return SparkPlan(sources, parts.row, "append", parts.key, _typed(parts.joins), table=parts.query)
     joins = take_stream_joins(tree, sides)
     references[0].node.replace(exp.to_table(sources[0].view))
-    return SparkPlan(sources, tree.sql(dialect="spark"), "append", key, _typed(joins))
+    return SparkPlan(sources, spark_text(tree), "append", key, _typed(joins))
 
 
 def _typed(joins: Sequence[TableJoin]) -> tuple[TableJoin, ...]:
@@ -171,7 +172,7 @@ def spark_type(kind: str) -> str:
             else:
                 part.replace(other)
     _take_zones_away(tree)
-    return tree.sql(dialect="spark")
+    return spark_text(tree)
 
 
 def _take_zones_away(tree: exp.Expr) -> None:

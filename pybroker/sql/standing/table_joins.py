@@ -16,6 +16,7 @@ from typing import Final
 from sqlglot import exp
 
 from pybroker.sql.parsing.queries import left_out_of, named_columns
+from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import JoinKind, TableJoin
@@ -134,7 +135,7 @@ def _stream_join(join: exp.Join, table: Side, later: Sequence[Side]) -> TableJoi
     for of_stream, other in _both_ways(join, table):
         key = key_column(other, table)
         if key is not None and not _names(of_stream, (table, *later)):
-            return TableJoin(of_stream.sql(dialect="spark"), key.type, "left" if join.side else "inner")
+            return TableJoin(spark_text(of_stream), key.type, "left" if join.side else "inner")
     raise SqlError(_hint(table))
 
 
@@ -155,7 +156,7 @@ def _table_join(join: exp.Join, row_key: RowKey, table: Side, later: Sequence[Si
                 told = f"{own.sql(dialect='duckdb')} may be null, and RIGHT and FULL JOIN compare the key of every row"
                 raise SqlError(f"{told}: COALESCE has those of several tables")
             raise SqlError("a join by a column that names the other table's key is inner or left")
-        return TableJoin(own.sql(dialect="spark"), key.type, "left" if how == "left" else "inner")
+        return TableJoin(spark_text(own), key.type, "left" if how == "left" else "inner")
     first = row_key.tables[0]
     if any(key_column(own, first) is not None and _names(other, (table,)) for own, other in _both_ways(join, table)):
         raise SqlError(f"FROM names the table whose rows name the other's key: FROM {table.alias} JOIN {first.alias}")

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from pybroker.sql.parsing.aggregates import TABLES_HAVE, is_plain, shown, words_of
 from pybroker.sql.parsing.select_names import numbered
+from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import TableJoin, TableQuery
 from pybroker.sql.standing.table_joins import Side, take_table_joins
@@ -47,7 +48,7 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     group = tree.args.get("group")
     if not isinstance(group, exp.Group):
         key = tuple(name for name, each in columns.items() if row_key.column(each) is not None)[:1]
-        return TableParts(joins, TableQuery(), _sql(_when(chosen, _struct(columns))), key)
+        return TableParts(joins, TableQuery(), spark_text(_when(chosen, _struct(columns))), key)
     by = dict(_grouped(each, columns) for each in group.expressions)
     # A key of several is a JSON object, which may have nulls.
     has_key = [_is_not_null(exp.paren(each.copy())) for each in by.values()]
@@ -58,9 +59,9 @@ def table_parts(tree: exp.Select, sides: Sequence[Side]) -> TableParts:
     having = tree.args.get("having")
     if isinstance(having, exp.Having):
         kept.append(over_groups.of(having.this))
-    row = _sql(_when(kept, _struct(shown)))
+    row = spark_text(_when(kept, _struct(shown)))
     sums, lists, told = (tuple(each.items()) for each in (over_groups.sums, over_groups.lists, over_groups.told))
-    query = TableQuery(_sql(grouped), sums, lists, told)
+    query = TableQuery(spark_text(grouped), sums, lists, told)
     return TableParts(joins, query, row, tuple(by))
 
 
@@ -136,7 +137,7 @@ class _OverGroups:
         return _field(_VALUE, self._name(self.lists, argument))
 
     def _name(self, known: dict[str, str], argument: exp.Expr) -> str:
-        sql = _sql(argument)
+        sql = spark_text(argument)
         there = next((name for name, each in known.items() if each == sql), None)
         name = there or f"a{len(self.sums) + len(self.lists)}"
         known[name] = sql
@@ -207,7 +208,3 @@ def _struct(columns: dict[str, exp.Expr]) -> exp.Expr:
 
 def _field(of: str, name: str) -> exp.Expr:
     return exp.column(exp.to_identifier(name, quoted=True), table=of)
-
-
-def _sql(node: exp.Expr) -> str:
-    return node.sql(dialect="spark")
