@@ -289,7 +289,8 @@ def test_a_log_that_begins_late_begins_here_at_the_same_offset(source: Broker, h
         return int(low)
 
     wait_until(lambda: start(here) == start(source) == 20, "the same start")
-    assert read_all(here, "orders") == read_all(source, "orders")
+    left = read_all(source, "orders")
+    wait_until(lambda: read_all(here, "orders") == left, "all that is left")
 
 
 def test_a_link_to_this_cluster_itself_is_told_and_mirrors_nothing(here: Broker) -> None:
