@@ -77,7 +77,7 @@ def test_rows_that_postgresql_refuses_are_dead_letters_and_the_others_are_there_
         13: '{"id":13,"name":"a\\u0000b","amount":1}',
     }
     world.send("strict", *(bad.get(n, json.dumps({"id": n, "name": "a", "amount": 1.5})) for n in range(40)))
-    # Names of a pattern are given to another table's topic, as people do: the record's own is told.
+    # Names of a pattern are given to another table's topic, as people do: the reason names the record's own.
     routed = {"transforms": "r", "transforms.r.type": "RegexRouter", "transforms.r.regex": ".*"}
     routed |= {"transforms.r.replacement": "elsewhere"}
     sink = world.sink("strict", "strict", **{"auto.create": "false"}, **OFTEN, **ONCE, **routed)

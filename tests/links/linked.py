@@ -110,6 +110,17 @@ def stored(side: Broker | Cluster, topic: str, index: int) -> dict[int, bytes]:
     return stored_in(*(directory / f"{topic}-{index}" for directory in directories))
 
 
+def all_stored(side: Broker | Cluster, topic: str, partitions: int) -> list[dict[int, bytes]]:
+    """The batches of each partition of a topic."""
+    return [stored(side, topic, index) for index in range(partitions)]
+
+
+def reason_of(side: Broker | Cluster, topic: str) -> str:
+    """Why a mirrored topic is in its state, as its link says; "" for none."""
+    mirror = mirror_of(side, topic)
+    return "" if mirror is None else mirror.reason
+
+
 def stored_in(*directories: Path) -> dict[int, bytes]:
     """The batches of a partition, which lies in one of these directories, by their base offsets."""
     while True:

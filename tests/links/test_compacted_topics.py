@@ -23,7 +23,7 @@ from tests.links.compacted import (
     without,
     write,
 )
-from tests.links.linked import image_of, mirror_of, set_link, stored, wait_for_state, wait_until_mirrored
+from tests.links.linked import image_of, reason_of, set_link, stored, wait_for_state, wait_until_mirrored
 from tests.links.test_way_back import replicas
 
 RECORDS_COUNT_AT = 57
@@ -141,17 +141,12 @@ def test_the_way_back_brings_again_what_was_cleaned_away_for_the_sake_of_records
     compact(source, without(*range(60)))
     link(source, here, adopt=TOPIC)
     wait_for_state(source, TOPIC, ADOPTED)
-    wait_until(lambda: "partition 0 from offset 30 (60)" in reason_of(source), "what would be lost")
+    wait_until(lambda: "partition 0 from offset 30 (60)" in reason_of(source, TOPIC), "what would be lost")
     set_link(source.bootstrap, discard=TOPIC)
     wait_for_state(source, TOPIC, MIRRORING)
     wait_until(lambda: 30 in stored(source, TOPIC, 0), "its records")
     assert stored(source, TOPIC, 0)[30] == stored(here, TOPIC, 0)[30]
     assert table_of(read(source)) == table_of(read(here))
-
-
-def reason_of(side: Broker | Cluster) -> str:
-    mirrored = mirror_of(side, TOPIC)
-    return "" if mirrored is None else mirrored.reason
 
 
 def test_a_mirror_begins_anew_where_the_source_has_emptied_the_end_of_a_transaction(

@@ -10,13 +10,13 @@ from harness.waiting import wait_until
 from pybroker.cluster.image.link_states import ADOPTED, FAILED_OVER, MIRRORING, PROMOTED, PROMOTING
 from pybroker.testing import Broker
 from tests.links.linked import (
+    all_stored,
     image_of,
-    mirror_of,
     produce,
     produce_transactions,
     read_all,
+    reason_of,
     set_link,
-    stored,
     wait_for_state,
     wait_until_mirrored,
 )
@@ -45,6 +45,13 @@ def link(here: Broker, source: Broker, **settings: str) -> None:
     set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
 
 
+def check_open_transaction_is_aborted(here: Broker) -> None:
+    """And writes are taken, which readers of what is committed see."""
+    wait_until(lambda: len(read_all(here, "orders")) == 65, "the open transaction to be aborted")
+    produce(here, "orders", 30)
+    assert len(read_all(here, "orders")) == 95
+
+
 def test_a_promotion_goes_on_and_ends_open_transactions(source: Broker, here: Broker) -> None:
     left_open = produce_transactions(source, "orders", True, None)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
@@ -56,9 +63,7 @@ def test_a_promotion_goes_on_and_ends_open_transactions(source: Broker, here: Br
     wait_for_state(here, "orders", PROMOTING)
     source.resume()
     wait_for_state(here, "orders", PROMOTED)
-    wait_until(lambda: len(read_all(here, "orders")) == 65, "the open transaction to be aborted")
-    produce(here, "orders", 30)
-    assert len(read_all(here, "orders")) == 95
+    check_open_transaction_is_aborted(here)
     del left_open
 
 
@@ -84,9 +89,7 @@ def test_a_failover_goes_on_without_the_source_and_ends_open_transactions(source
     here.kill()
     here.restart()
     wait_for_state(here, "orders", FAILED_OVER)
-    wait_until(lambda: len(read_all(here, "orders")) == 65, "the open transaction to be aborted")
-    produce(here, "orders", 30)
-    assert len(read_all(here, "orders")) == 95
+    check_open_transaction_is_aborted(here)
     del left_open
 
 
@@ -97,19 +100,12 @@ def test_a_discard_goes_on_and_cuts_what_was_told_and_nothing_else(source: Broke
     produce(here, "orders", 45)
     link(source, here, adopt="orders")
     wait_for_state(source, "orders", ADOPTED)
-    wait_until(lambda: reason_of(source).startswith("the source lacks 30 records"), "what would be lost")
+    wait_until(lambda: reason_of(source, "orders").startswith("the source lacks 30 records"), "what would be lost")
     set_link(source.bootstrap, discard="orders")
     source.kill()
     source.restart()
     wait_for_state(source, "orders", MIRRORING)
-    wait_until(lambda: all_stored(source) == all_stored(here), "the same logs")
+    wait_until(
+        lambda: all_stored(source, "orders", PARTITIONS) == all_stored(here, "orders", PARTITIONS), "the same logs"
+    )
     assert len(read_all(source, "orders")) == 105
-
-
-def reason_of(side: Broker) -> str:
-    mirror = mirror_of(side, "orders")
-    return "" if mirror is None else mirror.reason
-
-
-def all_stored(side: Broker) -> list[dict[int, bytes]]:
-    return [stored(side, "orders", index) for index in range(PARTITIONS)]

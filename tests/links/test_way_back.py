@@ -13,6 +13,7 @@ from harness.waiting import wait_until
 from pybroker.cluster.image.link_states import ADOPTED, FAILED_OVER, MIRRORING, PAUSED, PROMOTED
 from pybroker.testing import Broker, Cluster
 from tests.links.linked import (
+    all_stored,
     brokers_of,
     code_of_a_write,
     commit,
@@ -21,7 +22,6 @@ from tests.links.linked import (
     produce,
     read_all,
     set_link,
-    stored,
     stored_in,
     wait_for_state,
     wait_until_mirrored,
@@ -45,10 +45,6 @@ def second(first: Broker) -> Iterator[Broker]:
 
 def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
     set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
-
-
-def all_stored(side: Broker | Cluster) -> list[dict[int, bytes]]:
-    return [stored(side, "orders", index) for index in range(PARTITIONS)]
 
 
 def ends_of(side: Broker) -> dict[int, int]:
@@ -86,15 +82,17 @@ def test_the_way_back_says_what_is_lost_before_it_is_cut_and_groups_go_back_to_t
     set_link(second.bootstrap, failover="orders")
     wait_for_state(second, "orders", FAILED_OVER)
     produce(second, "orders", 45)
-    before = all_stored(first)
+    before = all_stored(first, "orders", PARTITIONS)
     link(first, second, adopt="orders")
     adopted = wait_for_state(first, "orders", ADOPTED)
     assert code_of_a_write(first, {}) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     wait_until(lambda: lost_of(first) == 30, "what the way back would cut")
-    assert all_stored(first) == before
+    assert all_stored(first, "orders", PARTITIONS) == before
     set_link(first.bootstrap, discard="orders")
     wait_for_state(first, "orders", MIRRORING)
-    wait_until(lambda: all_stored(first) == all_stored(second), "the same logs")
+    wait_until(
+        lambda: all_stored(first, "orders", PARTITIONS) == all_stored(second, "orders", PARTITIONS), "the same logs"
+    )
     assert len(read_all(first, "orders")) == 105
     assert adopted.first_epochs == ()
     wait_until(lambda: committed(first, "has-read-it") == parting, "a group that has read what is lost")
@@ -130,7 +128,7 @@ def test_the_way_back_of_a_replicated_topic_cuts_its_followers_too() -> None:
         produce(second, "orders", 45)
         link(first, second, adopt="orders", discard="orders")
         wait_for_state(first, "orders", MIRRORING)
-        original = all_stored(second)
+        original = all_stored(second, "orders", PARTITIONS)
         wait_until(lambda: all(replica == original for replica in replicas(first)), "the same logs")
         assert read_all(first, "orders") == read_all(second, "orders")
 
