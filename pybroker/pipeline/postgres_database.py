@@ -20,13 +20,35 @@ ASK_AGAIN_AFTER_S = 0.5
 
 # The driver's: for how long a connection may take, and a statement that a database gone without a word leaves open.
 _TIMEOUTS = {"connectTimeout": "5", "socketTimeout": "300"}
-# Of a batch of rows the driver makes statements of many.  In one of two runs a row then took up to a third less
-# processor time, and in the other one as much.
-_IN_BATCHES = {"reWriteBatchedInserts": "true"}
 
 
 class DatabaseGone(RuntimeError):
     """The database did not answer for longer than the sink waits, or the waiting was ended."""
+
+
+class Transaction:
+    """What is done in one: by a connection of the JVM's, which others leave alone meanwhile."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, *statements: str) -> None:
+        """One after the other."""
+        statement = self._connection.createStatement()
+        for text in statements:
+            statement.execute(text)
+
+    def rows(self, query: str, columns: int) -> list[tuple[str | None, ...]]:
+        """The rows of a small result as text, ``columns`` of each."""
+        found = self._connection.createStatement().executeQuery(query)
+        rows: list[tuple[str | None, ...]] = []
+        while found.next():
+            rows.append(tuple(found.getString(at) for at in range(1, columns + 1)))
+        return rows
+
+    def copy(self, statement: str, stream: Any) -> None:
+        """Give a ``COPY … FROM STDIN`` what a stream of the JVM's has."""
+        self._connection.getCopyAPI().copyIn(statement, stream)
 
 
 class Database:
@@ -44,28 +66,28 @@ class Database:
         ends: threading.Event | None = None,
     ) -> None:
         self.url = url
-        self.properties = {**_TIMEOUTS, **_IN_BATCHES, **properties, "driver": DRIVER_CLASS}
+        self.properties = {**_TIMEOUTS, **properties, "driver": DRIVER_CLASS}
         self._patience_s = patience_s
         self._on_outage = on_outage
         self._ends = threading.Event() if ends is None else ends
 
-    def execute(self, spark: SparkSession, *statements: str) -> None:
-        """In one transaction."""
+    @contextmanager
+    def transaction(self, spark: SparkSession) -> Iterator[Transaction]:
+        """One that is committed where the block ends without an error, and undone else."""
         with self.connection(spark) as connection:
             connection.setAutoCommit(False)
-            statement = connection.createStatement()
-            for text in statements:
-                statement.execute(text)
+            yield Transaction(connection)
             connection.commit()
+
+    def execute(self, spark: SparkSession, *statements: str) -> None:
+        """In a transaction of their own."""
+        with self.transaction(spark) as transaction:
+            transaction.execute(*statements)
 
     def rows(self, spark: SparkSession, query: str, columns: int) -> list[tuple[str | None, ...]]:
         """The rows of a small result as text, ``columns`` of each."""
-        with self.connection(spark) as connection:
-            found = connection.createStatement().executeQuery(query)
-            rows: list[tuple[str | None, ...]] = []
-            while found.next():
-                rows.append(tuple(found.getString(at) for at in range(1, columns + 1)))
-            return rows
+        with self.transaction(spark) as transaction:
+            return transaction.rows(query, columns)
 
     def wait_until_it_answers(self, spark: SparkSession) -> None:
         """Returns when it does; raises `DatabaseGone`."""

@@ -1,8 +1,9 @@
 """Writes micro-batches into a table of PostgreSQL by key: nothing twice, and an outage of the database is waited for.
 
-Spark's JDBC sink inserts or overwrites. Here its tasks fill a staging table, and one transaction merges it and drops
-it. A row that is there already is replaced, unless by a row of an older epoch of the same query. A tombstone deletes,
-which is a row whose columns besides the key are all null. Of several rows of a key in a micro-batch the last counts.
+Spark's JDBC sink inserts or overwrites. Here one transaction copies the rows into a table of its own, and merges them
+from there. A row that is there already is replaced, unless by a row of an older epoch of the same query. A tombstone
+deletes, which is a row whose columns besides the key are all null. Of several rows of a key in a micro-batch the last
+counts.
 
 So an epoch that is written again, whole or by halves, changes nothing, and a writer that was thought dead undoes
 nothing.  A row that is deleted could not tell that: the table ``upsert_epochs`` has the last epoch of each query,
@@ -11,39 +12,34 @@ and what comes of an older one is dropped.
 Epochs of two queries have no order: a query that begins on a new checkpoint, at epoch 0, replaces what the one before
 wrote.  What is written by hand, outside of any query, counts as one query.
 
-Each attempt has a staging table of its own, so that jobs which write into one table do not meet in it.  What a query
-left behind when it failed or died, it drops before it writes again.
-
 Counterpart: the JDBC sink connector in mode ``upsert``.
 """
 
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import NamedTuple
-from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pybroker.pipeline.postgres_copy import copy_into
 from pybroker.pipeline.postgres_database import PATIENCE_S, Database
+from pybroker.pipeline.postgres_text import identifier, literal, quoted
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 # A write may hit the very moment when a database goes or comes; one that fails this often while it answers is wrong.
 FAILURES_MAX = 3
-
-# Hexadecimal digits of each of the two parts of a staging table's name.
-_NAME_PART = 16
 
 # Columns that a table has besides its own.
 _OWN_COLUMNS = {"epoch": "bigint NOT NULL", "query_id": "text"}
 
 # The last epoch of each query, per table.
 _EPOCHS = "upsert_epochs"
-# Columns that a staging table has besides the table's: what tells the last row of a key, and the order of the rows.
+# The transaction's own table, and its columns besides the target's: what tells a key's last row, and the rows' order.
+_STAGING = "pybroker_staging"
 _LATEST_BY, _POSITION = "staged_latest_by", "staged_position"
 
 # Where a column's type ends in its declaration.
@@ -68,7 +64,7 @@ class Table(NamedTuple):
     @property
     def identifier(self) -> str:
         """The name as statements have it."""
-        return ".".join(f'"{part}"' for part in self.name.split("."))
+        return identifier(self.name)
 
     def creation(self) -> str:
         """The statement that creates it where it is not there."""
@@ -80,7 +76,7 @@ class Table(NamedTuple):
 
         It looks first: adding a column waits for everybody who reads the table, be it there or not.
         """
-        table = _literal(self.identifier)
+        table = literal(self.identifier)
         return f"""
             DO $$ BEGIN
                 IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = {table}::regclass AND attname = 'query_id')
@@ -94,7 +90,7 @@ class Table(NamedTuple):
         return [
             f"CREATE TABLE IF NOT EXISTS {self._epochs} "
             "(table_name text, query_id text, epoch bigint NOT NULL, PRIMARY KEY (table_name, query_id))",
-            f"INSERT INTO {self._epochs} AS known VALUES ({_literal(self.name)}, {_literal(query)}, {epoch}) "
+            f"INSERT INTO {self._epochs} AS known VALUES ({literal(self.name)}, {literal(query)}, {epoch}) "
             "ON CONFLICT (table_name, query_id) DO UPDATE SET epoch = GREATEST(known.epoch, EXCLUDED.epoch)",
         ]
 
@@ -107,11 +103,11 @@ class Table(NamedTuple):
         rest = [f'"{name}"' for name in self.columns if name not in self.key]
         is_tombstone = " AND ".join(f"latest.{name} IS NULL" for name in rest) or "FALSE"
         changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*rest, *(f'"{name}"' for name in _OWN_COLUMNS)))
-        written_by = "NULL" if query is None else _literal(query)
+        written_by = "NULL" if query is None else literal(query)
         same = " AND ".join(f'known."{name}" = latest."{name}"' for name in self.key)
         return f"""
             WITH latest AS (
-                SELECT DISTINCT ON ({keys}) {", ".join(f'{at} AS "{name}"' for name, at in typed.items())}
+                SELECT DISTINCT ON ({keys}) {", ".join(f"{at} AS {quoted(name)}" for name, at in typed.items())}
                 FROM "{staging}" WHERE {self._is_newest(epoch, query)} ORDER BY {keys}, {order}"{_POSITION}" DESC
             ), deleted AS (
                 DELETE FROM {self.identifier} AS known USING latest WHERE {same} AND {is_tombstone}
@@ -132,24 +128,8 @@ class Table(NamedTuple):
     def _is_newest(self, epoch: int, query: str | None) -> str:
         if query is None:
             return "TRUE"
-        of_query = f"table_name = {_literal(self.name)} AND query_id = {_literal(query)}"
+        of_query = f"table_name = {literal(self.name)} AND query_id = {literal(query)}"
         return f"(SELECT epoch FROM {self._epochs} WHERE {of_query}) <= {epoch}"
-
-
-def staging_names(table: str, query: str) -> str:
-    """How the names of a query's staging tables begin; PostgreSQL cuts names behind 63 characters."""
-    return f"staging_{blake2b(f'{table} {query}'.encode(), digest_size=_NAME_PART // 2).hexdigest()}_"
-
-
-def dropping(beginning: str) -> str:
-    """The statement that drops the staging tables whose names, of letters and digits, begin so; in one go."""
-    return f"""
-        DO $$ DECLARE found text; BEGIN
-            FOR found IN SELECT tablename FROM pg_tables
-                WHERE schemaname = current_schema() AND starts_with(tablename, '{beginning}')
-            LOOP EXECUTE format('DROP TABLE IF EXISTS %I', found); END LOOP;
-        END $$
-        """
 
 
 def upsert_into(
@@ -191,9 +171,6 @@ class _Upserts:
     ) -> None:
         self._table = table
         self._latest_by = latest_by
-        self._anonymous_query = uuid4().hex
-        # How the names of staging tables begin, once those that were left behind are dropped.
-        self._stagings: str | None = None
         self._database = Database(url, properties, patience_s, on_outage)
 
     def write(self, batch: DataFrame, epoch: int) -> None:
@@ -207,34 +184,24 @@ class _Upserts:
             while True:
                 self._database.wait_until_it_answers(batch.sparkSession)
                 try:
-                    if self._stagings is None:
-                        self._stagings = self._drop_left_behind(batch.sparkSession, query or self._anonymous_query)
-                    self._write_once(rows, epoch, query, f"{self._stagings}{uuid4().hex[:_NAME_PART]}")
+                    self._write_once(rows, epoch, query)
                     return
                 except (Py4JJavaError, PySparkException):
-                    self._stagings = None
                     failures += self._database.refusal(batch.sparkSession) is None
                     if failures == FAILURES_MAX:
                         raise
         finally:
             rows.unpersist()
 
-    def _write_once(self, rows: DataFrame, epoch: int, query: str | None, staging: str) -> None:
-        rows.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
-        self._database.execute(
-            rows.sparkSession,
-            self._table.creation(),
-            self._table.completion(),
-            *([] if query is None else self._table.beginning(epoch, query)),
-            self._table.merge(staging, epoch, query, has_latest_by=self._latest_by is not None),
-            f'DROP TABLE "{staging}"',
-        )
-
-    def _drop_left_behind(self, spark: SparkSession, query: str) -> str:
-        """How the names of this query's staging tables for this table begin; drops those that there are."""
-        beginning = staging_names(self._table.name, query)
-        self._database.execute(spark, dropping(beginning))
-        return beginning
+    def _write_once(self, rows: DataFrame, epoch: int, query: str | None) -> None:
+        with self._database.transaction(rows.sparkSession) as transaction:
+            copy_into(transaction, _STAGING, rows)
+            transaction.execute(
+                self._table.creation(),
+                self._table.completion(),
+                *([] if query is None else self._table.beginning(epoch, query)),
+                self._table.merge(_STAGING, epoch, query, has_latest_by=self._latest_by is not None),
+            )
 
 
 def _value_type(kind: str) -> str:
@@ -243,9 +210,4 @@ def _value_type(kind: str) -> str:
 
 
 def _quoted(names: Sequence[str] | Mapping[str, str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _literal(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
+    return ", ".join(map(quoted, names))

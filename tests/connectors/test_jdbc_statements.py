@@ -8,7 +8,8 @@ pytest.importorskip("pyspark")
 
 
 def test_names_and_texts_are_quoted() -> None:
-    from pybroker.connectors.kinds.jdbc_sink import columns_query, identifier, literal, marked
+    from pybroker.connectors.kinds.jdbc_sink import columns_query, marked
+    from pybroker.pipeline.postgres_text import identifier, literal
 
     assert identifier('mart.we"ird') == '"mart"."we""ird"'
     assert literal("it's") == "'it''s'"
@@ -43,11 +44,3 @@ def test_new_rows_are_asked_for_in_order_and_those_of_one_value_together() -> No
     assert "source.\"id\" < now() - interval '500 milliseconds'" in text
     assert 'ORDER BY source."id" FETCH FIRST 10 ROWS WITH TIES' in text
     assert " > " not in rows_query('"t"', "id", None, 10, 0)
-
-
-def test_rows_of_a_batch_are_statements_of_many_unless_it_is_said_otherwise() -> None:
-    from pybroker.pipeline.postgres_database import Database
-
-    name = "reWriteBatchedInserts"
-    for given, found in (({}, "true"), ({name: "false"}, "false")):
-        assert Database("jdbc:postgresql://h/d", given, 1, lambda _: None).properties[name] == found

@@ -45,14 +45,6 @@ class Target:
 
         self.spark.sparkContext.setLocalProperty(QUERY_PROPERTY, query)
 
-    def stagings(self, query: str) -> list[str]:
-        """The staging tables that there are."""
-        from pybroker.pipeline.upserts import staging_names
-
-        reader = self.spark.read.jdbc(self.postgres.jdbc_url, "pg_tables", properties=self.postgres.jdbc_properties)
-        names = [row.tablename for row in reader.select("tablename").collect()]
-        return [name for name in names if name.startswith(staging_names(self.table.name, query))]
-
     def execute(self, statement: str) -> None:
         given = self.spark._jvm.java.util.Properties()
         for name, value in self.postgres.jdbc_properties.items():
@@ -116,10 +108,10 @@ def test_a_column_that_the_sink_has_for_itself_is_refused_in_one_line() -> None:
         upsert_into(table, "", {})
 
 
-def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging(
+def test_two_jobs_that_write_into_one_table_at_once_do_not_meet(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second writes while the first has filled its staging table and not merged it."""
+    """The second writes while the first has copied its rows and not merged them."""
     from pybroker.pipeline import upserts
 
     first, second = target.writer(), target.writer()
@@ -137,21 +129,6 @@ def test_two_jobs_that_write_into_one_table_at_once_do_not_meet_in_their_staging
     finally:
         target.of_query(None)
     assert target.rows() == {"a": (1, 3), "b": (2, 7)}
-    assert [target.stagings(query) for query in ("first", "second")] == [[], []]
-
-
-def test_what_a_query_left_behind_it_drops_when_it_is_started_again(target: Target) -> None:
-    from pybroker.pipeline.upserts import staging_names
-
-    left = {query: f"{staging_names(target.table.name, query)}0" for query in ("q1", "q2")}
-    for name in left.values():
-        target.frame(a=1).write.jdbc(target.postgres.jdbc_url, name, properties=target.postgres.jdbc_properties)
-    target.of_query("q1")
-    try:
-        target.writer()(target.frame(a=1), 0)
-    finally:
-        target.of_query(None)
-    assert [target.stagings(query) for query in left] == [[], [left["q2"]]]
 
 
 def test_instants_are_kept_whatever_the_session_s_time_zone_is(target: Target) -> None:

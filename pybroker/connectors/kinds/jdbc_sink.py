@@ -1,8 +1,8 @@
 """JdbcSink: rows of tables in PostgreSQL, each exactly once.
 
-A micro-batch fills a staging table by Spark's tasks, and one transaction takes it over and notes the micro-batch's
-number in ``pybroker_connect_epochs``.  A micro-batch whose number stands there is not taken over again, so that
-neither a repeat nor a supervisor which was replaced writes a row twice.  The user's table needs no column of ours.
+One transaction copies a micro-batch into a table of its own, takes it over from there, and notes the micro-batch's
+number in ``pybroker_connect_epochs``.  A micro-batch whose number stands there is not taken over again.  So neither a
+repeat nor a supervisor which was replaced writes a row twice.  The user's table needs no column of ours.
 
 Owns the statements; `refused_rows` has those for rows that PostgreSQL refuses.  What an outage is,
 `pybroker.pipeline.postgres_database` says.
@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pybroker.connectors.declared.transforms import quoted as spark_quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
@@ -26,8 +25,6 @@ from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.refused_rows import (
     FAULT,
-    NO_TEXT,
-    NO_TEXT_REASON,
     OFFSET,
     PARTITION,
     REFUSED_COLUMNS,
@@ -39,27 +36,15 @@ from pybroker.connectors.kinds.refused_rows import (
     refused_record,
 )
 from pybroker.connectors.kinds.sink_queries import start_sink
+from pybroker.pipeline.postgres_copy import copy_into, lacks, postgres_type
 from pybroker.pipeline.postgres_database import Database
+from pybroker.pipeline.postgres_text import identifier, literal, quoted
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
-from pybroker.pipeline.upserts import dropping, staging_names
 
 _EPOCHS = "pybroker_connect_epochs"
 _DELETED = "staged_is_deleted"
+_STAGING = "pybroker_staging"
 _FAILURES_MAX = 3
-_TYPES = {
-    "string": "text",
-    "int": "integer",
-    "bigint": "bigint",
-    "smallint": "smallint",
-    "tinyint": "smallint",
-    "double": "double precision",
-    "float": "real",
-    "boolean": "boolean",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-    "date": "date",
-    "binary": "bytea",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -82,15 +67,16 @@ class _JdbcSink:
         self._keys: list[str] = work.value("pk.fields")
         self._is_upsert = work.value("insert.mode").lower() == "upsert"
         self._has_marks = False
-        # Tables of which what an earlier run left behind is dropped.
-        self._cleared: set[str] = set()
 
     def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
         """A micro-batch, into the tables of its topics, of which several may have one."""
         keyed = self._keyed(rows)
+        name: str = self._work.value("table.name.format")
+        if "${topic}" not in name:
+            return self._write_table(keyed, name, epoch)
         tables: dict[str, list[str]] = {}
         for (topic,) in keyed.select("_topic").distinct().orderBy("_topic").collect():
-            tables.setdefault(self._work.value("table.name.format").replace("${topic}", topic), []).append(topic)
+            tables.setdefault(name.replace("${topic}", topic), []).append(topic)
         refused: list[Refusal] = []
         for table, topics in tables.items():
             of_table = keyed.where(F.col("_topic").isin(topics)) if len(tables) > 1 else keyed
@@ -123,7 +109,6 @@ class _JdbcSink:
             try:
                 return self._write_once(staged, table, types, query, epoch)
             except (Py4JJavaError, PySparkException) as error:
-                self._cleared.discard(table)
                 if (told := refused_record(error)) is not None:
                     raise RecordRefused(told) from None
                 failures += self._database.refusal(rows.sparkSession) is None
@@ -137,30 +122,25 @@ class _JdbcSink:
         if not self._has_marks:
             self._database.execute(spark, *map(table_made, (marks_table(), refused_table())))
             self._has_marks = True
-        beginning = staging_names(table, self._work.name)
-        if table not in self._cleared:
-            self._database.execute(spark, dropping(beginning))
-            self._cleared.add(table)
-        there = {str(name): str(kind) for name, kind in self._database.rows(spark, columns_query(table), 2)}
-        changes = self._table_changes(table, types, there)
-        wanted = {name: there.get(name, kind) for name, kind in types.items()}
-        staging = f"{beginning}{uuid4().hex[:16]}"
-        staged.write.mode("errorifexists").jdbc(self._database.url, staging, properties=self._database.properties)
-        keys = self._keys if self._is_upsert else []
         is_tolerant = self._work.tolerates_errors
         of_query = (self._work.name, table, query)
-        taking = by_row_where_it_fails(
-            quoted(staging),
-            lambda condition: takeover(staging, table, wanted, keys, condition),
-            ", ".join(map(literal, of_query)),
-            is_tolerant=is_tolerant,
-        )
-        forgotten = [f"DELETE FROM {REFUSED_TABLE} WHERE {condition_of(*of_query)}"] if is_tolerant else []
-        takes = marked([*forgotten, taking], *of_query, epoch)
-        self._database.execute(spark, *changes, *takes, f"DROP TABLE {quoted(staging)}")
-        if not is_tolerant:
-            return []
-        return [refusal_of(row) for row in self._database.rows(spark, refused_query(condition_of(*of_query)), 4)]
+        with self._database.transaction(spark) as transaction:
+            copy_into(transaction, _STAGING, staged)
+            there = {str(name): str(kind) for name, kind in transaction.rows(columns_query(table), 2)}
+            changes = self._table_changes(table, types, there)
+            wanted = {name: there.get(name, kind) for name, kind in types.items()}
+            keys = self._keys if self._is_upsert else []
+            taking = by_row_where_it_fails(
+                quoted(_STAGING),
+                lambda condition: takeover(_STAGING, table, wanted, keys, condition),
+                ", ".join(map(literal, of_query)),
+                is_tolerant=is_tolerant,
+            )
+            forgotten = [f"DELETE FROM {REFUSED_TABLE} WHERE {condition_of(*of_query)}"] if is_tolerant else []
+            transaction.execute(*changes, *marked([*forgotten, taking], *of_query, epoch))
+            if not is_tolerant:
+                return []
+            return [refusal_of(row) for row in transaction.rows(refused_query(condition_of(*of_query)), 4)]
 
     def _table_changes(self, table: str, types: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
         if not there:
@@ -176,23 +156,6 @@ class _JdbcSink:
         return [
             f"ALTER TABLE {identifier(table)} ADD COLUMN IF NOT EXISTS {quoted(name)} {types[name]}" for name in missing
         ]
-
-
-def quoted(name: str) -> str:
-    """A name as PostgreSQL has it."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def identifier(table: str) -> str:
-    """A table that may have a schema before it."""
-    return ".".join(map(quoted, table.split(".", 1)))
-
-
-def literal(text: str) -> str:
-    """A text as PostgreSQL has it."""
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
 
 
 def marks_table() -> str:
@@ -276,21 +239,18 @@ def condition_of(connector: str, table: str, query: str) -> str:
 
 
 def _staged(rows: DataFrame, columns: Sequence[str]) -> list[Column]:
-    """The columns of a staging table; texts that PostgreSQL has not are left out, and the row is at fault."""
-    texts = [name for name in columns if isinstance(rows.schema[name].dataType, StringType)]
-    fault = F.lit(None).cast("string")
-    for name in texts:
-        fault = F.when(F.contains(F.col(spark_quoted(name)), F.lit(NO_TEXT)), NO_TEXT_REASON).otherwise(fault)
-    fields = [F.col(spark_quoted(name)) for name in columns]
-    kept = [
-        F.when(~F.contains(field, F.lit(NO_TEXT)), field).alias(name) if name in texts else field
-        for name, field in zip(columns, fields, strict=True)
-    ]
+    """The columns of the transaction's table; what PostgreSQL has not is left out, and the row is at fault."""
+    fault, kept = F.lit(None).cast("string"), []
+    for name in columns:
+        field = F.col(spark_quoted(name))
+        if (lacking := lacks(name, rows.schema[name].dataType)) is not None:
+            is_lacking, reason = lacking
+            fault = F.when(is_lacking, reason).otherwise(fault)
+            field = F.when(is_lacking, None).otherwise(field).alias(name)
+        kept.append(field)
     places = {TOPIC: "_origin", PARTITION: "_partition", OFFSET: "_offset"}
     return [*kept, *(F.col(own).alias(name) for name, own in places.items()), fault.alias(FAULT), F.col(_DELETED)]
 
 
 def _type_of(kind: DataType) -> str:
-    if isinstance(kind, DecimalType):
-        return f"numeric({kind.precision},{kind.scale})"
-    return "jsonb" if isinstance(kind, (ArrayType, MapType, StructType)) else _TYPES.get(kind.simpleString(), "text")
+    return "jsonb" if isinstance(kind, (ArrayType, MapType, StructType)) else postgres_type(kind)

@@ -18,10 +18,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from pybroker.connectors.kinds.connector_runs import Run, Work
-from pybroker.connectors.kinds.jdbc_sink import identifier, literal, quoted
 from pybroker.connectors.kinds.polled_runs import Polled, PolledRun
 from pybroker.connectors.state.state_records import canonical
 from pybroker.pipeline.postgres_database import Database
+from pybroker.pipeline.postgres_text import identifier, literal, quoted
 
 # Between rows.  A column of JSON may have newlines, which its text keeps, and no such character.
 _BETWEEN = "\x1e"

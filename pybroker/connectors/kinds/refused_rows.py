@@ -25,9 +25,6 @@ REFUSED_COLUMNS: Final = (
 TOPIC, PARTITION, OFFSET, FAULT = "staged_topic", "staged_partition", "staged_offset", "staged_fault"
 # Within the table of one micro-batch.
 ROW: Final = "ctid = pybroker_row.place"
-# PostgreSQL has no text with it.
-NO_TEXT: Final = "\0"
-NO_TEXT_REASON: Final = "a text has the character U+0000, which PostgreSQL has not"
 
 _CODE: Final = "PB001"
 _FAULTS: Final = " OR ".join(
