@@ -6,8 +6,6 @@ one of them.  How a broker is configured, started and stopped is its own (``Brok
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from harness.broker_probe import brokers_known
 from harness.broker_process import BrokerProcess
+from harness.process_pause import pause, resume
 from harness.waiting import wait_until
 
 # JVMs that start side by side on two processors, and their quorum's first election.
@@ -99,14 +98,14 @@ class BrokerCluster(Generic[B]):
 
     def pause(self, number: int) -> None:
         """SIGSTOP: the broker's connections stay, and it does nothing."""
-        os.kill(self.brokers[number].pid, signal.SIGSTOP)
+        pause(self.brokers[number].pid)
         self._paused.add(number)
 
     def resume(self, number: int) -> None:
         """Let a paused broker go on; does nothing when it is not paused."""
         if number in self._paused:
             self._paused.discard(number)
-            os.kill(self.brokers[number].pid, signal.SIGCONT)
+            resume(self.brokers[number].pid)
 
     def stop(self, timeout_s: float = 60) -> None:
         """Shut all down cleanly, side by side: the last brokers of a quorum end together or not at all."""

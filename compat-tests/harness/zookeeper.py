@@ -9,9 +9,7 @@ Owns: configuration, start, stop, kill -9 and pause of the servers below one dir
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import NamedTuple, Self
 
 from harness.broker_probe import free_port
 from harness.child_process import ChildProcess
+from harness.process_pause import pause, resume
 from harness.waiting import wait_until
 
 ZOOKEEPER_VERSION = "3.9.4"
@@ -143,10 +142,12 @@ class ZooKeeper:
 
     def pause(self) -> None:
         """Stop all servers where they are: connections stay, and nobody answers."""
-        self._signal(signal.SIGSTOP)
+        for process in self._running():
+            pause(process.pid)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        for process in self._running():
+            resume(process.pid)
 
     def kill_server(self, number: int) -> None:
         """Kill -9 of one server; does nothing when it is not running."""
@@ -167,10 +168,8 @@ class ZooKeeper:
     ) -> None:
         self.kill()
 
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._processes:
-            if process is not None:
-                os.kill(process.pid, number)
+    def _running(self) -> list[ChildProcess]:
+        return [process for process in self._processes if process is not None]
 
     def _configuration(self, number: int, directory: Path) -> str:
         lines = [

@@ -7,13 +7,13 @@ are ``cluster_nemesis``'s.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
+
+from harness import process_pause
 
 from histories.history import BROKER, Journal
 
@@ -122,9 +122,9 @@ def kill_and_restart(broker: Broker, journal: Journal, random: Random) -> None:
 
 def pause(broker: Broker, journal: Journal, random: Random) -> None:
     journal.record(BROKER, "invoke", "pause")
-    os.kill(broker.pid, signal.SIGSTOP)
+    process_pause.pause(broker.pid)
     try:
         time.sleep(random.uniform(0.1, PAUSE_S_MAX))
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        process_pause.resume(broker.pid)
     journal.record(BROKER, "ok", "pause")

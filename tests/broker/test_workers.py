@@ -12,19 +12,18 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Event
 
 import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from harness.process_pause import pause, resume
 from harness.pybroker_process import COMMAND, Serving, serving
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cli.serve import supervisor as supervisor_module
 from pybroker.cli.serve.hidden_arguments import in_environment, take_from_environment
-from pybroker.cli.serve.processes import is_stopped
 from pybroker.cli.serve.serve_command import build_parser
 from pybroker.cli.serve.supervisor import Member, Supervisor
 from pybroker.cli.serve.workers import METADATA_FILE, _own_arguments, require_ports_apart, shifted
@@ -407,11 +406,10 @@ def stopped_while_it_writes(address: tuple[str, int], database: str) -> Writer:
             client.send(alteration(number), 1)
             writer = read_writer(database)
             assert writer is not None
-            os.kill(writer.pid, signal.SIGSTOP)
-            wait_until(partial(is_stopped, writer.pid), "it has stopped")
+            pause(writer.pid)
             if is_locked(database) and writes(writer.pid, database):
                 return writer
-            os.kill(writer.pid, signal.SIGCONT)
+            resume(writer.pid)
             assert client.receive().responses[0].error_code == 0
     raise AssertionError("nobody was ever stopped in the middle of a write")
 

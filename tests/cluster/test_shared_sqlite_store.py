@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from harness.process_pause import pause, resume
 
 from pybroker import cluster_limits
 from pybroker.cluster.store.metadata_store import CommitResult, SessionExpiredError, StoreError, Transaction
@@ -141,9 +142,9 @@ def test_process_that_is_paused_for_longer_than_its_session_comes_back_without_i
     told: list[list[str]] = []
     client.watch_ephemerals("/live/", lambda keys: told.append(list(keys)))
     site.until(lambda: told == [["/live/2"]])
-    other.signal(signal.SIGSTOP)
+    pause(other.pid)
     site.until(lambda: told == [["/live/2"], []])
-    other.signal(signal.SIGCONT)
+    resume(other.pid)
     with sqlite3.connect(site.path) as looking:
         site.until(lambda: looking.execute("SELECT max(id) FROM sessions").fetchone() == (3,))
     looking.close()
@@ -207,7 +208,7 @@ def test_writer_that_is_stopped_holding_the_lock_is_named_and_costs_nobody_else_
     stopped = site.process(2).ready()
     site.until(lambda: "/2" in follower.state)
     stopped.lock()
-    stopped.signal(signal.SIGSTOP)
+    pause(stopped.pid)
     assert (read_writer(site.path), is_locked(site.path)) == (Writer(stopped.pid, 2, 7), True)
     result = site.commit(client, Transaction(puts={"/a": b""}))
     assert f"process {stopped.pid} (broker 2, epoch 7) has kept the metadata store" in str(result.error)

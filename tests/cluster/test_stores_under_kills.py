@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness.child_process import ChildProcess
+from harness.process_pause import pause, resume
 from harness.waiting import PATIENCE_S
 from harness.zookeeper import ZooKeeper
 
@@ -49,9 +49,9 @@ class Workers:
         self._start(number)
 
     def pause(self, number: int, seconds: float) -> None:
-        os.kill(self._running[number].pid, signal.SIGSTOP)
+        pause(self._running[number].pid)
         time.sleep(seconds)
-        os.kill(self._running[number].pid, signal.SIGCONT)
+        resume(self._running[number].pid)
 
     def finish(self) -> dict[str, int]:
         """Let them end by themselves; how often each word was said."""

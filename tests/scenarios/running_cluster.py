@@ -6,8 +6,6 @@ of a broker, so that a scenario is the same for every kind of cluster.
 
 from __future__ import annotations
 
-import os
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 from harness.batches import batch
 from harness.broker_probe import free_port
+from harness.process_pause import pause, resume
 from harness.pybroker_process import PybrokerProcess
 from harness.waiting import wait_until
 
@@ -154,10 +153,10 @@ class Processes(RunningCluster):
         self._brokers[broker_id].stop()
 
     def _pause(self, broker_id: int) -> None:
-        os.kill(self._brokers[broker_id].pid, signal.SIGSTOP)
+        pause(self._brokers[broker_id].pid)
 
     def _resume(self, broker_id: int) -> None:
-        os.kill(self._brokers[broker_id].pid, signal.SIGCONT)
+        resume(self._brokers[broker_id].pid)
 
     def _start(self, broker_id: int) -> None:
         self._brokers[broker_id].start()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
+from harness.process_pause import pause, resume
 from harness.pybroker_process import PybrokerProcess, serving
 from harness.waiting import wait_until
 
@@ -27,11 +26,11 @@ def test_process_whose_broker_another_one_has_become_says_so_and_ends(tmp_path: 
     errors = tmp_path / "former.log"
     former.directory.mkdir()
     with errors.open("w") as file, serving(former._command(), file) as running:
-        os.kill(running.process.pid, signal.SIGSTOP)
+        pause(running.process.pid)
         try:
             # Until the former's session has ended its id is taken.
             successor.start(ENDS_WITHIN_S)
-            os.kill(running.process.pid, signal.SIGCONT)
+            resume(running.process.pid)
             assert running.process.wait(ENDS_WITHIN_S) == 1
             assert "another process has registered as broker 1 since" in errors.read_text()
 

@@ -4,12 +4,12 @@ Real processes and signals, a real broker, no Spark.  Needs Arrow, which comes w
 JVM.
 """
 
-import signal
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from harness.process_pause import pause, resume
 
 from pybroker.testing import Broker
 from tests.pipeline.topics.test_epochs import QUERY, Sink
@@ -67,9 +67,9 @@ def test_a_zombie_wakes_in_vain(pybroker: Broker, moment: str, run: str, tasks: 
         try:
             assert zombie.stdout is not None
             assert zombie.stdout.readline() == "begun\n"
-            zombie.send_signal(signal.SIGSTOP)
+            pause(zombie.pid)
             assert set(sink.run_epoch(0, tasks, run=run)) == {"written"}
-            zombie.send_signal(signal.SIGCONT)
+            resume(zombie.pid)
             said, errors = zombie.communicate("\n", timeout=60)
         finally:
             zombie.kill()
