@@ -36,7 +36,7 @@ PARTITIONS = 2
 COMES_WITHIN_S = 240.0
 
 TOPIC, TABLE = "bench_rows", "bench_rows"
-SCHEMA = "id bigint, customer string, cents bigint, day date"
+SCHEMA = "id bigint, customer string, cents bigint, ordered date"
 PROVIDERS = (
     "config.providers=file\nconfig.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
 )
@@ -129,8 +129,10 @@ class Supervising:
         return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
 
     def has_read_to(self, end: int) -> bool:
-        """Whether the sink of lines and the queries are at this sum of the partitions' ends."""
+        """Whether the sink of lines and the queries are at this sum of the partitions' ends; RuntimeError as above."""
         for name in ("rows-to-lines", "bench_dear", "bench_totals"):
+            if not self.is_running(name):
+                return False
             offsets = self.client.ask("GET", "connectors", name, "offsets")["offsets"]
             if sum(each["offset"]["kafka_offset"] for each in offsets) < end:
                 return False
