@@ -29,8 +29,9 @@ def take(
     postgres: Postgres, table: str, rows: str, *, epoch: int = 0, keys: tuple[str, ...] = (), is_tolerant: bool = True
 ) -> list[str]:
     """What is refused behind a micro-batch of rows, which have an id, a name and what is wrong with them."""
-    from pybroker.connectors.kinds.jdbc_sink import columns_query, condition_of, literal, marked, takeover
+    from pybroker.connectors.kinds.jdbc_sink import columns_query, condition_of, marked, takeover
     from pybroker.connectors.kinds.refused_rows import by_row_where_it_fails, refused_query
+    from pybroker.pipeline.postgres_text import literal
 
     of_query = ("c", table, "q")
     types = dict(row.split("|") for row in postgres.sql(columns_query(table))) or {"id": "integer", "name": "text"}
