@@ -81,6 +81,9 @@ def test_json_is_no_text_within_json(world: World) -> None:
     rows = [value, {"free": 1, "list": [], "nested": {"any": 2}, "none": None}]
     assert world.ask("SELECT free, list, nested, none FROM texts ORDER BY _offset") == rows
     assert world.ask("SELECT * FROM texts WHERE _offset >= 0 EMIT CHANGES LIMIT 2") == rows
+    assert world.ask("SELECT MAP {'a': free, 'b': NULL} AS m, [MAP {'c': free}] AS l FROM texts WHERE _offset = 0") == [
+        {"m": {"a": value["free"], "b": None}, "l": [{"c": value["free"]}]}
+    ]
     assert world.ask("SELECT typeof(free) AS free, typeof(nested) AS nested FROM texts LIMIT 1") == [
         {"free": "JSON", "nested": 'STRUCT("any" JSON)'}
     ]

@@ -11,14 +11,18 @@ from typing import Final
 
 from pybroker.sql.declared import inference
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
-from pybroker.sql.relations.catalog import Column, Format, Relation, topic_named
+from pybroker.sql.relations import event_times
+from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
 from pybroker.sql.relations.format_options import check_options, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # By the names that ksqlDB has for the same.
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter"}
-_NAMES: Final = ("topic", "format", "key_format", "delimiter", "schema", "message", "registry_header")
+_NAMES: Final = (
+    *("topic", "format", "key", "key_format", "delimiter", "schema", "message", "registry_header"),
+    *event_times.OPTIONS,
+)
 _FORMATS: Final = {"delimited": "csv", "kafka": "text"}
 _KEY_FORMATS: Final = ("kafka", "text", "none")
 _NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
@@ -43,7 +47,7 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
         inferred = inference.infer(cluster, found)
         check_options(inferred.format, own)
         known = columns or inferred.columns
-        return Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own)
+        return _checked(Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own))
     kind = _format(options["format"])
     check_options(kind, own)
     try:
@@ -52,7 +56,16 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise SqlError(f"{wanted.name}: schema {own['schema']}: {why}") from error
     relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
-    return _completed(cluster, relation, wanted.columns)
+    return _checked(_completed(cluster, relation, wanted.columns))
+
+
+def _checked(relation: Relation) -> Relation:
+    """``SqlError`` for options that name a column, and none that there is."""
+    event_times.check_time(relation)
+    key = relation.options.get(KEY)
+    if key is not None and relation.column(key) is None:
+        raise SqlError(f"{relation.name} has no column {key}{nearest(key, [each.name for each in relation.columns])}")
+    return relation
 
 
 def made_topic(

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
 from pybroker.sql.fetching.short_queries import ValueDecoder
+from pybroker.sql.parsing.java_patterns import read_pattern
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
 from pybroker.sql.sql_errors import SqlError
 from pybroker.values.csv_values import LineReader
 
@@ -83,6 +85,11 @@ class Decoding:
         self._misfits = misfits
         pseudo = [column.name for column in columns if column.name in _NO_FIELDS]
         self._of_value = [column for column in columns if column.name not in pseudo and not column.is_key]
+        self._time: Column | None = None
+        if "_timestamp" in pseudo and (time := time_column(relation.columns, relation.options)) is not None:
+            self._time = time
+            self._read_time = _TimeReader(time, relation.options.get(PATTERN))
+            self._of_value += [] if time in self._of_value else [time]
         of_key = [column for column in columns if column.is_key]
         fields = {_FIELDS[name] for name in pseudo if name in _FIELDS}
         fields |= {KEY} if of_key else set()
@@ -105,6 +112,9 @@ class Decoding:
         if self._decode is not None:
             arrays, reasons = self._decode(raw.column(VALUE))
             found |= {column.name: array for column, array in zip(self._of_value, arrays, strict=True)}
+            if self._time is not None:
+                found["_timestamp"], wrong = self._read_time(found[self._time.name], raw)
+                reasons = pc.coalesce(reasons, wrong)
         if self._cast_key is not None:
             found |= self._cast_key.by_name(key_texts(raw.column(KEY)))
         for column in self._columns:
@@ -280,6 +290,32 @@ class _CsvDecoder:
             return self._reader.fields(text), None
         except ValueError as error:
             return nothing, str(error)
+
+
+class _TimeReader:
+    """The times that a column says; of a record without a value the time is the record's own."""
+
+    def __init__(self, column: Column, pattern: str | None) -> None:
+        match kind_of(column):
+            case TimeKind.NUMBER:
+                time = "make_timestamp_ms(CAST(t AS BIGINT))"
+            case TimeKind.TEXT if pattern is not None:
+                # DuckDB reads a zone's offset, and not the letter that stands for none.
+                read = literal(read_pattern(pattern))
+                time = f"CAST(try_strptime(regexp_replace(t, 'Z$', '+00'), {read}) AS TIMESTAMP)"
+            case _:
+                time = "TRY_CAST(t AS TIMESTAMP)"
+        wrong = f"concat({literal(f'{column.name} is no time: ')}, coalesce(CAST(t AS VARCHAR), 'null'))"
+        self._statement = _Statement(
+            f"SELECT coalesce({time}, CASE WHEN none THEN own END) AS at, "
+            f"CASE WHEN NOT none AND {time} IS NULL THEN {wrong} END AS {_MISFIT} FROM raw"
+        )
+
+    def __call__(self, values: pa.Array, raw: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """The times, and why a value is none."""
+        own = {"none": raw.column(VALUE).is_null(), "own": raw.column(TIMESTAMP)}
+        times, wrong = _arrays(self._statement.over(pa.table({"t": values, **own})))
+        return times.cast(TYPES[TIMESTAMP]), wrong.cast(pa.string())
 
 
 class _Casting:

@@ -5,18 +5,20 @@ Owns the way of a query, and what EXPLAIN tells of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from pybroker.sql.fetching.relation_decoding import IS_TOMBSTONE, Misfits, quoted
 from pybroker.sql.fetching.scanning import Plan, Scan, plan
 from pybroker.sql.handlers.session_context import BEGIN, Context
 from pybroker.sql.parsing import ksql_functions
+from pybroker.sql.parsing.ksql_columns import name_columns
 from pybroker.sql.parsing.pushdown import Restriction, restriction
 from pybroker.sql.parsing.queries import (
     TableReference,
@@ -34,6 +36,7 @@ from pybroker.sql.questions.json_cells import json_inside
 from pybroker.sql.questions.query_progress import QueryProgress
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column
+from pybroker.sql.relations.event_times import TIME
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 
@@ -148,8 +151,15 @@ def _follow(context: Context, query: Query, misfits: Misfits) -> None:
             printer.add(rows_of(batch))
 
 
+def declares(context: Context, tree: exp.Expr, text: str) -> Callable[[str], bool]:
+    """Whether a topic of a query has a column of a name."""
+    relations = [context.relation(each.name, text, each.start) for each in table_references(tree)]
+    return lambda name: any(each.column(name) is not None for each in relations)
+
+
 def _prepared(context: Context, query: Query) -> _Prepared:
     tree = query.tree.copy()
+    name_columns(tree, declares(context, tree, query.text))
     ksql_functions.for_duckdb(tree)
     name_columns_of_whole_topics(tree)
     is_kept = reads_twice(tree)
@@ -162,6 +172,9 @@ def _prepared(context: Context, query: Query) -> _Prepared:
         relation = context.relation(reference.name, query.text, reference.start)
         used = used_columns(tree, reference, relation)
         wanted = restriction(tree, reference.node, reference.alias, context.engine.value)
+        if TIME in relation.options:
+            # The time of a record is a column's, and the broker knows another one.
+            wanted = replace(wanted, first_ms=None, end_ms=None)
         name = read = f"topic_{number}"
         if is_kept:
             read = f"rows_{number}"

@@ -5,6 +5,8 @@ Owns what they print, and where a declaration is kept: in the cluster, or for th
 
 from __future__ import annotations
 
+from typing import Final
+
 from pybroker.sql.declared import declarations
 from pybroker.sql.declared.kept_declarations import SETTINGS, record_of
 from pybroker.sql.handlers.session_context import OPTIONS, Context
@@ -12,6 +14,9 @@ from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set,
 from pybroker.sql.questions.inserts import records_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Relation
 from pybroker.sql.sql_errors import SqlError, nearest
+
+# Before settings of ksqlDB's own, and of the Kafka Streams inside of it.
+_OF_KSQLDB: Final = "ksql."
 
 
 def create(context: Context, wanted: Create) -> None:
@@ -93,6 +98,9 @@ def insert_values(context: Context, wanted: InsertValues) -> None:
 
 def set_option(context: Context, wanted: Set) -> None:
     """An option of the session."""
+    if wanted.name.startswith(_OF_KSQLDB):
+        context.remark(f"{wanted.name} has no effect here")
+        return
     if wanted.name not in OPTIONS:
         raise SqlError(f"there is no option {wanted.name}{nearest(wanted.name, OPTIONS)}")
     if wanted.value is None:

@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlglot import exp
+
 from pybroker.sql.declared.declarations import made_topic
-from pybroker.sql.handlers.answers import columns_told
+from pybroker.sql.handlers.answers import columns_told, declares
 from pybroker.sql.handlers.declared_statements import check_free, forget, keep
 from pybroker.sql.handlers.session_context import BEGIN, Context
+from pybroker.sql.parsing.ksql_columns import expand_star, name_columns
 from pybroker.sql.parsing.queries import table_references
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
-from pybroker.sql.relations.catalog import Column, Relation
+from pybroker.sql.relations import event_times
+from pybroker.sql.relations.catalog import KEY, Column, Relation
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.former_rows import delete_rows, has_records
 from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
@@ -27,7 +31,10 @@ from pybroker.sql.standing.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
 
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
-_OPTIONS: Final = ("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms")
+_OPTIONS: Final = (
+    *("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms"),
+    *event_times.OPTIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +209,10 @@ def _start(context: Context, queries: HostedQueries, name: str, plan: SparkPlan,
 
 
 def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
+    select = _with_own_names(context, select)
     references = table_references(select.tree)
     relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
+    expand_star(select.tree, {each.alias: relations[each.name] for each in references})
     types = QueryTypes(context.engine, select, relations)
     plan = spark_plan(name, kind, types.translated(), lambda each: relations[each.name])
     stops = context.settings["misfits"] == "stop"
@@ -212,6 +221,15 @@ def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> 
         columns = types.columns()
     check_functions(plan)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
+
+
+def _with_own_names(context: Context, select: StandingSelect) -> StandingSelect:
+    """The query, where the columns that ksqlDB has of every record have their names here."""
+    tree, keys = select.tree.copy(), exp.Tuple(expressions=[each.copy() for each in select.partition_by])
+    is_column = declares(context, tree, select.text)
+    for part in (tree, keys):
+        name_columns(part, is_column)
+    return replace(select, tree=tree, partition_by=tuple(keys.expressions))
 
 
 def _check_loop(topic: str, planned: _Planned) -> None:
@@ -240,7 +258,13 @@ def _written(context: Context, wanted: CreateAs, options: dict[str, str], planne
     """What a query makes: its columns, and the schema by which they are written."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    return written_relation(context.engine, made, options, planned.plan.key)
+    found = written_relation(context.engine, made, options, planned.plan.key)
+    own = {name: options[name] for name in event_times.OPTIONS if name in options}
+    if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
+        (own[KEY],) = planned.plan.key
+    found = replace(found, options={**found.options, **own})
+    event_times.check_time(found)
+    return found
 
 
 def _into(relation: Relation, planned: _Planned) -> SparkPlan:

@@ -232,6 +232,7 @@ def _statement(text: str, tokens: Sequence[Token]) -> Statement:
         "EXPLAIN": _explain,
         "SHOW": _show,
         "LIST": _show,
+        "PRINT": _print,
         "DESCRIBE": _describe,
         "DESC": _describe,
         "CREATE": _create,
@@ -278,6 +279,21 @@ def _query(text: str, tokens: Sequence[Token]) -> Query:
         message = "COPY … FROM writes no topic: pybroker produce TOPIC --file FILE does"
         raise SqlError(at_place(message, text, tokens[0].start))
     return Query(text, tree, emits, limit)
+
+
+def _print(reader: TokenReader) -> Query:
+    """``PRINT topic [FROM BEGINNING] [INTERVAL n] [LIMIT n]``: records with their times and keys, as they arrive."""
+    name, start = reader.name()
+    topic = exp.to_identifier(name, quoted=True)
+    topic.meta["start"] = start
+    tree = exp.select("_timestamp", "_key", "*").from_(exp.Table(this=topic))
+    if reader.took("FROM"):
+        reader.want("BEGINNING")
+        tree = tree.where("_offset >= 0")
+    if reader.took("INTERVAL") or reader.took("SAMPLE"):
+        tree = tree.where(f"_offset % {reader.number()} = 0")
+    limit = reader.number() if reader.took("LIMIT") else None
+    return Query(reader.text, tree, True, limit)
 
 
 def _explain(reader: TokenReader) -> Explain | ExplainStanding:

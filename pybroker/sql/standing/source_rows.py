@@ -19,6 +19,7 @@ from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.catalog import Column as PlanColumn
+from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
 from pybroker.sql.relations.format_options import descriptors, registry_header
 from pybroker.sql.standing.left_out import counted, stopped_by_one
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, TableJoin
@@ -46,11 +47,32 @@ def decoded(records: DataFrame, source: SourcePlan, *, is_table: bool = False) -
     """The records that fit: with values of the plan's columns, and a key of its column's type."""
     found = decode(records, _decoder(source))
     wrong = [F.col("error"), *_wrong_texts(source)]
+    time = time_column(source.columns, source.options)
+    if time is not None:
+        found, is_none = found.withColumn("event_time", _time(source, time)), F.col("value").isNull()
+        said = F.concat(
+            F.lit(f"value: {time.name} is no time: "),
+            F.coalesce(_column(source, time.name).cast("string"), F.lit("null")),
+        )
+        wrong.append(F.when(~is_none & F.col("event_time").isNull(), said))
+        found = found.withColumn("timestamp", F.when(is_none, F.col("timestamp")).otherwise(F.col("event_time")))
     if is_table:
         wrong.append(F.when(F.col("key").isNull(), "key: a row of a table has one"))
         wrong.append(F.when(~F.is_valid_utf8("raw_key"), "key: it is no text"))
-    found = found.withColumn("error", F.coalesce(*wrong))
+    found = found.withColumn("error", F.coalesce(*wrong)).drop("event_time")
     return readable(stopped_by_one(found) if source.stops else counted(found, source.view))
+
+
+def _time(source: SourcePlan, column: PlanColumn) -> Column:
+    """The time that a column says; null where it says none."""
+    found, pattern = _column(source, column.name), source.options.get(PATTERN)
+    match kind_of(column):
+        case TimeKind.NUMBER:
+            return F.timestamp_millis(found)
+        case TimeKind.TEXT if pattern is not None:
+            return F.try_to_timestamp(found, F.lit(pattern))
+        case _:
+            return found.try_cast("timestamp")
 
 
 def _wrong_texts(source: SourcePlan) -> Iterator[Column]:

@@ -25,6 +25,7 @@ from pybroker.sql.parsing.spark_functions import functions_missing
 from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.event_times import time_column
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.query_rules import aggregated, check, grouped
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, SparkPlan, TableJoin
@@ -151,6 +152,9 @@ def _source(
     name: str, number: int, relation: Relation, used: Sequence[Column], *, grace_ms: int | None = None, alias: str = ""
 ) -> SourcePlan:
     view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
+    time = time_column(relation.columns, relation.options)
+    if time is not None and time not in used:
+        used = [*used, time]
     options, fields = dict(relation.options), {each.name: each.field for each in used}
     if relation.format is Format.CSV:
         of_value = [each.name for each in relation.columns if not each.is_key]
