@@ -139,7 +139,7 @@ def test_what_is_no_statement_is_refused_at_its_place(text: str, told: str) -> N
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("PRINT 'orders' FROM BEGINNING", "so does pybroker consume"),
+        ("ASSERT TOPIC orders", "pybroker topics describe"),
         ("SHOW CONNECTORS", "pybroker connect list"),
         ("CREATE SINK CONNECTOR c WITH ('a'='b')", "pybroker connect create"),
         ("DESCRIBE CONNECTOR c", "pybroker connect status"),

@@ -19,7 +19,7 @@ from pybroker.pipeline.converters.protobuf import spark_type as protobuf_type
 from pybroker.pipeline.converters.protobuf import to_protobuf
 from pybroker.sql.relations.catalog import Format
 from pybroker.sql.relations.format_options import descriptors
-from pybroker.sql.standing.standing_plans import WrittenValue
+from pybroker.sql.standing.standing_plans import RECORD_TIME, WrittenValue
 from pybroker.values.avro_values import parsed
 from pybroker.values.protobuf_values import Definition
 
@@ -29,10 +29,17 @@ _TIMES: Final = (TimestampType, TimestampNTZType)
 
 
 def records_of(rows: DataFrame, key: tuple[str, ...], written: WrittenValue) -> DataFrame:
-    """Rows as records; without key columns the key is null.  Raises ValueError for what the schema does not take."""
+    """Rows as records; without key columns the key is null.  Raises ValueError for what the schema does not take.
+
+    A row that has a time is written with it, unless brokers refuse it: a time before 1970, or to come.
+    """
     columns = {name: F.col(f"`{name}`") for name in rows.columns}
+    time = columns.pop(RECORD_TIME, None)
     own_key = key_of({name: columns[name] for name in key}, rows.schema)
-    return rows.select(own_key.alias("key"), value_of(columns, rows.schema, key, written).alias("value"))
+    found = [own_key.alias("key"), value_of(columns, rows.schema, key, written).alias("value")]
+    if time is not None:
+        found.append(F.when(time.between(F.timestamp_millis(F.lit(0)), F.current_timestamp()), time).alias("timestamp"))
+    return rows.select(*found)
 
 
 def key_of(columns: Mapping[str, Column], kinds: StructType) -> Column:
