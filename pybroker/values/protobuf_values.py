@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pybroker.values.registry_header import without_header, without_indexes
+from pybroker.values.registry_header import without_header
 
 # A generated class; or a file of descriptors or what is in it, and the message's full name.
 MessageSource: TypeAlias = type[Message] | tuple[Path | str | bytes, str]
@@ -96,7 +96,7 @@ class Reader:
     def __init__(self, definition: Definition, registry_header: bool | int = False) -> None:
         self._definition = definition
         self._registry_header = registry_header
-        self._indexes = _indexes(definition.descriptor())
+        self._indexes = indexes_of(definition.descriptor())
 
     def __call__(self, value: bytes) -> dict[str, Any]:
         if self._registry_header is not False:
@@ -134,12 +134,12 @@ def _one_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
     return _KINDS.get(field.cpp_type, pa.string())
 
 
-def _indexes(descriptor: Descriptor) -> tuple[int, ...]:
+def indexes_of(descriptor: Descriptor) -> tuple[int, ...]:
     """Where a message is in its file: among its messages, and those in each other."""
     outer = descriptor.containing_type
     names = [one.name for one in (outer.nested_types if outer else descriptor.file.message_types_by_name.values())]
     index = names.index(descriptor.name)
-    return (*_indexes(outer), index) if outer else (index,)
+    return (*indexes_of(outer), index) if outer else (index,)
 
 
 def _values(message: Message) -> dict[str, Any]:

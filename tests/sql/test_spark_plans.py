@@ -98,7 +98,10 @@ def test_other_statements_of_standing_queries_are_read() -> None:
 
 def test_rows_of_a_stream_are_told_once_by_their_key() -> None:
     found = plan("CREATE STREAM big AS SELECT *, upper(who) AS up FROM orders WHERE amount > 5 PARTITION BY who")
-    assert without_time(found.sql) == "SELECT * EXCEPT (_offset, _timestamp), UPPER(who) AS up FROM big_0 AS orders WHERE amount > 5"
+    assert (
+        without_time(found.sql)
+        == "SELECT * EXCEPT (_offset, _timestamp), UPPER(who) AS up FROM big_0 AS orders WHERE amount > 5"
+    )
     assert (found.mode, found.key) == ("append", ("who",))
     assert list(topics_of(found)) == ["topic-orders"]
 

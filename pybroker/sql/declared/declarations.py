@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from pybroker.extras import how_to_install
 from pybroker.sql.declared import inference
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
@@ -157,6 +158,8 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
     if relation.format in _WITH_SCHEMAS:
         from pybroker.sql.fetching.value_decoders import schema_columns
 
+        if of_value and "schema" not in relation.options:
+            relation = replace(relation, options={**relation.options, **_made_schema(relation)})
         found = schema_columns(relation)
         keys = tuple(column for column in relation.columns if column.is_key)
         return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
@@ -173,6 +176,17 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
         raise SqlError(f"{relation.name}: CSV has no names of columns; declare them")
     kind = "BLOB" if relation.format is Format.BYTES else "VARCHAR"
     return replace(relation, columns=(*relation.columns, Column("value", kind)))
+
+
+def _made_schema(relation: Relation) -> dict[str, str]:
+    from pybroker.sql.fetching.made_schemas import made_schema
+
+    try:
+        return made_schema(relation)
+    except ValueError as error:
+        raise SqlError(f"{relation.name}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
 
 
 def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import duckdb
@@ -14,10 +15,22 @@ ValueDecoder: TypeAlias = Callable[[pa.Array], tuple[list[pa.Array], pa.Array]]
 
 def connection_values(sql: str, **tables: Any) -> list[tuple[Any, ...]]:
     """The rows of a short statement of DuckDB over tables of Arrow, as inference asks it."""
-    connection = duckdb.connect(config={"threads": 1})
-    try:
+    with _connection() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return connection.execute(sql).fetchall()
+
+
+def connection_schema(sql: str) -> pa.Schema:
+    """What the columns of a short statement are to Arrow."""
+    with _connection() as connection:
+        return connection.sql(sql).to_arrow_table().schema
+
+
+@contextmanager
+def _connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(config={"threads": 1})
+    try:
+        yield connection
     finally:
         connection.close()

@@ -258,7 +258,7 @@ def _written(context: Context, wanted: CreateAs, options: dict[str, str], planne
     """What a query makes: its columns, and the schema by which they are written."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    found = written_relation(context.engine, made, options, planned.plan.key)
+    found = written_relation(made, options, planned.plan.key)
     own = {name: options[name] for name in event_times.OPTIONS if name in options}
     if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
         (own[KEY],) = planned.plan.key

@@ -14,7 +14,7 @@ from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
-_WRITTEN: Final = (Format.JSON, Format.TEXT)
+_WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
 _KEY: Final = Column("_key", PSEUDO_COLUMNS["_key"], is_key=True)
 
 
@@ -24,7 +24,7 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is.
     """
     if relation.format not in _WRITTEN:
-        raise SqlError(f"INSERT INTO writes {' and '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
+        raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
     columns = _columns(relation, wanted)
     for row in wanted.rows:
         if len(row.expressions) != len(columns):
@@ -39,10 +39,15 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     key = f"CAST({keys[0]} AS VARCHAR)" if keys else "NULL"
     typed = f"SELECT {casts} FROM (VALUES {rows}) AS t({', '.join(places)})"
     sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v FROM ({typed})"
-    found = [(row["k"], row["v"]) for row in engine.rows_over(sql, {}).to_pylist()]
+    found = [(row["k"], row["v"]) for row in engine.rows_over(sql, {}).to_pylist(maps_as_pydicts="strict")]
     if relation.kind == "TABLE" and any(key is None for key, _ in found):
         raise SqlError(f"a row of the table {relation.name} has a key")
-    return [(_bytes(key), _bytes(value)) for key, value in found]
+    if relation.format in (Format.JSON, Format.TEXT):
+        return [(_bytes(key), _bytes(value)) for key, value in found]
+    from pybroker.sql.fetching.value_encoders import value_encoder
+
+    encode = value_encoder(relation)
+    return [(_bytes(key), None if value is None else encode(value)) for key, value in found]
 
 
 def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
@@ -68,7 +73,8 @@ def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:
         return "NULL"
     if relation.format is Format.TEXT:
         return f"CAST({fields[0][0]} AS VARCHAR)"
-    return f"CAST(to_json(struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})) AS VARCHAR)"
+    row = f"struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})"
+    return f"CAST(to_json({row}) AS VARCHAR)" if relation.format is Format.JSON else row
 
 
 def _bytes(text: str | None) -> bytes | None:
