@@ -29,12 +29,17 @@ def header_of(schema_id: int, indexes: tuple[int, ...] = ()) -> bytes:
 
 def without_header(value: bytes, expected: bool | int) -> bytes:
     """The value behind its header; raises ValueError where that has another id than ``expected``, or True for any."""
-    if value[:1] != _MAGIC or len(value) < HEADER_BYTES:
-        raise ValueError("does not begin as a schema registry's serializers have it")
-    found = int.from_bytes(value[1:HEADER_BYTES], "big")
+    found, behind = parted(value)
     if expected is not True and found != expected:
         raise ValueError(f"schema {found} of the registry, expected {expected}")
-    return value[HEADER_BYTES:]
+    return behind
+
+
+def parted(value: bytes) -> tuple[int, bytes]:
+    """The id in a value's header, and what is behind that; raises ValueError for a value without one."""
+    if value[:1] != _MAGIC or len(value) < HEADER_BYTES:
+        raise ValueError("does not begin as a schema registry's serializers have it")
+    return int.from_bytes(value[1:HEADER_BYTES], "big"), value[HEADER_BYTES:]
 
 
 def without_indexes(value: bytes, expected: tuple[int, ...]) -> bytes:

@@ -64,6 +64,15 @@ Memory = Annotated[
 Declarations = Annotated[
     str, typer.Option("--declarations", metavar="TOPIC", help="The topic that keeps what CREATE declares.")
 ]
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL",
+        envvar="PYBROKER_SCHEMA_REGISTRY",
+        help="The schema registry of values in Avro, Protobuf and JSON_SR.",
+    ),
+]
 
 
 def sql(
@@ -77,6 +86,7 @@ def sql(
     url: Url = DEFAULT_URL,
     login: Login = None,
     declarations: Declarations = "sql-declarations",
+    schema_registry: Registry = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
     properties: ClientProperties,
@@ -101,7 +111,7 @@ def sql(
     if execute and file is not None:
         raise misused("give --execute or --file")
     text = _text(execute, file)
-    settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations)
+    settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations, schema_registry)
     try:
         with without_pandas():
             _run(text, ClientOptions(bootstrap, properties, command_config), settings)
@@ -118,6 +128,7 @@ class _Settings:
     url: str
     login: Path | None
     declarations: str
+    registry: str | None
 
 
 _LOOK_S = 0.2  # how often Ctrl-C is looked for
@@ -252,6 +263,7 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
                     show_progress=_progress,
                     output=form,
                     stops_at_misfit=settings.stops,
+                    registry=settings.registry,
                 )
                 # The session learns anew with each text how Ctrl-C is heard.
                 supervisor.is_interrupted = partial(_is_interrupted, session)

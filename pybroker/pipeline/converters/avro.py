@@ -13,13 +13,23 @@ from pybroker.pipeline.converters.decoding import Decoder
 from pybroker.values.avro_values import Reader, Schema, arrow_type, parsed
 from pybroker.values.avro_writing import Writer
 from pybroker.values.registry_header import checked_header
+from pybroker.values.schema_registry import SchemaRegistry
 
 
-def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bool | int = False) -> Decoder:
+def avro_of(
+    schema: Schema,
+    *,
+    reader: Schema | None = None,
+    registry_header: bool | int = False,
+    registry: SchemaRegistry | None = None,
+) -> Decoder:
     """Values written by ``schema``, as ``reader`` (a newer or older one) would have them, where it is given.
 
     ``registry_header`` is the id in a schema registry that the values' header has to have, or True for any.  By True, a
     value of another version is read as if it were of this one, which may well succeed, with wrong fields.
+
+    With ``registry`` a value is written by the schema of the id in its header, which each task looks up there once, and
+    comes as ``schema`` would have it.  A registry that is away fails the task.
 
     A schema is JSON, what JSON says, or the path of a file (``.avsc``).
 
@@ -27,8 +37,8 @@ def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bo
     """
     written = parsed(schema)
     wanted = written if reader is None else parsed(reader)
-    read = Reader(json.dumps(written), None if reader is None else json.dumps(wanted), checked_header(registry_header))
-    return decoder_of(read, spark_type(wanted))
+    texts = (json.dumps(written), None if reader is None else json.dumps(wanted))
+    return decoder_of(Reader(*texts, checked_header(registry_header), registry), spark_type(wanted))
 
 
 def to_avro(schema: Schema) -> Callable[[Column], Column]:

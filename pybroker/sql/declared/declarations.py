@@ -11,20 +11,22 @@ from typing import Final
 
 from pybroker.extras import how_to_install
 from pybroker.sql.declared import inference
+from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
-from pybroker.sql.relations.format_options import check_options, with_schema_inside
+from pybroker.sql.relations.format_options import HEADER, REGISTRY, SCHEMA_ID, check_options, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # By the names that ksqlDB has for the same.
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter"}
 _NAMES: Final = (
-    *("topic", "format", "key", "key_format", "delimiter", "schema", "message", "registry_header"),
+    *("topic", "format", "key", "key_format", "delimiter", "schema", "message", HEADER, REGISTRY, SCHEMA_ID),
     *event_times.OPTIONS,
 )
-_FORMATS: Final = {"delimited": "csv", "kafka": "text"}
+_JSON_SR: Final = "json_sr"
+_FORMATS: Final = {"delimited": "csv", "kafka": "text", _JSON_SR: "json"}
 _KEY_FORMATS: Final = ("kafka", "text", "none")
 _NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 # Of a topic that a declaration makes, by the names of a topic's settings where they are such.
@@ -32,10 +34,11 @@ _OF_NEW_TOPICS: Final = ("partitions", "replicas", "retention_ms")
 _WITH_SCHEMAS: Final = (Format.AVRO, Format.PROTOBUF)
 
 
-def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Relation:
+def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create, registry: str | None = None) -> Relation:
     """The relation that is declared; raises ``SqlError`` for options that are none, and for a topic that is not there.
 
     With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
+    ``registry`` is where schemas are that the declaration does not have.
     """
     options = _options(wanted)
     _check(options)
@@ -50,13 +53,17 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
         known = columns or inferred.columns
         return _checked(Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own))
     kind = _format(options["format"])
+    if options["format"].lower() == _JSON_SR:
+        own.setdefault(HEADER, "true")
+    if registry is not None and "schema" not in own and (kind in _WITH_SCHEMAS or HEADER in own):
+        own.setdefault(REGISTRY, registry)
     check_options(kind, own)
     try:
         own = with_schema_inside(kind, own)
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise SqlError(f"{wanted.name}: schema {own['schema']}: {why}") from error
-    relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
+    relation = with_registered_schema(Relation(wanted.name, found, kind, columns, True, wanted.kind, own))
     return _checked(_completed(cluster, relation, wanted.columns))
 
 

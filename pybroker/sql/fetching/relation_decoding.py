@@ -24,8 +24,11 @@ from pybroker.sql.fetching.short_queries import ValueDecoder
 from pybroker.sql.parsing.java_patterns import read_pattern
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
+from pybroker.sql.relations.format_options import header_read
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.arrow_values import read_values
 from pybroker.values.csv_values import LineReader
+from pybroker.values.registry_header import without_header
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
@@ -180,7 +183,8 @@ def _texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     """What decodes the values of a relation, these columns of them; raises ``SqlError`` for a schema that is none."""
     if relation.format is Format.JSON:
-        return _JsonDecoder(columns)
+        header = header_read(relation.options)
+        return _JsonDecoder(columns) if header is False else _behind_header(_JsonDecoder(columns), header)
     if relation.format is Format.CSV:
         return _CsvDecoder(relation, columns)
     if relation.format is Format.TEXT:
@@ -190,6 +194,17 @@ def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     from pybroker.sql.fetching.value_decoders import value_decoder
 
     return value_decoder(relation, columns)
+
+
+def _behind_header(decode: ValueDecoder, header: bool | int) -> ValueDecoder:
+    """Of values that have a schema registry's header in front."""
+
+    def decode_behind(values: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+        behind, reasons = read_values(lambda value: without_header(value, header), values, pa.binary())
+        arrays, wrong = decode(behind)
+        return arrays, pc.coalesce(reasons, wrong)
+
+    return decode_behind
 
 
 class _Statement:

@@ -5,6 +5,7 @@ Owns what they print, and where a declaration is kept: in the cluster, or for th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from pybroker.sql.declared import declarations
@@ -13,10 +14,12 @@ from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Relation
+from pybroker.sql.relations.format_options import REGISTRY, registry_of
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # Before settings of ksqlDB's own, and of the Kafka Streams inside of it.
 _OF_KSQLDB: Final = "ksql."
+_OTHER_NAMES: Final = {f"{_OF_KSQLDB}{REGISTRY}": REGISTRY}
 
 
 def create(context: Context, wanted: Create) -> None:
@@ -26,7 +29,7 @@ def create(context: Context, wanted: Create) -> None:
     if there is not None and wanted.if_not_exists:
         context.remark(f"{kind} {there.name} is there")
         return
-    relation = declarations.relation_of(context.cluster, context.changes, wanted)
+    relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
     check_free(there, replaces=wanted.replaces or there == relation)
     if wanted.is_temporary or context.changes is None:
         context.catalog.declare(relation)
@@ -98,6 +101,7 @@ def insert_values(context: Context, wanted: InsertValues) -> None:
 
 def set_option(context: Context, wanted: Set) -> None:
     """An option of the session."""
+    wanted = replace(wanted, name=_OTHER_NAMES.get(wanted.name, wanted.name))
     if wanted.name.startswith(_OF_KSQLDB):
         context.remark(f"{wanted.name} has no effect here")
         return
@@ -105,6 +109,10 @@ def set_option(context: Context, wanted: Set) -> None:
         raise SqlError(f"there is no option {wanted.name}{nearest(wanted.name, OPTIONS)}")
     if wanted.value is None:
         context.set_back(wanted.name)
+        return
+    if wanted.name == REGISTRY:
+        registry_of({REGISTRY: wanted.value})
+        context.settings[wanted.name] = wanted.value
         return
     value = wanted.value.lower()
     if value not in OPTIONS[wanted.name]:

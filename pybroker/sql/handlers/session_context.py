@@ -17,6 +17,7 @@ from pybroker.sql.questions.query_progress import ShowProgress
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.relations.catalog import Catalog, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster, Connect, Supervisor
+from pybroker.sql.relations.format_options import REGISTRY, registry_of
 from pybroker.sql.sql_errors import Interrupted, SqlError, at_place, nearest
 
 # Without the last one EMIT CHANGES begins at the end, and a standing query at the beginning.
@@ -24,6 +25,7 @@ OPTIONS: Final = {
     "misfits": ("skip", "stop"),
     "output": tuple(OutputForm),
     "auto.offset.reset": ("latest", "earliest"),
+    REGISTRY: ("http://HOST:PORT",),
 }
 BEGIN: Final = "auto.offset.reset"
 
@@ -45,6 +47,7 @@ class Context:
         show_progress: ShowProgress = lambda _total: nullcontext(lambda _done: None),
         output: OutputForm = OutputForm.TABLE,
         stops_at_misfit: bool = False,
+        registry: str | None = None,
     ) -> None:
         """``cluster`` answers this thread, ``connect`` makes one for a thread of its own; remarks are no results.
 
@@ -62,6 +65,9 @@ class Context:
         self.show_progress = show_progress
         self.is_interrupted: Callable[[], bool] = lambda: False
         self._first = {"misfits": "stop" if stops_at_misfit else "skip", "output": str(output)}
+        if registry is not None:
+            registry_of({REGISTRY: registry})
+            self._first[REGISTRY] = registry
         self.settings = dict(self._first)
         # Whether the statement at hand knows what other sessions have declared.
         self._is_fresh = False

@@ -22,6 +22,7 @@ from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Relation
+from pybroker.sql.relations.format_options import REGISTRY, SCHEMA_ID
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.former_rows import delete_rows, has_records
 from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
@@ -33,6 +34,7 @@ from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of,
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
 _OPTIONS: Final = (
     *("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms"),
+    *(REGISTRY, SCHEMA_ID),
     *event_times.OPTIONS,
 )
 
@@ -53,7 +55,7 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     if there is not None and wanted.if_not_exists:
         context.remark(f"{there.kind.lower()} {there.name} is there")
         return
-    options = _options(wanted)
+    options = _with_registry(context, _options(wanted))
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
     relation = _written(context, wanted, options, planned)
     former = there.query if there is not None and wanted.replaces else None
@@ -243,6 +245,13 @@ def _options(wanted: CreateAs) -> dict[str, str]:
         if name not in _OPTIONS:
             raise SqlError(f"there is no option {name} of CREATE {wanted.kind} AS{nearest(name, _OPTIONS)}")
     return options
+
+
+def _with_registry(context: Context, options: dict[str, str]) -> dict[str, str]:
+    """The options, with the session's schema registry where values have a schema that no file gives."""
+    url = context.settings.get(REGISTRY)
+    is_wanted = options.get("format", "json").lower() != "json" and "schema" not in options
+    return {REGISTRY: url, **options} if url is not None and is_wanted else options
 
 
 def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str], reads: Sequence[str]) -> str:

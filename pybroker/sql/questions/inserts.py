@@ -12,6 +12,7 @@ from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.format_options import header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 _WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
@@ -43,7 +44,8 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     if relation.kind == "TABLE" and any(key is None for key, _ in found):
         raise SqlError(f"a row of the table {relation.name} has a key")
     if relation.format in (Format.JSON, Format.TEXT):
-        return [(_bytes(key), _bytes(value)) for key, value in found]
+        front = header_written(relation.options)
+        return [(_bytes(key), None if value is None else front + value.encode()) for key, value in found]
     from pybroker.sql.fetching.value_encoders import value_encoder
 
     encode = value_encoder(relation)

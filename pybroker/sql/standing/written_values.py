@@ -7,17 +7,26 @@ the plan and in the declaration, so that a supervisor and other sessions need no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pybroker.extras import how_to_install
+from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import check_options, registry_header, with_schema_inside
+from pybroker.sql.relations.format_options import (
+    HEADER,
+    REGISTRY,
+    SCHEMA_ID,
+    check_options,
+    header_written,
+    with_schema_inside,
+)
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.standing_plans import WrittenValue
 
 WRITTEN: Final = (Format.JSON, Format.AVRO, Format.PROTOBUF)
-_OF_SCHEMAS: Final = ("schema", "message")
+_OF_SCHEMAS: Final = ("schema", "message", HEADER)
 
 
 def format_of(options: Mapping[str, str]) -> Format:
@@ -37,9 +46,14 @@ def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[s
     """
     if made.format is Format.JSON:
         return made
-    own = _of_schema(options)
+    own = {name: value for name, value in options.items() if name in (*_OF_SCHEMAS, REGISTRY, SCHEMA_ID)}
     try:
-        own = with_schema_inside(made.format, own) if "schema" in own else made_schema(made)
+        if "schema" in own:
+            own = with_schema_inside(made.format, own)
+        elif REGISTRY in own:
+            own = with_registered_schema(replace(made, options=own)).options
+        else:
+            own = made_schema(made)
     except (ValueError, OSError) as error:
         raise SqlError(f"{made.name}: {error}") from error
     except ModuleNotFoundError as error:
@@ -54,8 +68,7 @@ def check_fits(relation: Relation, columns: Sequence[Column], key: Sequence[str]
     """Raises ``SqlError`` where a query's rows are not what a relation's schema says: a field too many, or too few."""
     if relation.format is Format.JSON:
         return
-    if registry_header(relation.options) is not False:
-        raise SqlError(f"{relation.name} has a registry's header, which a standing query does not write")
+    header_written(relation.options)
     fields = {each.name.lower(): each for each in _columns(relation)}
     names = {each.name.lower() for each in columns}
     for each in columns:

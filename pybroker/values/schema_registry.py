@@ -1,0 +1,155 @@
+"""A schema registry: schemas by the id in front of a value, by a topic's subject, and new ones that are registered.
+
+Owns the requests of Confluent's REST interface, as far as values need it, and that a schema is asked for once: what an
+id stands for never changes.  A user and a password come from a file that the environment names
+(``PYBROKER_SCHEMA_REGISTRY_LOGIN``), so that no declaration and no plan has them; they follow to no other address.
+
+A registry that is away is a ``RegistryAway``, and no fault of a value.
+"""
+
+import base64
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from pybroker.config.properties import parse_properties
+from pybroker.operating_system import system_reason
+
+LOGIN_VARIABLE: Final = "PYBROKER_SCHEMA_REGISTRY_LOGIN"
+_USER: Final = "basic.auth.user.info"
+_TIMEOUT_S: Final = 30.0
+_BYTES_MAX: Final = 16 << 20
+_NOT_FOUND: Final = 404
+_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+# Protobuf's schemas as descriptors, in place of a text that protoc alone reads.
+_SERIALIZED: Final = "?format=serialized"
+
+
+class RegistryAway(Exception):
+    """No answer of the registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """``kind`` is AVRO, PROTOBUF or JSON.  ``imported`` are the texts of what it refers to, each behind its own."""
+
+    id: int
+    kind: str
+    text: str
+    imported: tuple[str, ...] = ()
+
+
+class SchemaRegistry:
+    """The registry at an address; pickled without what it has learned."""
+
+    def __init__(self, url: str) -> None:
+        """Raises ValueError for what is no address of HTTP."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError(f"{parts.scheme}://{parts.hostname or ''} is no http:// or https:// address")
+        self.url = url.rstrip("/")
+        self._known: dict[int, RegisteredSchema] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "_known": {}}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SchemaRegistry) and self.url == other.url
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id; raises ValueError where there is none, and RegistryAway."""
+        found = self._known.get(schema_id)
+        if found is None:
+            found = self._read(schema_id, self._ask("GET", f"/schemas/ids/{schema_id}"))
+            self._known[schema_id] = found
+        return found
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """A subject's newest schema; None where the registry has no such subject.  Raises ValueError, RegistryAway."""
+        try:
+            document = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        except _NotThere:
+            return None
+        return self.by_id(int(document["id"]))
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """The id of a schema, which is the subject's newest one from now on; raises ValueError, RegistryAway."""
+        body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+        return int(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
+
+    def _read(self, schema_id: int, document: Mapping[str, Any]) -> RegisteredSchema:
+        kind = str(document.get("schemaType") or "AVRO")
+        if kind == "PROTOBUF":
+            document = self._ask("GET", f"/schemas/ids/{schema_id}{_SERIALIZED}")
+        imported = tuple(dict.fromkeys(self._imported(document, _SERIALIZED if kind == "PROTOBUF" else "")))
+        return RegisteredSchema(schema_id, kind, str(document["schema"]), imported)
+
+    def _imported(self, document: Mapping[str, Any], query: str) -> Iterator[str]:
+        for each in document.get("references") or ():
+            found = self._ask("GET", f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}{query}")
+            yield from self._imported(found, query)
+            yield str(found["schema"])
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.url + path, data, {"Accept": _TYPE, "Content-Type": _TYPE, **_login()}, method=method)
+        try:
+            with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as reply:
+                return json.loads(reply.read(_BYTES_MAX))
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error) from None
+        except ValueError:
+            raise RegistryAway(f"{self.url} does not answer as a schema registry does: no JSON") from None
+        except (URLError, OSError, HTTPException) as error:
+            raise RegistryAway(f"the schema registry {self.url} does not answer: {_reason(error)}") from None
+
+    def _refusal(self, error: HTTPError) -> Exception:
+        try:
+            said = str(json.loads(error.read(_BYTES_MAX))["message"])
+        except (ValueError, KeyError, TypeError):
+            said = f"the reply is {error.code}"
+        told = f"the schema registry {self.url}: {said}"
+        if error.code == _NOT_FOUND:
+            return _NotThere(told)
+        # One that is overloaded, or wants another login, says nothing of the schema.
+        is_away = error.code >= 500 or error.code in (401, 403, 429)
+        return RegistryAway(told) if is_away else ValueError(told)
+
+
+class _NotThere(ValueError):
+    """The registry has no such id or subject."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A password does not follow to another place."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, HTTPException) else system_reason(error)
+
+
+def _login() -> dict[str, str]:
+    """The header of the login that the environment names a file of; raises RegistryAway where that has none."""
+    file = os.environ.get(LOGIN_VARIABLE)
+    if not file:
+        return {}
+    try:
+        user = parse_properties(Path(file).read_text(encoding="utf-8")).get(_USER, "")
+    except (OSError, ValueError) as error:
+        raise RegistryAway(f"{LOGIN_VARIABLE}: {file} cannot be read: {type(error).__name__}") from None
+    if ":" not in user:
+        raise RegistryAway(f"{LOGIN_VARIABLE}: {file} has no line {_USER}=USER:PASSWORD")
+    return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
