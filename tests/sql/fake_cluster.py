@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from pybroker.sql.relations.cluster_port import Bounds, Fetched
+from pybroker.sql.relations.cluster_port import Bounds, Fetched, Written
 from pybroker_protocol.record_codec import NewRecord, build_batch
 from pybroker_protocol.records import batches, read_batch_header
 
@@ -113,7 +113,7 @@ class FakeChanges:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self.settings: dict[str, Mapping[str, str]] = {}
-        self.written: list[tuple[str, list[tuple[bytes | None, bytes | None]]]] = []
+        self.written: list[tuple[str, list[Written]]] = []
 
     def cluster_id(self) -> str:
         return "memory"
@@ -129,7 +129,8 @@ class FakeChanges:
     def delete_topic(self, name: str) -> None:
         del self._cluster.logs[name]
 
-    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def write(self, topic: str, records: Sequence[Written]) -> None:
         self.written.append((topic, list(records)))
-        for key, value in records:
-            self._cluster.produce(topic, [value], keys=[None if key is None else key.decode()])
+        for key, value, time in records:
+            times = None if time is None else [time]
+            self._cluster.produce(topic, [value], keys=[None if key is None else key.decode()], times=times)

@@ -105,7 +105,7 @@ def test_login_comes_from_a_file_and_stands_in_no_declaration(tmp_path: Path, mo
             + "') AS SELECT id FROM orders"
         )
         world.engine.close()
-    kept = b"".join(value or b"" for _, records in world.changes.written for _, value in records)
+    kept = b"".join(value or b"" for _, records in world.changes.written for _, value, _ in records)
     assert b"secret" not in kept
     assert "secret" not in json.dumps({**world.supervisor.configs["ids"]})
     file.write_text("user=ada\n")
@@ -175,7 +175,7 @@ def test_schema_of_declared_columns_is_registered_and_values_have_its_id(
     world.ask(f"CREATE STREAM made (k VARCHAR KEY, id BIGINT, name VARCHAR) WITH (format='{kind}', partitions=1)")
     assert registry.subjects == {"made-value": [1]}
     world.ask("INSERT INTO made (k, id, name) VALUES ('a', 7, 'x')")
-    ((_, value),) = world.changes.written[-1][1]
+    ((_, value, _),) = world.changes.written[-1][1]
     assert value is not None
     assert value.startswith(header_of(1, (0,) if kind == "protobuf" else ()))
     assert world.ask("SELECT k, id, name FROM made") == [{"k": "a", "id": 7, "name": "x"}]

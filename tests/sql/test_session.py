@@ -420,7 +420,11 @@ def written_by(world: World, text: str) -> list[tuple[str, list[tuple[bytes | No
         world.cluster, world.cluster.connect, world.engine, world.sheet, world.remarks.append, changes=changes
     )
     session.run(text)
-    return [each for each in changes.written if each[0] != session.kept.topic]
+    return [
+        (topic, [(each.key, each.value) for each in records])
+        for topic, records in changes.written
+        if topic != session.kept.topic
+    ]
 
 
 def test_values_become_records_by_the_columns_that_are_declared(world: World) -> None:

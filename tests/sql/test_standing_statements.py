@@ -13,6 +13,7 @@ from fastavro import parse_schema, schemaless_writer
 
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.questions.row_output import OutputForm
+from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.session import Session
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import plan_read
@@ -315,7 +316,7 @@ def test_table_that_is_replaced_loses_the_rows_of_its_former_query(world: World)
     world.cluster.produce("totals", rows[2:], keys=["c"], partition=1)
     world.ask("CREATE OR REPLACE TABLE totals AS SELECT id, count(*) AS n FROM orders GROUP BY id")
     deleted = [records for topic, records in world.changes.written if topic == "totals"]
-    assert [sorted(each) for each in deleted] == [[(b"a", None), (b"c", None)]]
+    assert [sorted(each) for each in deleted] == [[Written(b"a", None), Written(b"c", None)]]
     assert "2 rows of the former query are deleted from totals" in world.remarks
     assert world.supervisor.paused == ["totals"]
 

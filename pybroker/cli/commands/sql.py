@@ -39,7 +39,7 @@ from pybroker.sql.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pybroker.connectors.rest.rest_client import RestClient
-    from pybroker.sql.relations.cluster_port import Changes
+    from pybroker.sql.relations.cluster_port import Changes, Written
     from pybroker.sql.session import Session
 
 # Without a name in the usage line: it is there to say how a statement is given.
@@ -191,7 +191,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield show
 
 
-def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+def _write(options: ClientOptions, topic: str, records: Sequence[Written]) -> None:
     """Send records, and wait until all are acknowledged."""
     # For INSERT alone: a question is not to wait for them.
     from pybroker.cli.commands.produce import Sender, client_settings, settled
@@ -201,8 +201,8 @@ def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | N
     client, _ = producer(options, client_settings("all", "none"))
     sender = Sender(client, topic, None)
     with settled(sender):
-        for key, value in records:
-            sender.send(NewRecord(value, key))
+        for each in records:
+            sender.send(NewRecord(each.value, each.key, timestamp_ms=each.timestamp_ms))
         sender.finish()
 
 

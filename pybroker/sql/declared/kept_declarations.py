@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pybroker.sql.fetching.record_columns import KEY, VALUE, Position, next_offset, raw_batches
 from pybroker.sql.relations.catalog import Catalog, Column, Format, Relation
-from pybroker.sql.relations.cluster_port import Cluster
+from pybroker.sql.relations.cluster_port import Cluster, Written
 from pybroker.sql.sql_errors import Interrupted
 
 TOPIC: Final = "sql-declarations"
@@ -57,9 +57,9 @@ class KeptDeclarations:
             return False
 
 
-def record_of(relation: Relation) -> tuple[bytes, bytes]:
+def record_of(relation: Relation) -> Written:
     """The record that declares a relation."""
-    return relation.name.lower().encode(), json.dumps(asdict(relation), separators=(",", ":")).encode()
+    return Written(relation.name.lower().encode(), json.dumps(asdict(relation), separators=(",", ":")).encode())
 
 
 def relation_read(text: str | None) -> Relation | None:

@@ -14,6 +14,7 @@ from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Relation
+from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.relations.format_options import REGISTRY, registry_of
 from pybroker.sql.sql_errors import SqlError, nearest
 
@@ -63,7 +64,7 @@ def forget(context: Context, name: str) -> None:
     """Drop a declaration, of the session's own or of the cluster's."""
     if context.catalog.forget(name):
         return
-    context.wanted_changes().write(context.kept.topic, [(name.lower().encode(), None)])
+    context.wanted_changes().write(context.kept.topic, [Written(name.lower().encode(), None)])
     context.catalog.keep(name, None)
 
 

@@ -104,7 +104,6 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ),
     ("to_json_string", 1): Function("CAST(to_json(_0) AS VARCHAR)", "to_json(_0)"),
     # Lists and maps.
-    ("array_join", 1): Function("array_to_string(_0, ',')"),
     ("array_union", 2): Function("list_distinct(list_concat(_0, _1))"),
     ("slice", 3): Function("list_slice(_0, _1, _2)"),
     ("as_map", 2): Function("map(_0, _1)"),

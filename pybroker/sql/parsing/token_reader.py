@@ -39,6 +39,9 @@ class _Dialect(DuckDB):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
             **DuckDB.Parser.FUNCTIONS,
             **{name: _call(name) for name in ("ELT", "ENCODE", "INITCAP", "JSON_ARRAY_CONTAINS", "UNIX_DATE")},
+            "ARRAY_JOIN": lambda arguments: exp.ArrayToString(
+                this=arguments[0], expression=arguments[1] if len(arguments) > 1 else exp.Literal.string(",")
+            ),
             "TRANSFORM": lambda arguments: (
                 exp.Transform(this=arguments[0], expression=arguments[1])
                 if len(arguments) == 2

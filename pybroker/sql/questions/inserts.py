@@ -5,24 +5,31 @@ Owns what a row is written as.  DuckDB computes the values and checks their type
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from pybroker.sql.fetching.relation_decoding import quoted
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.relations.format_options import header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 _WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
 _KEY: Final = Column("_key", PSEUDO_COLUMNS["_key"], is_key=True)
+_TIME: Final = Column("_timestamp", PSEUDO_COLUMNS["_timestamp"])
+_ROWTIME: Final = Column("ROWTIME", "BIGINT")
+# How the time of a record, in ms, comes of such a column.
+_TIMES: Final = {_TIME: "epoch_ms({})", _ROWTIME: "{}"}
+_OF_RECORDS: Final = {each.name.lower(): each for each in (_KEY, _TIME, _ROWTIME)}
 
 
-def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list[tuple[bytes | None, bytes | None]]:
-    """The keys and values to write; raises ``SqlError`` for what does not fit the relation.
+def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list[Written]:
+    """The records to write; raises ``SqlError`` for what does not fit the relation.
 
-    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is.
+    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is, and
+    ``_timestamp`` the time, which ``ROWTIME`` has in ms.
     """
     if relation.format not in _WRITTEN:
         raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
@@ -36,20 +43,36 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
     casts = ", ".join(f"CAST({at} AS {column.type}) AS {at}" for at, column in zip(places, columns, strict=True))
     rows = ", ".join(row.sql(dialect="duckdb") for row in wanted.rows)
     keys = [at for at, column in zip(places, columns, strict=True) if column.is_key]
-    fields = [(at, column) for at, column in zip(places, columns, strict=True) if not column.is_key]
+    fields = [(at, each) for at, each in zip(places, columns, strict=True) if not each.is_key and each not in _TIMES]
+    times = [template.format(at) for at, each in zip(places, columns, strict=True) if (template := _TIMES.get(each))]
     key = f"CAST({keys[0]} AS VARCHAR)" if keys else "NULL"
     typed = f"SELECT {casts} FROM (VALUES {rows}) AS t({', '.join(places)})"
-    sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v FROM ({typed})"
-    found = [(row["k"], row["v"]) for row in engine.rows_over(sql, {}).to_pylist(maps_as_pydicts="strict")]
-    if relation.kind == "TABLE" and any(key is None for key, _ in found):
+    sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v, {times[0] if times else 'NULL'} AS t FROM ({typed})"
+    found = [(row["k"], row["v"], row["t"]) for row in engine.rows_over(sql, {}).to_pylist(maps_as_pydicts="strict")]
+    if relation.kind == "TABLE" and any(key is None for key, _, _ in found):
         raise SqlError(f"a row of the table {relation.name} has a key")
+    if any(time is not None and time < 0 for _, _, time in found):
+        raise SqlError("a record has a time from 1970 on")
     if relation.format in (Format.JSON, Format.TEXT):
-        front = header_written(relation.options)
-        return [(_bytes(key), None if value is None else front + value.encode()) for key, value in found]
-    from pybroker.sql.fetching.value_encoders import value_encoder
+        encode: Callable[[Any], bytes] = _TextEncoder(header_written(relation.options))
+    else:
+        from pybroker.sql.fetching.value_encoders import value_encoder
 
-    encode = value_encoder(relation)
-    return [(_bytes(key), None if value is None else encode(value)) for key, value in found]
+        encode = value_encoder(relation)
+    return [
+        Written(None if key is None else key.encode(), None if value is None else encode(value), time)
+        for key, value, time in found
+    ]
+
+
+class _TextEncoder:
+    """Texts as bytes, behind what stands in front of each."""
+
+    def __init__(self, front: bytes) -> None:
+        self._front = front
+
+    def __call__(self, text: str) -> bytes:
+        return self._front + text.encode()
 
 
 def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
@@ -57,7 +80,7 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
         return list(relation.columns)
     found = []
     for name in wanted.columns:
-        column = _KEY if name.lower() == _KEY.name else relation.column(name)
+        column = relation.column(name) or _OF_RECORDS.get(name.lower())
         if column is None:
             known = [each.name for each in relation.columns]
             message = f"{relation.name} has no column {name}{nearest(name, known)}"
@@ -67,6 +90,8 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
         raise SqlError("a column is named twice")
     if sum(column.is_key for column in found) > 1:
         raise SqlError("a record has one key")
+    if sum(column in _TIMES for column in found) > 1:
+        raise SqlError("a record has one time")
     return found
 
 
@@ -77,7 +102,3 @@ def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:
         return f"CAST({fields[0][0]} AS VARCHAR)"
     row = f"struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})"
     return f"CAST(to_json({row}) AS VARCHAR)" if relation.format is Format.JSON else row
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from pybroker.sql.fetching.record_columns import KEY, VALUE, Position, next_offset, raw_batches
-from pybroker.sql.relations.cluster_port import Bounds, Changes, Cluster
+from pybroker.sql.relations.cluster_port import Bounds, Changes, Cluster, Written
 from pybroker.sql.sql_errors import Interrupted, SqlError
 
 _FETCH_BYTES: Final = 4 << 20
@@ -23,7 +23,7 @@ def delete_rows(cluster: Cluster, changes: Changes, topic: str, is_interrupted: 
     """Write a tombstone for each key that has a row; how many.  All keys are in memory.  Raises ``Interrupted``."""
     keys = _keys(cluster, topic, is_interrupted)
     for first in range(0, len(keys), _RECORDS_AT_ONCE):
-        changes.write(topic, [(key, None) for key in keys[first : first + _RECORDS_AT_ONCE]])
+        changes.write(topic, [Written(key, None) for key in keys[first : first + _RECORDS_AT_ONCE]])
     return len(keys)
 
 
