@@ -60,11 +60,6 @@ class SchemaRegistry:
     def __getstate__(self) -> dict[str, Any]:
         return {"url": self.url, "_known": {}}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SchemaRegistry) and self.url == other.url
-
-    __hash__ = None  # type: ignore[assignment]
-
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id; raises ValueError where there is none, and RegistryAway."""
         found = self._known.get(schema_id)
