@@ -12,15 +12,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pybroker.config.properties import parse_properties
 from pybroker.operating_system import system_reason
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
+    from urllib.request import OpenerDirector
 
 LOGIN_VARIABLE: Final = "PYBROKER_SCHEMA_REGISTRY_LOGIN"
 _USER: Final = "basic.auth.user.info"
@@ -95,10 +97,15 @@ class SchemaRegistry:
             yield str(found["schema"])
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        # Here, because a question without a registry is not to wait for them.
+        from http.client import HTTPException
+        from urllib.error import HTTPError, URLError
+        from urllib.request import Request
+
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, {"Accept": _TYPE, "Content-Type": _TYPE, **_login()}, method=method)
         try:
-            with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as reply:
+            with _opener().open(request, timeout=_TIMEOUT_S) as reply:
                 return json.loads(reply.read(_BYTES_MAX))
         except HTTPError as error:
             with error:
@@ -106,9 +113,10 @@ class SchemaRegistry:
         except ValueError:
             raise RegistryAway(f"{self.url} does not answer as a schema registry does: no JSON") from None
         except (URLError, OSError, HTTPException) as error:
-            raise RegistryAway(f"the schema registry {self.url} does not answer: {_reason(error)}") from None
+            reason = str(error) if isinstance(error, HTTPException) else system_reason(error)
+            raise RegistryAway(f"the schema registry {self.url} does not answer: {reason}") from None
 
-    def _refusal(self, error: HTTPError) -> Exception:
+    def _refusal(self, error: "HTTPError") -> Exception:
         try:
             said = str(json.loads(error.read(_BYTES_MAX))["message"])
         except (ValueError, KeyError, TypeError):
@@ -125,15 +133,17 @@ class _NotThere(ValueError):
     """The registry has no such id or subject."""
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """A password does not follow to another place."""
+@cache
+def _opener() -> "OpenerDirector":
+    from urllib.request import HTTPRedirectHandler, build_opener
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
+    class NoRedirect(HTTPRedirectHandler):
+        """A password does not follow to another place."""
 
+        def redirect_request(self, *_: Any, **__: Any) -> None:
+            return None
 
-def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, HTTPException) else system_reason(error)
+    return build_opener(NoRedirect)
 
 
 def _login() -> dict[str, str]:

@@ -31,6 +31,7 @@ class RegistryServer:
             def _answer(self, body: Any) -> None:
                 world.asked.append(f"{self.command} {self.path}")
                 wanted = None if user is None else f"Basic {base64.b64encode(user.encode()).decode()}"
+                document: Mapping[str, Any]
                 if wanted is not None and self.headers.get("Authorization") != wanted:
                     code, document = 401, {"error_code": 401, "message": "Unauthorized"}
                 else:
@@ -49,7 +50,7 @@ class RegistryServer:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def register(self, subject: str, schema: str, **more: Any) -> int:
-        """A new version of a subject; of Protobuf ``schema`` is serialized, and not what is told without asking so."""
+        """A new version of a subject.  Of Protobuf ``schema`` is serialized, which a request has to ask for."""
         known = next((each for each, found in self._schemas.items() if found == {"schema": schema, **more}), None)
         number = known or len(self._schemas) + 1
         self._schemas[number] = {"schema": schema, **more}

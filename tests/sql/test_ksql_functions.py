@@ -48,6 +48,8 @@ VALUES: dict[str, Any] = {
     "document -> '$.log.cloud'": "c1",
     "code + ': ' + name": "Ab-9: ada lovelace",
     "code + name + CAST(ms AS VARCHAR)": "Ab-9ada lovelace1588554000000",
+    "ms + '5'": 1_588_554_000_005,
+    "hour(_timestamp + '2 hours')": 14,
     "AS_VALUE(code)": "Ab-9",
     "INITCAP(name)": "Ada Lovelace",
     "MASK(code)": "Xx-n",
@@ -118,6 +120,12 @@ def test_columns_of_ksqldb_have_the_names_that_it_gives(world: World) -> None:
 def test_column_of_a_topic_is_meant_before_ksqldb_s_of_its_name(world: World) -> None:
     world.cluster.produce("own", [{"rowtime": "mine"}])
     assert world.ask("SELECT rowtime FROM own") == [{"rowtime": "mine"}]
+
+
+def test_latest_value_is_the_last_one_that_is_there(world: World) -> None:
+    world.cluster.produce("gaps", [{"v": 1, "w": None}, {"v": None, "w": 2}, {"v": 3, "w": None}])
+    rows = world.ask("SELECT LATEST_BY_OFFSET(v) AS v, LATEST_BY_OFFSET(w) AS w, EARLIEST_BY_OFFSET(w) AS e FROM gaps")
+    assert rows == [{"v": 3, "w": 2, "e": 2}]
 
 
 def test_topk_has_the_largest_values(world: World) -> None:

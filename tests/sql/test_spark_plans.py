@@ -109,8 +109,8 @@ def test_rows_of_a_stream_are_told_once_by_their_key() -> None:
 def test_aggregate_without_a_window_tells_its_changes() -> None:
     found = plan("CREATE TABLE t AS SELECT who AS w, latest_by_offset(amount) AS last FROM orders GROUP BY who")
     assert without_time(found.sql) == (
-        "SELECT who AS w, MAX_BY(amount, STRUCT(_timestamp AS _timestamp, _offset AS _offset)) AS last "
-        "FROM t_0 AS orders GROUP BY who"
+        "SELECT who AS w, MAX_BY(amount, CASE WHEN NOT amount IS NULL "
+        "THEN STRUCT(_timestamp AS _timestamp, _offset AS _offset) END) AS last FROM t_0 AS orders GROUP BY who"
     )
     assert (found.mode, found.key, found.sources[0].grace_ms) == ("update", ("w",), None)
 

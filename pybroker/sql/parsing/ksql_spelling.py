@@ -9,6 +9,7 @@ lambda.  ``->`` before a text or a number stays what it is to DuckDB: a look int
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,6 +34,8 @@ _SHIFTS: Final = {
     "timestampsub": "_2 - _1 * INTERVAL 1 {}",
 }
 _UNITS: Final = frozenset(("year", "month", "week", "day", "hour", "minute", "second", "millisecond"))
+# Which DuckDB adds to a number, or to a time: as 5, or 5 days.
+_NUMBER_OR_TIME: Final = re.compile(r"\s*[-+]?[0-9.]+\s*[a-z]*\s*", re.IGNORECASE)
 _ENTRY: Final = "entry"
 # Of which a difference is a number of ms.
 _EDGES: Final = ("windowstart", "windowend")
@@ -44,7 +47,8 @@ def respelled(tokens: Sequence[Token]) -> list[Token]:
     opened: list[int] = []
     behind = -1  # where the parenthesis was opened that was closed last
     for at, token in enumerate(tokens):
-        kind, spelling = token.token_type, None
+        kind = token.token_type
+        spelling: tuple[TokenType, str] | None = None
         if kind == TokenType.L_PAREN:
             opened.append(at)
         elif kind == TokenType.R_PAREN and opened:
@@ -122,12 +126,12 @@ def _in_duckdb(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_text(node: exp.Expr) -> bool:
-    """Whether an expression is a text by its looks, and no number in quotes."""
+    """Whether an expression is a text by its looks, and no number or span of time in quotes."""
     if isinstance(node, exp.Paren):
         return _is_text(node.this)
     if isinstance(node, exp.Cast):
         return node.to.this in _TEXTS
-    return isinstance(node, exp.DPipe) or (node.is_string and not node.name.strip().replace(".", "", 1).isdigit())
+    return isinstance(node, exp.DPipe) or (node.is_string and not _NUMBER_OR_TIME.fullmatch(node.name))
 
 
 def _joined(node: exp.Expr) -> exp.Expr:
