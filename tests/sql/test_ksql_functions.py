@@ -181,6 +181,7 @@ def test_expression_of_ksqldb_is_spark_s_in_a_standing_query(expression: str, fo
         ("ENCODE(name, 'utf8', 'hex')", "there is no function encode: from_base64(x)"),
         ("FORMAT_TIMESTAMP(_timestamp, name)", "the pattern is a text"),
         ("FORMAT_TIMESTAMP(_timestamp, 'QQQ')", "QQQ in the pattern QQQ is not there"),
+        ("FORMAT_TIMESTAMP(_timestamp, 'HH X', 'Asia/Tokyo')", "X in the pattern HH X is not there"),
     ],
 )
 def test_function_of_ksqldb_that_is_not_there_names_what_does_the_same(world: World, expression: str, why: str) -> None:

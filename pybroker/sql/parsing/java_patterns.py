@@ -53,6 +53,11 @@ def written_pattern(pattern: str) -> str:
     return _in_duckdb(pattern, {**_LETTERS, **_ZONES})
 
 
+def local_pattern(pattern: str) -> str:
+    """As ``written_pattern``, of a time in another zone, whose offset is not there; ``SqlError``."""
+    return _in_duckdb(pattern, _LETTERS)
+
+
 def read_pattern(pattern: str) -> str:
     """DuckDB's pattern by which a time is read as by one of Java's; ``SqlError`` for a strange letter."""
     return _in_duckdb(pattern, {**_LETTERS, **dict.fromkeys(_ZONES, "%z")})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pybroker.sql.parsing.java_patterns import read_pattern, written_pattern
+from pybroker.sql.parsing.java_patterns import local_pattern, read_pattern, written_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ("timestamptostring", 3): Function(
         f"strftime({_TO_ZONE.format(_TIME_OF_DUCKDB)}, _1)",
         f"date_format(from_utc_timestamp({_TIME_OF_SPARK}, _2), _1)",
-        pattern=written_pattern,
+        pattern=local_pattern,
     ),
     ("format_timestamp", 2): Function(
         "strftime(CAST(_0 AS TIMESTAMP), _1)", "date_format(CAST(_0 AS TIMESTAMP), _1)", pattern=written_pattern
@@ -134,7 +134,7 @@ FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     ("format_timestamp", 3): Function(
         f"strftime({_TO_ZONE.format('CAST(_0 AS TIMESTAMP)')}, _1)",
         "date_format(from_utc_timestamp(CAST(_0 AS TIMESTAMP), _2), _1)",
-        pattern=written_pattern,
+        pattern=local_pattern,
     ),
     ("format_date", 2): Function(
         "strftime(CAST(_0 AS DATE), _1)", "date_format(CAST(_0 AS DATE), _1)", pattern=written_pattern

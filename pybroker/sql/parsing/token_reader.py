@@ -39,13 +39,12 @@ class _Dialect(DuckDB):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
             **DuckDB.Parser.FUNCTIONS,
             **{name: _call(name) for name in ("ELT", "ENCODE", "INITCAP", "JSON_ARRAY_CONTAINS", "UNIX_DATE")},
-            "ARRAY_JOIN": lambda arguments: exp.ArrayToString(
-                this=arguments[0], expression=arguments[1] if len(arguments) > 1 else exp.Literal.string(",")
+            "ARRAY_JOIN": lambda arguments: exp.ArrayToString.from_arg_list(
+                [*arguments, exp.Literal.string(",")] if len(arguments) == 1 else arguments
             ),
+            # Of a map it takes two lambdas.
             "TRANSFORM": lambda arguments: (
-                exp.Transform(this=arguments[0], expression=arguments[1])
-                if len(arguments) == 2
-                else _call("TRANSFORM")(arguments)
+                exp.Transform.from_arg_list(arguments) if len(arguments) == 2 else _call("TRANSFORM")(arguments)
             ),
         }
 
