@@ -113,12 +113,14 @@ def registered_files(found: RegisteredSchema) -> bytes:
                 known = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
                 _add_file(known.DESCRIPTOR, files, {each.name for each in files.file})
         files.file.append(file)
-    return files.SerializeToString()
+    found_files: bytes = files.SerializeToString()
+    return found_files
 
 
 def last_file(files: bytes) -> bytes:
     """The last one of descriptors, as a registry takes it."""
-    return descriptor_pb2.FileDescriptorSet.FromString(files).file[-1].SerializeToString()
+    file: bytes = descriptor_pb2.FileDescriptorSet.FromString(files).file[-1].SerializeToString()
+    return file
 
 
 def first_message(files: bytes) -> str:

@@ -268,7 +268,7 @@ def _written(context: Context, wanted: CreateAs, options: dict[str, str], planne
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
     found = written_relation(made, options, planned.plan.key)
-    own = {name: options[name] for name in event_times.OPTIONS if name in options}
+    own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
     if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
         (own[KEY],) = planned.plan.key
     found = replace(found, options={**found.options, **own})

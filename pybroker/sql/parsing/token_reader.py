@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NoReturn
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from pybroker.sql.parsing.ksql_spelling import respell, respelled
@@ -32,12 +33,12 @@ class _Dialect(DuckDB):
         COMMANDS: ClassVar[set[TokenType]] = set()
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
 
-    class Parser(DuckDB.Parser):
+    class Parser(DuckDBParser):
         FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-            name: parser for name, parser in DuckDB.Parser.FUNCTION_PARSERS.items() if name != "INITCAP"
+            name: parser for name, parser in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"
         }
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
-            **DuckDB.Parser.FUNCTIONS,
+            **DuckDBParser.FUNCTIONS,
             **{name: _call(name) for name in ("ELT", "ENCODE", "INITCAP", "JSON_ARRAY_CONTAINS", "UNIX_DATE")},
             "ARRAY_JOIN": lambda arguments: exp.ArrayToString.from_arg_list(
                 [*arguments, exp.Literal.string(",")] if len(arguments) == 1 else arguments
