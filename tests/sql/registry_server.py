@@ -70,9 +70,9 @@ class RegistryServer:
                 kind = {"schemaType": body["schemaType"]} if "schemaType" in body else {}
                 return 200, {"id": self.register(subject, body["schema"], **kind)}
             case ["subjects", subject, "versions", version] if subject in self.subjects:
-                number = self.subjects[subject][-1 if version == "latest" else int(version) - 1]
-                told = self._told(number, is_serialized=is_serialized)
-                return 200, {"subject": subject, "id": number, "version": len(self.subjects[subject]), **told}
+                found = self.subjects[subject][-1 if version == "latest" else int(version) - 1]
+                told = self._told(found, is_serialized=is_serialized)
+                return 200, {"subject": subject, "id": found, "version": len(self.subjects[subject]), **told}
             case ["subjects", subject, *_]:
                 return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
