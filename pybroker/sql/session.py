@@ -55,7 +55,14 @@ def _exit(context: Context, wanted: Exit) -> None:
 
 # What a statement is, what carries it out, and what HELP says of it.
 _STATEMENTS: Final[tuple[tuple[type, Callable[[Context, Any], None], tuple[tuple[str, str], ...]], ...]] = (
-    (Query, answer, (("SELECT … FROM topic [EMIT CHANGES]", "answer a question, or print rows as they arrive"),)),
+    (
+        Query,
+        answer,
+        (
+            ("SELECT … FROM topic [EMIT CHANGES]", "answer a question, or print rows as they arrive"),
+            ("PRINT topic [FROM BEGINNING] [LIMIT n]", "print records as they arrive"),
+        ),
+    ),
     (Explain, explain, (("EXPLAIN SELECT …", "what would be fetched"),)),
     (Show, show, (("SHOW TOPICS | STREAMS | TABLES", "what there is"),)),
     (Describe, describe, (("DESCRIBE name", "the columns of a topic, stream or table"),)),
@@ -90,6 +97,7 @@ _STATEMENTS: Final[tuple[tuple[type, Callable[[Context, Any], None], tuple[tuple
             ("SET misfits = 'skip' | 'stop'", "what records do that do not fit: skip them, or stop"),
             ("SET output = 'table' | 'json' | 'csv'", "how rows are printed"),
             ("SET 'auto.offset.reset' = 'latest' | 'earliest'", "where EMIT CHANGES and new queries begin"),
+            ("SET 'schema.registry.url' = 'http://…'", "where schemas are that a declaration does not have"),
         ),
     ),
     (Help, _help, (("HELP", "this list"),)),

@@ -1,13 +1,15 @@
 """Values read one by one, in Python, as an array of Arrow.
 
 Owns that an error becomes the value's, with its reason, and fails no batch. That is the function's own, and that of
-Arrow for a value that its type cannot hold.
+Arrow for a value that its type cannot hold. That a schema registry is away is no value's, and fails the batch.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+
+from pybroker.values.schema_registry import RegistryAway
 
 _REASON_MAX = 300
 
@@ -21,6 +23,8 @@ def read_values(read: Callable[[bytes], Any], column: pa.Array, kind: pa.DataTyp
         if cell is not None:
             try:
                 value = read(cell)
+            except RegistryAway:
+                raise
             except Exception as problem:
                 error = _reason(problem)
         values.append(value)

@@ -3,7 +3,7 @@
 Owns which type of Arrow's a type of Avro's is. A UUID is text, a time of day the number that it is written as. A
 logical type that does not fit what it stands on counts for nothing, as the specification has it. A value is Avro's
 binary encoding, with or without the five bytes that serializers of a schema registry put in front
-(`registry_header.without_header`). The schema's id in them is not looked up.
+(`registry_header`). The schema's id in them is looked up where a registry is given, and nowhere else.
 
 Bytes that are left over behind a value are an error: Avro's encoding has no marks, so that a value of another schema
 often reads well up to there.
@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pybroker.values.registry_header import without_header
+from pybroker.values.registry_header import parted, without_header
+from pybroker.values.schema_registry import RegisteredSchema, SchemaRegistry
 
 Schema: TypeAlias = str | Mapping[str, Any] | Path
 
@@ -61,32 +62,51 @@ def arrow_type(schema: Any) -> pa.DataType:
 class Reader:
     """Reads values; pickled without what fastavro makes of the schemas."""
 
-    def __init__(self, written: str, wanted: str | None, registry_header: bool | int) -> None:
-        """Schemas as JSON with full names: that which a value is written by, and as which it is wanted."""
+    def __init__(
+        self, written: str, wanted: str | None, registry_header: bool | int, registry: SchemaRegistry | None = None
+    ) -> None:
+        """Schemas as JSON with full names: that which a value is written by, and as which it is wanted.
+
+        With ``registry`` each value is written by the schema of the id in its header, which is looked up there once.
+        Then ``registry_header`` is the id of ``written``, if that is known.
+        """
         self._texts = (written, wanted)
         self._registry_header = registry_header
-        self._schemas: tuple[Any, Any] | None = None
+        self._registry = registry
+        self._schemas: dict[int | None, tuple[Any, Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_schemas": None}
+        return {**self.__dict__, "_schemas": {}}
 
     def __call__(self, value: bytes) -> Any:
         import fastavro
 
-        if self._schemas is None:
-            # In a record, which is written as its fields are: fastavro leaves schemas of those alone, once parsed.
-            written, wanted = (
-                fastavro.parse_schema(_in_record(json.loads(text))) if text else None for text in self._texts
-            )
-            _guard(written)
-            self._schemas = (written, wanted)
-        if self._registry_header is not False:
+        written_by = None
+        if self._registry is not None:
+            found_id, value = parted(value)
+            written_by = None if found_id == self._registry_header else found_id
+        elif self._registry_header is not False:
             value = without_header(value, self._registry_header)
+        schemas = self._schemas.get(written_by)
+        if schemas is None:
+            schemas = self._schemas[written_by] = self._read_by(written_by)
         stream = io.BytesIO(value)
-        found: Any = fastavro.schemaless_reader(stream, *self._schemas)
+        found: Any = fastavro.schemaless_reader(stream, *schemas)
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes are left over behind the value")
         return found[_FIELD]
+
+    def _read_by(self, schema_id: int | None) -> tuple[Any, Any]:
+        """The schemas of fastavro's for values of an id, or for those of the schema that was given."""
+        import fastavro
+
+        texts = self._texts
+        if schema_id is not None and self._registry is not None:
+            texts = (json.dumps(registered_schema(self._registry.by_id(schema_id))), texts[1] or texts[0])
+        # In a record, which is written as its fields are: fastavro leaves schemas of those alone, once parsed.
+        written, wanted = (fastavro.parse_schema(_in_record(json.loads(text))) if text else None for text in texts)
+        _guard(written)
+        return written, wanted
 
 
 class _Symbols(dict[int, str]):
@@ -124,16 +144,55 @@ def _guard(schema: Any) -> None:
 
 def parsed(schema: Schema) -> Any:
     """The schema, with full names in the place of short ones."""
-    import fastavro
-
     if isinstance(schema, Path) or (isinstance(schema, str) and schema.strip().endswith(FILE_SUFFIX)):
         schema = Path(schema.strip() if isinstance(schema, str) else schema).read_text()
-    found = _from_json(schema) if isinstance(schema, str) else schema
+    return _with_full_names(_from_json(schema) if isinstance(schema, str) else schema)
+
+
+def _with_full_names(found: Any) -> Any:
+    import fastavro
+
     try:
         parsed = fastavro.parse_schema(_plain(found))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
         raise ValueError(f"no schema of Avro's: {type(error).__name__}: {error}") from error
     return _bare(parsed)
+
+
+def registered_schema(found: RegisteredSchema) -> Any:
+    """A registry's schema with full names, and with those inside that it refers to; raises ValueError."""
+    import fastavro
+
+    if found.kind != "AVRO":
+        raise ValueError(f"schema {found.id} of the registry is {found.kind}, not AVRO")
+    if not found.imported:
+        # A registry names no file of this machine.
+        return _with_full_names(_from_json(found.text))
+    named: dict[str, Any] = {}
+    try:
+        for text in (*found.imported, found.text):
+            whole = fastavro.parse_schema(_plain(_from_json(text)), named_schemas=named)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ValueError(f"schema {found.id} of the registry: {type(error).__name__}: {error}") from error
+    return _with_types_inside(_bare(whole), {name: _bare(each) for name, each in named.items()}, set())
+
+
+def _with_types_inside(schema: Any, named: Mapping[str, Any], seen: set[str]) -> Any:
+    """The schema, where each type of another one is written out at its first name."""
+    if isinstance(schema, list):
+        return [_with_types_inside(each, named, seen) for each in schema]
+    if isinstance(schema, str):
+        if schema not in named or schema in seen:
+            return schema
+        return _with_types_inside(named[schema], named, seen)
+    if not isinstance(schema, dict):
+        return schema
+    if "name" in schema and "type" in schema and schema["name"] in named:
+        seen.add(schema["name"])
+    return {
+        name: _with_types_inside(inner, named, seen) if name in _WITH_SCHEMAS else inner
+        for name, inner in schema.items()
+    }
 
 
 def _from_json(text: str) -> Any:

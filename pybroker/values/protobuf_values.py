@@ -7,16 +7,22 @@ Fields that a message does not know are passed over, as newer versions of it hav
 field of a number that it knows, written as another type, is an error: the bytes are another message's.
 """
 
+import base64
+import importlib
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pybroker.values.registry_header import without_header, without_indexes
+from pybroker.values.schema_registry import RegisteredSchema
+
+# What Protobuf brings itself, and no registry has.
+_WELL_KNOWN = "google/protobuf/"
 
 # A generated class; or a file of descriptors or what is in it, and the message's full name.
 MessageSource: TypeAlias = type[Message] | tuple[Path | str | bytes, str]
@@ -92,11 +98,44 @@ class Definition:
         return found
 
 
+def registered_files(found: RegisteredSchema) -> bytes:
+    """The descriptors of a registry's schema, and of those that it imports; raises ValueError."""
+    if found.kind != "PROTOBUF":
+        raise ValueError(f"schema {found.id} of the registry is {found.kind}, not PROTOBUF")
+    files = descriptor_pb2.FileDescriptorSet()
+    for text in (*found.imported, found.text):
+        try:
+            file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        except (ValueError, DecodeError):
+            raise ValueError(f"schema {found.id} of the registry comes as a text, and not serialized") from None
+        for name in file.dependency:
+            if name.startswith(_WELL_KNOWN):
+                known = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+                _add_file(known.DESCRIPTOR, files, {each.name for each in files.file})
+        files.file.append(file)
+    found_files: bytes = files.SerializeToString()
+    return found_files
+
+
+def last_file(files: bytes) -> bytes:
+    """The last one of descriptors, as a registry takes it."""
+    file: bytes = descriptor_pb2.FileDescriptorSet.FromString(files).file[-1].SerializeToString()
+    return file
+
+
+def first_message(files: bytes) -> str:
+    """The full name of the first message of the last file; raises ValueError where that has none."""
+    file = descriptor_pb2.FileDescriptorSet.FromString(files).file[-1]
+    if not file.message_type:
+        raise ValueError(f"{file.name} has no message")
+    return f"{file.package}.{file.message_type[0].name}" if file.package else file.message_type[0].name
+
+
 class Reader:
     def __init__(self, definition: Definition, registry_header: bool | int = False) -> None:
         self._definition = definition
         self._registry_header = registry_header
-        self._indexes = _indexes(definition.descriptor())
+        self._indexes = indexes_of(definition.descriptor())
 
     def __call__(self, value: bytes) -> dict[str, Any]:
         if self._registry_header is not False:
@@ -134,12 +173,12 @@ def _one_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
     return _KINDS.get(field.cpp_type, pa.string())
 
 
-def _indexes(descriptor: Descriptor) -> tuple[int, ...]:
+def indexes_of(descriptor: Descriptor) -> tuple[int, ...]:
     """Where a message is in its file: among its messages, and those in each other."""
     outer = descriptor.containing_type
     names = [one.name for one in (outer.nested_types if outer else descriptor.file.message_types_by_name.values())]
     index = names.index(descriptor.name)
-    return (*_indexes(outer), index) if outer else (index,)
+    return (*indexes_of(outer), index) if outer else (index,)
 
 
 def _values(message: Message) -> dict[str, Any]:

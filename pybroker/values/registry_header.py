@@ -19,14 +19,27 @@ def checked_header(registry_header: bool | int) -> bool | int:
     return registry_header
 
 
+def header_of(schema_id: int, indexes: tuple[int, ...] = ()) -> bytes:
+    """What stands in front of a value, and of a message with which one it is; raises ValueError for no id."""
+    front = _MAGIC + checked_header(schema_id).to_bytes(HEADER_BYTES - 1, "big")
+    if not indexes:
+        return front
+    return front + (b"\0" if indexes == (0,) else b"".join(map(_varint, (len(indexes), *indexes))))
+
+
 def without_header(value: bytes, expected: bool | int) -> bytes:
     """The value behind its header; raises ValueError where that has another id than ``expected``, or True for any."""
-    if value[:1] != _MAGIC or len(value) < HEADER_BYTES:
-        raise ValueError("does not begin as a schema registry's serializers have it")
-    found = int.from_bytes(value[1:HEADER_BYTES], "big")
+    found, behind = parted(value)
     if expected is not True and found != expected:
         raise ValueError(f"schema {found} of the registry, expected {expected}")
-    return value[HEADER_BYTES:]
+    return behind
+
+
+def parted(value: bytes) -> tuple[int, bytes]:
+    """The id in a value's header, and what is behind that; raises ValueError for a value without one."""
+    if value[:1] != _MAGIC or len(value) < HEADER_BYTES:
+        raise ValueError("does not begin as a schema registry's serializers have it")
+    return int.from_bytes(value[1:HEADER_BYTES], "big"), value[HEADER_BYTES:]
 
 
 def without_indexes(value: bytes, expected: tuple[int, ...]) -> bytes:
@@ -41,6 +54,15 @@ def without_indexes(value: bytes, expected: tuple[int, ...]) -> bytes:
     if (found := tuple(indexes) or (0,)) != expected:
         raise ValueError(f"message {_shown(found)} of its schema, expected {_shown(expected)}")
     return value[at:]
+
+
+def _varint(number: int) -> bytes:
+    """A number from 0 on, as zigzag has it."""
+    left, found = number << 1, bytearray()
+    while left >= 0x80:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
 
 
 def _zigzag(value: bytes, at: int) -> tuple[int, int]:

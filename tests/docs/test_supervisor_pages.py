@@ -7,8 +7,10 @@ the line of the page on connectors starts it.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +33,7 @@ from tests.source_tree import ROOT
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(900)]
 
 CONNECTORS, SQL = ROOT / "docs" / "connectors.md", ROOT / "docs" / "sql.md"
+KSQLDB = ROOT / "docs" / "ksqldb-examples.md"
 # A JVM that starts beside others may take minutes on a busy machine.
 SPARK_PATIENCE_S = 3 * PATIENCE_S
 # What the supervisor and the sessions keep.
@@ -196,3 +199,18 @@ def test_standing_queries_of_the_page_write_the_rows_that_it_shows(reader: Reade
             check_statements(block, reader)
         else:
             check_block(block, reader.folder, reader.broker.bootstrap, reader.variables)
+
+
+def sections() -> dict[str, list[Example]]:
+    """The examples of ksqlDB's, by the heading that they stand under."""
+    text, found = KSQLDB.read_text(), defaultdict(list)
+    for block in examples("sql", KSQLDB):
+        before = text[: text.index(block.code)]
+        found[re.findall(r"^## (.*)$", before, re.MULTILINE)[-1]].append(block)
+    return found
+
+
+@pytest.mark.parametrize("section", sections())
+def test_ksqldb_s_examples_write_the_rows_that_the_page_shows(reader: Reader, section: str) -> None:
+    for block in sections()[section]:
+        check_statements(block, reader)

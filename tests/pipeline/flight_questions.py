@@ -90,6 +90,9 @@ _AGGREGATES: Final = (
     "bool_or(distance > 4900)",
     "list_sort(list(DISTINCT origin))",
     "arg_max(distance, _offset * 2 + _partition)",
+    # A value that is not there is none to choose.
+    "arg_max(dep_delay, _offset * 2 + _partition)",
+    "arg_min(arr_delay, dep_delay * 1000000 + _offset * 2 + _partition)",
 )
 
 _GROUPINGS: Final = (
@@ -174,6 +177,11 @@ _TIMES: Final = (
     "datepart('dow', _timestamp)",
     "second(_timestamp)",
     "epoch(_timestamp)",
+    "timestamptostring(_timestamp, 'yyyy-MM-dd''T''HH:mm:ss.SSSX')",
+    "format_timestamp(_timestamp, 'EEE d MMM yy', 'Asia/Tokyo')",
+    "parse_timestamp(strftime(_timestamp, '%d.%m.%Y %H:%M'), 'dd.MM.yyyy HH:mm')",
+    "unix_timestamp(convert_tz(_timestamp, 'UTC', 'America/Denver'))",
+    "timestampsub(HOURS, 3, _timestamp)",
     "CAST(time_hour AS TIMESTAMP)",
 )
 
@@ -267,6 +275,12 @@ _TEXTS: Final = (
     "ascii(name)",
     "md5(name)",
     "TRY_CAST(carrier AS INTEGER)",
+    "initcap(name)",
+    "mask_keep_left(name, 3)",
+    "carrier + ': ' + name",
+    "split(name, ' ')[1]",
+    "transform(split(name, ' '), word => ucase(word))",
+    "regexp_extract('[A-Z]+', name)",
 )
 
 _NUMBERS: Final = (

@@ -131,7 +131,7 @@ def test_stream_has_the_aggregates_that_refusals_name(drive: Any) -> None:
     calls |= {name: f"{name}(id > 1)" for name in ("count_if", "bool_and", "bool_or")}
     calls |= {name: f"{name}(id)" for name in ("bit_and", "bit_or", "bit_xor")}
     calls |= {"lists": "list_sort(list(amount))", "approx_quantile": "approx_quantile(amount, 0.5)"}
-    calls |= {"string_agg": "string_agg(who, ',')"}
+    calls |= {"string_agg": "string_agg(who, ',')"} | {name: f"{name}(amount, 2)" for name in ("topk", "topkdistinct")}
     assert set(calls) == set(STREAMS_HAVE.split(", "))
     columns = ", ".join(f"{call} AS c_{name}" for name, call in calls.items())
     driver = drive(job_of(f"CREATE TABLE t AS SELECT who, {columns}, list(DISTINCT id) AS ids FROM o GROUP BY who"))
@@ -140,6 +140,7 @@ def test_stream_has_the_aggregates_that_refusals_name(drive: Any) -> None:
     assert {name: row[f"c_{name}"] for name in ("sum", "median", "stddev", "arg_max", "count_if", "bit_xor")} == {
         **{"sum": 60.0, "median": 20.0, "stddev": 10.0, "arg_max": 3, "count_if": 2, "bit_xor": 0}
     }
+    assert row["c_topk"] == row["c_topkdistinct"] == [30.0, 20.0]
     assert (row["c_lists"], row["c_latest_by_offset"], sorted(row["ids"])) == ([10.0, 20.0, 30.0], 30.0, [1, 2, 3])
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from pybroker.sql.relations.cluster_port import Bounds, Fetched
+from pybroker.sql.relations.cluster_port import Bounds, Fetched, Written
 from pybroker_protocol.record_codec import NewRecord, build_batch
-from pybroker_protocol.records import batches, read_batch_header
+from pybroker_protocol.records import batches, read_batch_header, set_log_append_time
 
 NOON_MS = 1_769_860_800_000
 
@@ -47,7 +47,14 @@ class FakeCluster:
         ]
         for at in range(0, len(records), per_batch):
             batch = build_batch(records[at : at + per_batch], timestamp_ms=NOON_MS, base_offset=self._end(log))
-            log.append(batch)
+            log.append(self._with_brokers_time(batch) if topic in self.broker_times else batch)
+
+    @staticmethod
+    def _with_brokers_time(batch: bytes) -> bytes:
+        """All of its records have the time of the last one."""
+        found = bytearray(batch)
+        set_log_append_time(found, read_batch_header(batch).max_timestamp)
+        return bytes(found)
 
     def _log(self, topic: str, partition: int) -> list[bytes]:
         logs = self.logs.setdefault(topic, [])
@@ -113,7 +120,7 @@ class FakeChanges:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self.settings: dict[str, Mapping[str, str]] = {}
-        self.written: list[tuple[str, list[tuple[bytes | None, bytes | None]]]] = []
+        self.written: list[tuple[str, list[Written]]] = []
 
     def cluster_id(self) -> str:
         return "memory"
@@ -129,7 +136,8 @@ class FakeChanges:
     def delete_topic(self, name: str) -> None:
         del self._cluster.logs[name]
 
-    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def write(self, topic: str, records: Sequence[Written]) -> None:
         self.written.append((topic, list(records)))
-        for key, value in records:
-            self._cluster.produce(topic, [value], keys=[None if key is None else key.decode()])
+        for key, value, time in records:
+            times = None if time is None else [time]
+            self._cluster.produce(topic, [value], keys=[None if key is None else key.decode()], times=times)

@@ -67,13 +67,13 @@ def test_row_of_avro_is_read_as_it_was_written() -> None:
 
 def test_row_of_protobuf_is_read_as_it_was_written_and_null_is_no_zero() -> None:
     pytest.importorskip("pyspark")
-    from pybroker.pipeline.converters.protobuf import _Writer
+    from pybroker.values.protobuf_writing import Writer
 
     files, message = protobuf_schema(schema_of(COLUMNS), "2-orders")
     assert message == "_2_orders"
     definition = Definition((files, message))
     assert protobuf_type(definition.descriptor()).names == list(COLUMNS)
-    write, read = _Writer(definition), ProtobufReader(definition)
+    write, read = Writer(definition), ProtobufReader(definition)
     nothing = dict.fromkeys(COLUMNS) | {"tags": [], "rows": [], "by_name": {}}
     found = [read(write(row)) for row in (row_of(COLUMNS), dict.fromkeys(COLUMNS))]
     cells = pa.array(found, protobuf_type(definition.descriptor())).to_pylist(maps_as_pydicts="strict")

@@ -81,6 +81,9 @@ def test_json_is_no_text_within_json(world: World) -> None:
     rows = [value, {"free": 1, "list": [], "nested": {"any": 2}, "none": None}]
     assert world.ask("SELECT free, list, nested, none FROM texts ORDER BY _offset") == rows
     assert world.ask("SELECT * FROM texts WHERE _offset >= 0 EMIT CHANGES LIMIT 2") == rows
+    assert world.ask("SELECT MAP {'a': free, 'b': NULL} AS m, [MAP {'c': free}] AS l FROM texts WHERE _offset = 0") == [
+        {"m": {"a": value["free"], "b": None}, "l": [{"c": value["free"]}]}
+    ]
     assert world.ask("SELECT typeof(free) AS free, typeof(nested) AS nested FROM texts LIMIT 1") == [
         {"free": "JSON", "nested": 'STRUCT("any" JSON)'}
     ]
@@ -168,10 +171,11 @@ def test_times_that_are_not_wanted_are_not_fetched_as_far_as_they_ascend(world: 
     (by_producers,) = world.ask(f"EXPLAIN SELECT n FROM times {where}")
     assert (by_producers["from"], by_producers["to"]) == (200, 1_000)
     assert by_producers["not_pushed"] == "the end of the range of _timestamp, because producers give the timestamps"
-    world.cluster.broker_times.add("times")
-    (by_broker,) = world.ask(f"EXPLAIN SELECT n FROM times {where}")
+    world.cluster.broker_times.add("timed")
+    world.cluster.produce("timed", [{"n": number} for number in range(1_000)])
+    (by_broker,) = world.ask(f"EXPLAIN SELECT n FROM timed {where}")
     assert (by_broker["from"], by_broker["to"]) == (200, 300)
-    assert world.ask(f"SELECT count(*) AS n FROM times {where}") == [{"n": 100}]
+    assert world.ask(f"SELECT count(*) AS n FROM timed {where}") == [{"n": 100}]
 
 
 def test_records_of_a_time_that_a_later_record_stands_before_are_found(world: World) -> None:
@@ -417,7 +421,11 @@ def written_by(world: World, text: str) -> list[tuple[str, list[tuple[bytes | No
         world.cluster, world.cluster.connect, world.engine, world.sheet, world.remarks.append, changes=changes
     )
     session.run(text)
-    return [each for each in changes.written if each[0] != session.kept.topic]
+    return [
+        (topic, [(each.key, each.value) for each in records])
+        for topic, records in changes.written
+        if topic != session.kept.topic
+    ]
 
 
 def test_values_become_records_by_the_columns_that_are_declared(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from sqlglot import parse_one
@@ -42,6 +43,11 @@ def resolved(reference: TableReference) -> Relation:
 def plan(text: str) -> SparkPlan:
     found = created(text)
     return spark_plan(found.name, found.kind, found.select, resolved)
+
+
+def without_time(sql: str) -> str:
+    """Spark's SQL of a stream without the column that has each record's time."""
+    return re.sub(r", (\w+\._timestamp|GREATEST\([^)]*\)) AS __record_time", "", sql)
 
 
 def refusal(text: str) -> str:
@@ -92,16 +98,19 @@ def test_other_statements_of_standing_queries_are_read() -> None:
 
 def test_rows_of_a_stream_are_told_once_by_their_key() -> None:
     found = plan("CREATE STREAM big AS SELECT *, upper(who) AS up FROM orders WHERE amount > 5 PARTITION BY who")
-    assert found.sql == "SELECT * EXCEPT (_offset, _timestamp), UPPER(who) AS up FROM big_0 AS orders WHERE amount > 5"
+    assert (
+        without_time(found.sql)
+        == "SELECT * EXCEPT (_offset, _timestamp), UPPER(who) AS up FROM big_0 AS orders WHERE amount > 5"
+    )
     assert (found.mode, found.key) == ("append", ("who",))
     assert list(topics_of(found)) == ["topic-orders"]
 
 
 def test_aggregate_without_a_window_tells_its_changes() -> None:
     found = plan("CREATE TABLE t AS SELECT who AS w, latest_by_offset(amount) AS last FROM orders GROUP BY who")
-    assert found.sql == (
-        "SELECT who AS w, MAX_BY(amount, STRUCT(_timestamp AS _timestamp, _offset AS _offset)) AS last "
-        "FROM t_0 AS orders GROUP BY who"
+    assert without_time(found.sql) == (
+        "SELECT who AS w, MAX_BY(amount, CASE WHEN NOT amount IS NULL "
+        "THEN STRUCT(_timestamp AS _timestamp, _offset AS _offset) END) AS last FROM t_0 AS orders GROUP BY who"
     )
     assert (found.mode, found.key, found.sources[0].grace_ms) == ("update", ("w",), None)
 
@@ -112,7 +121,7 @@ def test_window_has_its_edges_among_the_columns_and_its_start_in_the_key() -> No
         "WINDOW HOPPING (SIZE 1 HOUR, ADVANCE BY 30 MINUTES, GRACE PERIOD 1 MINUTE) GROUP BY who EMIT FINAL"
     )
     found = plan(text)
-    assert found.sql == (
+    assert without_time(found.sql) == (
         "SELECT who, COUNT(*) AS n, window.start AS window_start, window.end AS window_end FROM t_0 AS orders "
         "GROUP BY who, WINDOW(_timestamp, '3600000 milliseconds', '1800000 milliseconds')"
     )
@@ -144,11 +153,26 @@ def test_join_of_streams_is_bounded_in_time() -> None:
     found = plan(
         "CREATE STREAM j AS SELECT a.id, b.amount FROM a LEFT JOIN b WITHIN (1 HOUR, 5 MINUTES) ON a.id = b.id"
     )
-    assert found.sql == (
+    assert without_time(found.sql) == (
         "SELECT a.id, b.amount FROM j_0 AS a LEFT JOIN j_1 AS b ON a.id = b.id AND b._timestamp BETWEEN "
         "a._timestamp - INTERVAL '3600000 milliseconds' AND a._timestamp + INTERVAL '300000 milliseconds'"
     )
     assert [source.grace_ms for source in found.sources] == [24 * HOUR_MS] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("STREAM s AS SELECT id FROM orders", "orders._timestamp"),
+        ("STREAM s AS SELECT o.id FROM orders o JOIN keyed u ON o.who = u._key", "o._timestamp"),
+        ("STREAM s AS SELECT a.id FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id", "GREATEST(a._timestamp, b._timestamp)"),
+        ("TABLE s AS SELECT who, count(*) AS n FROM orders GROUP BY who", None),
+        ("TABLE s AS SELECT who FROM users", None),
+    ],
+)
+def test_record_of_a_stream_has_the_time_of_the_record_that_it_is_made_of(text: str, time: str | None) -> None:
+    found = plan(f"CREATE {text}").sql
+    assert (f"{time} AS __record_time" in found) if time else ("__record_time" not in found)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +221,7 @@ def test_join_of_streams_is_bounded_in_time() -> None:
 )
 def test_function_that_spark_takes_otherwise_is_translated(duckdb: str, spark: str) -> None:
     found = plan(f"CREATE STREAM s AS SELECT {duckdb} AS x FROM orders PARTITION BY {duckdb}")
-    assert found.sql.removeprefix("SELECT ").partition(" AS x ")[0] == spark
+    assert found.sql.removeprefix("SELECT ").partition(" AS x")[0] == spark
     assert found.key == ("x",)
 
 
@@ -218,7 +242,7 @@ def test_column_of_a_stream_has_the_case_of_its_declaration(text: str, sql: str,
 
 def test_list_is_told_row_by_row_by_a_stream_alone() -> None:
     found = plan("CREATE STREAM s AS SELECT name, unnest(tags) AS t FROM tagged")
-    assert found.sql == "SELECT name, EXPLODE(tags) AS t FROM s_0 AS tagged"
+    assert without_time(found.sql) == "SELECT name, EXPLODE(tags) AS t FROM s_0 AS tagged"
 
 
 def test_row_of_a_stream_meets_that_of_a_table_by_its_key() -> None:
@@ -226,11 +250,11 @@ def test_row_of_a_stream_meets_that_of_a_table_by_its_key() -> None:
         "CREATE STREAM j AS SELECT o.id, o.amount > 5 AS big, u.who AS name FROM orders o JOIN keyed u "
         "ON upper(o.who) = u._key PARTITION BY o.id"
     )
-    assert found.sql == "SELECT o.id, o.amount > 5 AS big, u.who AS name FROM j_0"
+    assert without_time(found.sql) == "SELECT o.id, o.amount > 5 AS big, u.who AS name FROM j_0"
     assert found.joins == (TableJoin("UPPER(o.who)", "STRING", "inner"),)
     assert (found.mode, found.key) == ("append", ("id",))
     read = [(each.alias, each.topic, [column.name for column in each.columns]) for each in found.sources]
-    assert read == [("o", "topic-orders", ["id", "who", "amount"]), ("u", "topic-keyed", ["who", "_key"])]
+    assert read == [("o", "topic-orders", ["id", "who", "amount", "_timestamp"]), ("u", "topic-keyed", ["who", "_key"])]
 
 
 def test_columns_of_a_join_with_a_table_are_found_without_their_topic() -> None:
@@ -239,12 +263,12 @@ def test_columns_of_a_join_with_a_table_are_found_without_their_topic() -> None:
         "CREATE STREAM j AS SELECT * EXCLUDE (name), list_transform(tags, e -> e + number) AS t, o._offset AS at "
         "FROM tagged o LEFT JOIN numbered ON o.tag = number PARTITION BY tag"
     )
-    assert found.sql == (
+    assert without_time(found.sql) == (
         "SELECT o.tag, o.tags, numbered.number, numbered.place, "
         "TRANSFORM(o.tags, e -> e + numbered.number) AS t, o._offset AS at FROM j_0"
     )
     assert found.joins == (TableJoin("o.tag", "BIGINT", "left"),)
-    assert [column.name for column in found.sources[0].columns] == ["tag", "tags", "_offset"]
+    assert [column.name for column in found.sources[0].columns] == ["tag", "tags", "_offset", "_timestamp"]
     assert found.key == ("tag",)
 
 

@@ -39,7 +39,7 @@ from pybroker.sql.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pybroker.connectors.rest.rest_client import RestClient
-    from pybroker.sql.relations.cluster_port import Changes
+    from pybroker.sql.relations.cluster_port import Changes, Written
     from pybroker.sql.session import Session
 
 # Without a name in the usage line: it is there to say how a statement is given.
@@ -64,6 +64,15 @@ Memory = Annotated[
 Declarations = Annotated[
     str, typer.Option("--declarations", metavar="TOPIC", help="The topic that keeps what CREATE declares.")
 ]
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL",
+        envvar="PYBROKER_SCHEMA_REGISTRY",
+        help="The schema registry of values in Avro, Protobuf and JSON_SR.",
+    ),
+]
 
 
 def sql(
@@ -77,6 +86,7 @@ def sql(
     url: Url = DEFAULT_URL,
     login: Login = None,
     declarations: Declarations = "sql-declarations",
+    schema_registry: Registry = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     command_config: CommandConfig = None,
     properties: ClientProperties,
@@ -101,7 +111,7 @@ def sql(
     if execute and file is not None:
         raise misused("give --execute or --file")
     text = _text(execute, file)
-    settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations)
+    settings = _Settings(memory, csv, as_json, misfits == "stop", url, login, declarations, schema_registry)
     try:
         with without_pandas():
             _run(text, ClientOptions(bootstrap, properties, command_config), settings)
@@ -118,6 +128,7 @@ class _Settings:
     url: str
     login: Path | None
     declarations: str
+    registry: str | None
 
 
 _LOOK_S = 0.2  # how often Ctrl-C is looked for
@@ -180,7 +191,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield show
 
 
-def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+def _write(options: ClientOptions, topic: str, records: Sequence[Written]) -> None:
     """Send records, and wait until all are acknowledged."""
     # For INSERT alone: a question is not to wait for them.
     from pybroker.cli.commands.produce import Sender, client_settings, settled
@@ -190,8 +201,8 @@ def _write(options: ClientOptions, topic: str, records: Sequence[tuple[bytes | N
     client, _ = producer(options, client_settings("all", "none"))
     sender = Sender(client, topic, None)
     with settled(sender):
-        for key, value in records:
-            sender.send(NewRecord(value, key))
+        for each in records:
+            sender.send(NewRecord(each.value, each.key, timestamp_ms=each.timestamp_ms))
         sender.finish()
 
 
@@ -252,6 +263,7 @@ def _run(text: str | None, options: ClientOptions, settings: _Settings) -> None:
                     show_progress=_progress,
                     output=form,
                     stops_at_misfit=settings.stops,
+                    registry=settings.registry,
                 )
                 # The session learns anew with each text how Ctrl-C is heard.
                 supervisor.is_interrupted = partial(_is_interrupted, session)

@@ -13,11 +13,12 @@ from pybroker.cli.connection.retries import retried
 from pybroker.cli.requests import config_requests, topic_requests
 from pybroker.cli.requests.wire_requests import described_cluster
 from pybroker.cli.terminal.error_names import refused
+from pybroker.sql.relations.cluster_port import Written
 from pybroker_protocol.errors import ErrorCode
 
 _LEFT_TO_THE_BROKER: Final = -1
 
-Send = Callable[[str, Sequence[tuple[bytes | None, bytes | None]]], None]
+Send = Callable[[str, Sequence[Written]], None]
 
 
 class TopicChanges:
@@ -54,8 +55,8 @@ class TopicChanges:
         """Delete a topic, if it is there."""
         _check(topic_requests.delete(self._client, [name]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Send records, each a key and a value; returns when all are acknowledged."""
+    def write(self, topic: str, records: Sequence[Written]) -> None:
+        """Send records; returns when all are acknowledged."""
         self._send(topic, records)
 
 

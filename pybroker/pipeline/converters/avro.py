@@ -1,6 +1,5 @@
 """Avro as columns of Spark: values that `pybroker.values.avro_values` reads by a schema, and structs written by one."""
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +9,27 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
 from pybroker.pipeline.converters.arrow_decoding import decoder_of, encoder_of
-from pybroker.pipeline.converters.avro_fitting import Fitting
 from pybroker.pipeline.converters.decoding import Decoder
 from pybroker.values.avro_values import Reader, Schema, arrow_type, parsed
+from pybroker.values.avro_writing import Writer
 from pybroker.values.registry_header import checked_header
+from pybroker.values.schema_registry import SchemaRegistry
 
 
-def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bool | int = False) -> Decoder:
+def avro_of(
+    schema: Schema,
+    *,
+    reader: Schema | None = None,
+    registry_header: bool | int = False,
+    registry: SchemaRegistry | None = None,
+) -> Decoder:
     """Values written by ``schema``, as ``reader`` (a newer or older one) would have them, where it is given.
 
     ``registry_header`` is the id in a schema registry that the values' header has to have, or True for any.  By True, a
     value of another version is read as if it were of this one, which may well succeed, with wrong fields.
+
+    With ``registry`` a value is written by the schema of the id in its header, which each task looks up there once, and
+    comes as ``schema`` would have it.  A registry that is away fails the task.
 
     A schema is JSON, what JSON says, or the path of a file (``.avsc``).
 
@@ -28,8 +37,8 @@ def avro_of(schema: Schema, *, reader: Schema | None = None, registry_header: bo
     """
     written = parsed(schema)
     wanted = written if reader is None else parsed(reader)
-    read = Reader(json.dumps(written), None if reader is None else json.dumps(wanted), checked_header(registry_header))
-    return decoder_of(read, spark_type(wanted))
+    texts = (json.dumps(written), None if reader is None else json.dumps(wanted))
+    return decoder_of(Reader(*texts, checked_header(registry_header), registry), spark_type(wanted))
 
 
 def to_avro(schema: Schema) -> Callable[[Column], Column]:
@@ -38,30 +47,9 @@ def to_avro(schema: Schema) -> Callable[[Column], Column]:
     What is not as the schema says ends the query with the name of the field. That is a field that the schema does not
     name, that is missing and has no default, or that does not fit its type.
     """
-    return encoder_of(_Writer(json.dumps(parsed(schema))))
+    return encoder_of(Writer(json.dumps(parsed(schema))))
 
 
 def spark_type(schema: Any) -> DataType:
     """The type of Spark's for a schema with full names (`parsed`); raises ValueError where there is none."""
     return from_arrow_type(arrow_type(schema), prefer_timestamp_ntz=True)
-
-
-class _Writer:
-    def __init__(self, schema: str) -> None:
-        self._text = schema
-        self._made: tuple[Any, Fitting] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}
-
-    def __call__(self, value: Any) -> bytes:
-        import fastavro
-
-        if self._made is None:
-            schema = fastavro.parse_schema(json.loads(self._text))
-            self._made = (schema, Fitting(schema))
-        schema, fitting = self._made
-        fitting.check(value)
-        stream = io.BytesIO()
-        fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
-        return stream.getvalue()

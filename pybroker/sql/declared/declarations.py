@@ -9,17 +9,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from pybroker.extras import how_to_install
 from pybroker.sql.declared import inference
+from pybroker.sql.declared.registered_schemas import with_registered_schema
 from pybroker.sql.parsing.statements import Create, DeclaredColumn
-from pybroker.sql.relations.catalog import Column, Format, Relation, topic_named
+from pybroker.sql.relations import event_times
+from pybroker.sql.relations.catalog import KEY, Column, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster
-from pybroker.sql.relations.format_options import check_options, with_schema_inside
+from pybroker.sql.relations.format_options import HEADER, REGISTRY, SCHEMA_ID, check_options, with_schema_inside
 from pybroker.sql.sql_errors import SqlError, nearest
 
 # By the names that ksqlDB has for the same.
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter"}
-_NAMES: Final = ("topic", "format", "key_format", "delimiter", "schema", "message", "registry_header")
-_FORMATS: Final = {"delimited": "csv", "kafka": "text"}
+_NAMES: Final = (
+    *("topic", "format", "key", "key_format", "delimiter", "schema", "message", HEADER, REGISTRY, SCHEMA_ID),
+    *event_times.OPTIONS,
+)
+_JSON_SR: Final = "json_sr"
+_FORMATS: Final = {"delimited": "csv", "kafka": "text", _JSON_SR: "json"}
 _KEY_FORMATS: Final = ("kafka", "text", "none")
 _NAMED_DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 # Of a topic that a declaration makes, by the names of a topic's settings where they are such.
@@ -27,10 +34,11 @@ _OF_NEW_TOPICS: Final = ("partitions", "replicas", "retention_ms")
 _WITH_SCHEMAS: Final = (Format.AVRO, Format.PROTOBUF)
 
 
-def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Relation:
+def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create, registry: str | None = None) -> Relation:
     """The relation that is declared; raises ``SqlError`` for options that are none, and for a topic that is not there.
 
     With ``partitions`` a topic that is missing is made.  Without columns they come from the schema, or from samples.
+    ``registry`` is where schemas are that the declaration does not have.
     """
     options = _options(wanted)
     _check(options)
@@ -43,16 +51,29 @@ def relation_of(cluster: Cluster, changes: Changes | None, wanted: Create) -> Re
         inferred = inference.infer(cluster, found)
         check_options(inferred.format, own)
         known = columns or inferred.columns
-        return Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own)
+        return _checked(Relation(wanted.name, found, inferred.format, known, True, wanted.kind, own))
     kind = _format(options["format"])
+    if options["format"].lower() == _JSON_SR:
+        own.setdefault(HEADER, "true")
+    if registry is not None and "schema" not in own and (kind in _WITH_SCHEMAS or HEADER in own):
+        own.setdefault(REGISTRY, registry)
     check_options(kind, own)
     try:
         own = with_schema_inside(kind, own)
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise SqlError(f"{wanted.name}: schema {own['schema']}: {why}") from error
-    relation = Relation(wanted.name, found, kind, columns, True, wanted.kind, own)
-    return _completed(cluster, relation, wanted.columns)
+    relation = with_registered_schema(Relation(wanted.name, found, kind, columns, True, wanted.kind, own))
+    return _checked(_completed(cluster, relation, wanted.columns))
+
+
+def _checked(relation: Relation) -> Relation:
+    """``SqlError`` for options that name a column, and none that there is."""
+    event_times.check_time(relation)
+    key = relation.options.get(KEY)
+    if key is not None and relation.column(key) is None:
+        raise SqlError(f"{relation.name} has no column {key}{nearest(key, [each.name for each in relation.columns])}")
+    return relation
 
 
 def made_topic(
@@ -144,6 +165,8 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
     if relation.format in _WITH_SCHEMAS:
         from pybroker.sql.fetching.value_decoders import schema_columns
 
+        if of_value and "schema" not in relation.options:
+            relation = replace(relation, options={**relation.options, **_made_schema(relation)})
         found = schema_columns(relation)
         keys = tuple(column for column in relation.columns if column.is_key)
         return replace(relation, columns=(*keys, *(_chosen(of_value, found) if of_value else found)))
@@ -160,6 +183,17 @@ def _completed(cluster: Cluster, relation: Relation, declared: tuple[DeclaredCol
         raise SqlError(f"{relation.name}: CSV has no names of columns; declare them")
     kind = "BLOB" if relation.format is Format.BYTES else "VARCHAR"
     return replace(relation, columns=(*relation.columns, Column("value", kind)))
+
+
+def _made_schema(relation: Relation) -> dict[str, str]:
+    from pybroker.sql.fetching.made_schemas import made_schema
+
+    try:
+        return made_schema(relation)
+    except ValueError as error:
+        raise SqlError(f"{relation.name}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
 
 
 def _sampled(cluster: Cluster, relation: Relation) -> tuple[Column, ...]:

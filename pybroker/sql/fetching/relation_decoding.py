@@ -10,7 +10,7 @@ looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock, local
 from typing import Final
@@ -19,11 +19,17 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pybroker.sql.fetching.nested_misfits import misfit_inside, pointer
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
-from pybroker.sql.fetching.short_queries import ValueDecoder
+from pybroker.sql.fetching.short_queries import ValueDecoder, closed_connection
+from pybroker.sql.parsing.java_patterns import read_pattern
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
+from pybroker.sql.relations.format_options import header_read
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.arrow_values import read_values
 from pybroker.values.csv_values import LineReader
+from pybroker.values.registry_header import without_header
 
 _MISFIT: Final = "misfit"
 _NO_TEXT: Final = "the value is no UTF-8"
@@ -83,12 +89,18 @@ class Decoding:
         self._misfits = misfits
         pseudo = [column.name for column in columns if column.name in _NO_FIELDS]
         self._of_value = [column for column in columns if column.name not in pseudo and not column.is_key]
+        self._time: Column | None = None
+        if "_timestamp" in pseudo and (time := time_column(relation.columns, relation.options)) is not None:
+            self._time = time
+            self._read_time = _TimeReader(time, relation.options.get(PATTERN))
+            self._of_value += [] if time in self._of_value else [time]
         of_key = [column for column in columns if column.is_key]
         fields = {_FIELDS[name] for name in pseudo if name in _FIELDS}
         fields |= {KEY} if of_key else set()
         fields |= {VALUE} if IS_TOMBSTONE in columns else set()
         # The offset says which record it is that does not fit.
         fields |= {VALUE, OFFSET} if self._of_value else set()
+        fields |= {OFFSET} if of_key else set()
         self.fields = sorted(fields)
         self._decode = decoder(relation, self._of_value) if self._of_value else None
         self._cast_key = _Casting(of_key) if of_key else None
@@ -105,8 +117,13 @@ class Decoding:
         if self._decode is not None:
             arrays, reasons = self._decode(raw.column(VALUE))
             found |= {column.name: array for column, array in zip(self._of_value, arrays, strict=True)}
+            if self._time is not None:
+                found["_timestamp"], wrong = self._read_time(found[self._time.name], raw)
+                reasons = pc.coalesce(reasons, wrong)
         if self._cast_key is not None:
-            found |= self._cast_key.by_name(key_texts(raw.column(KEY)))
+            keys, wrong = self._cast_key.by_name(key_texts(raw.column(KEY)))
+            found |= keys
+            reasons = wrong if reasons is None else pc.coalesce(reasons, wrong)
         for column in self._columns:
             if column.name not in found:
                 found[column.name] = _pseudo(column.name, raw, partition)
@@ -170,7 +187,8 @@ def _texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     """What decodes the values of a relation, these columns of them; raises ``SqlError`` for a schema that is none."""
     if relation.format is Format.JSON:
-        return _JsonDecoder(columns)
+        header = header_read(relation.options)
+        return _JsonDecoder(columns) if header is False else _behind_header(_JsonDecoder(columns), header)
     if relation.format is Format.CSV:
         return _CsvDecoder(relation, columns)
     if relation.format is Format.TEXT:
@@ -180,6 +198,17 @@ def decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder:
     from pybroker.sql.fetching.value_decoders import value_decoder
 
     return value_decoder(relation, columns)
+
+
+def _behind_header(decode: ValueDecoder, header: bool | int) -> ValueDecoder:
+    """Of values that have a schema registry's header in front."""
+
+    def decode_behind(values: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+        behind, reasons = read_values(lambda value: without_header(value, header), values, pa.binary())
+        arrays, wrong = decode(behind)
+        return arrays, pc.coalesce(reasons, wrong)
+
+    return decode_behind
 
 
 class _Statement:
@@ -192,7 +221,7 @@ class _Statement:
     def over(self, table: pa.Table) -> pa.Table:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = duckdb.connect(config={"threads": 1})
+            connection = self._local.connection = closed_connection()
             connection.execute("SET TimeZone = 'UTC'").fetchall()
             # JSON stays JSON on its way to the query, and no text.
             connection.execute("SET arrow_lossless_conversion = true").fetchall()
@@ -200,6 +229,8 @@ class _Statement:
         connection.register("raw", table.__arrow_c_stream__())
         try:
             return connection.sql(self._sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise SqlError(f"values are not read by these columns: {str(error).splitlines()[0]}") from error
         finally:
             connection.unregister("raw")
 
@@ -222,9 +253,9 @@ class _JsonDecoder:
         structure = "{" + ",".join(f"{_json_text(each.field)}:{_json_text(each.type)}" for each in columns) + "}"
         chosen = [f"j.{quoted(each.field)} AS {quoted(f'c{at}')}" for at, each in enumerate(columns)]
         checks = [
-            f"WHEN j.{quoted(each.field)} IS NULL AND coalesce(json_type(v, {literal(_pointer(each.field))}), 'NULL') "
-            f"<> 'NULL' THEN {literal(f'{each.field} is no {each.type}')}"
+            f"WHEN {condition} THEN {literal(f'{each.field} is no {each.type}')}"
             for each in columns
+            for condition in _misfits_of_json(each)
         ]
         self._statement = _Statement(
             f"SELECT {', '.join(chosen)}, CASE WHEN v IS NULL THEN NULL WHEN j IS NULL THEN 'is no JSON object' "
@@ -282,6 +313,32 @@ class _CsvDecoder:
             return nothing, str(error)
 
 
+class _TimeReader:
+    """The times that a column says; of a record without a value the time is the record's own."""
+
+    def __init__(self, column: Column, pattern: str | None) -> None:
+        match kind_of(column):
+            case TimeKind.NUMBER:
+                time = "make_timestamp_ms(CAST(t AS BIGINT))"
+            case TimeKind.TEXT if pattern is not None:
+                # DuckDB reads a zone's offset, and not the letter that stands for none.
+                read = literal(read_pattern(pattern))
+                time = f"CAST(try_strptime(regexp_replace(t, 'Z$', '+00'), {read}) AS TIMESTAMP)"
+            case _:
+                time = "TRY_CAST(t AS TIMESTAMP)"
+        wrong = f"concat({literal(f'{column.name} is no time: ')}, coalesce(CAST(t AS VARCHAR), 'null'))"
+        self._statement = _Statement(
+            f"SELECT coalesce({time}, CASE WHEN none THEN own END) AS at, "
+            f"CASE WHEN NOT none AND {time} IS NULL THEN {wrong} END AS {_MISFIT} FROM raw"
+        )
+
+    def __call__(self, values: pa.Array, raw: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """The times, and why a value is none."""
+        own = {"none": raw.column(VALUE).is_null(), "own": raw.column(TIMESTAMP)}
+        times, wrong = _arrays(self._statement.over(pa.table({"t": values, **own})))
+        return times.cast(TYPES[TIMESTAMP]), wrong.cast(pa.string())
+
+
 class _Casting:
     """Texts as the types of columns, by DuckDB's casts."""
 
@@ -306,10 +363,10 @@ class _Casting:
         *arrays, misfits = _arrays(self._statement.over(table))
         return arrays, misfits.cast(pa.string())
 
-    def by_name(self, text: pa.Array) -> dict[str, pa.Array]:
-        """All columns of one text, as of a key."""
-        arrays, _ = self([text])
-        return {column.name: array for column, array in zip(self._columns, arrays, strict=True)}
+    def by_name(self, text: pa.Array) -> tuple[dict[str, pa.Array], pa.Array]:
+        """All columns of one text, as of a key, and why it is none of their types."""
+        arrays, misfits = self([text])
+        return {column.name: array for column, array in zip(self._columns, arrays, strict=True)}, misfits
 
 
 def quoted(name: str) -> str:
@@ -322,8 +379,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _pointer(field: str) -> str:
-    return "/" + field.replace("~", "~0").replace("/", "~1")
+def _misfits_of_json(column: Column) -> Iterator[str]:
+    """The conditions under which a field of JSON is not of its column's type: itself, or something inside of it."""
+    found, place = f"j.{quoted(column.field)}", literal(pointer(column.field))
+    yield f"{found} IS NULL AND coalesce(json_type(v, {place}), 'NULL') <> 'NULL'"
+    if (inside := misfit_inside(found, "v", column.field, column.type)) is not None:
+        yield inside
 
 
 def _json_text(text: str) -> str:

@@ -1,8 +1,12 @@
-"""Short questions to DuckDB over tables of Arrow; and what a decoder of values is."""
+"""Short questions to DuckDB over tables of Arrow; and what a decoder of values is.
+
+Owns how the connections beside that of a query are made: they reach no file, whatever a declaration or a schema says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import duckdb
@@ -12,12 +16,29 @@ import pyarrow as pa
 ValueDecoder: TypeAlias = Callable[[pa.Array], tuple[list[pa.Array], pa.Array]]
 
 
+def closed_connection() -> duckdb.DuckDBPyConnection:
+    """A database in memory that reads and writes no file, and loads no extension."""
+    return duckdb.connect(config={"threads": 1, "enable_external_access": "false"})
+
+
 def connection_values(sql: str, **tables: Any) -> list[tuple[Any, ...]]:
     """The rows of a short statement of DuckDB over tables of Arrow, as inference asks it."""
-    connection = duckdb.connect(config={"threads": 1})
-    try:
+    with _connection() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return connection.execute(sql).fetchall()
+
+
+def connection_schema(sql: str) -> pa.Schema:
+    """What the columns of a short statement are to Arrow."""
+    with _connection() as connection:
+        return connection.sql(sql).to_arrow_table().schema
+
+
+@contextmanager
+def _connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = closed_connection()
+    try:
+        yield connection
     finally:
         connection.close()

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pybroker.extras import how_to_install
 from pybroker.sql.fetching.short_queries import ValueDecoder, connection_values
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import descriptors, registry_header
+from pybroker.sql.relations.format_options import descriptors, header_read, registry_header, registry_of
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.schema_registry import RegistryAway, SchemaRegistry
 
 # The only column of values that have no fields.
 _VALUE = "value"
@@ -38,7 +39,10 @@ def value_decoder(relation: Relation, columns: Sequence[Column]) -> ValueDecoder
     read, kind = _reading(relation)
 
     def decode(values: pa.Array) -> tuple[list[pa.Array], pa.Array]:
-        found, reasons = read_values(read, values, kind)
+        try:
+            found, reasons = read_values(read, values, kind)
+        except RegistryAway as error:
+            raise SqlError(f"{relation.name}: {error}") from error
         # Flattened, so that a null value has null fields.
         fields = found.flatten()
         return [fields[kind.get_field_index(column.field)] for column in columns], reasons
@@ -50,25 +54,26 @@ def _reading(relation: Relation) -> tuple[Callable[[bytes], Any], pa.StructType]
     schema = relation.options.get("schema")
     if schema is None:
         raise SqlError(f"{relation.name}: format {relation.format} needs schema='FILE'")
-    header = registry_header(relation.options)
     try:
         if relation.format is Format.AVRO:
-            return _avro(schema, header)
+            return _avro(schema, registry_header(relation.options), registry_of(relation.options))
         message = relation.options.get("message")
         if message is None:
             raise SqlError(f"{relation.name}: format protobuf needs message='NAME', by its full name")
-        return _protobuf(schema, message, header)
+        return _protobuf(schema, message, header_read(relation.options))
     except ModuleNotFoundError as error:
         raise SqlError(f"format {relation.format} needs {error.name}: {how_to_install('sql')}") from error
     except (ValueError, OSError) as error:
         raise SqlError(f"{relation.name}: schema {schema[:_SHOWN_MAX]}: {error}") from error
 
 
-def _avro(schema: str, header: bool | int) -> tuple[Callable[[bytes], Any], pa.StructType]:
+def _avro(
+    schema: str, header: bool | int, registry: SchemaRegistry | None
+) -> tuple[Callable[[bytes], Any], pa.StructType]:
     from pybroker.values.avro_values import Reader, arrow_type, parsed
 
     written = parsed(schema)
-    read = Reader(json.dumps(written), None, header)
+    read = Reader(json.dumps(written), None, header, registry)
     kind = arrow_type(written)
     if pa.types.is_struct(kind):
         return read, kind

@@ -5,13 +5,22 @@ Owns what they print, and where a declaration is kept: in the cluster, or for th
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from pybroker.sql.declared import declarations
-from pybroker.sql.declared.kept_declarations import SETTINGS, record_of
+from pybroker.sql.declared.kept_declarations import SETTINGS, as_kept, record_of
 from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Relation
+from pybroker.sql.relations.cluster_port import Written
+from pybroker.sql.relations.format_options import REGISTRY, registry_of
 from pybroker.sql.sql_errors import SqlError, nearest
+
+# Before settings of ksqlDB's own, and of the Kafka Streams inside of it.
+_OF_KSQLDB: Final = "ksql."
+_OTHER_NAMES: Final = {f"{_OF_KSQLDB}{REGISTRY}": REGISTRY}
 
 
 def create(context: Context, wanted: Create) -> None:
@@ -21,8 +30,8 @@ def create(context: Context, wanted: Create) -> None:
     if there is not None and wanted.if_not_exists:
         context.remark(f"{kind} {there.name} is there")
         return
-    relation = declarations.relation_of(context.cluster, context.changes, wanted)
-    check_free(there, replaces=wanted.replaces or there == relation)
+    relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
+    check_free(there, replaces=wanted.replaces or there in (relation, as_kept(relation)))
     if wanted.is_temporary or context.changes is None:
         context.catalog.declare(relation)
         context.remark(f"{kind} {wanted.name} is declared, for this session")
@@ -55,7 +64,7 @@ def forget(context: Context, name: str) -> None:
     """Drop a declaration, of the session's own or of the cluster's."""
     if context.catalog.forget(name):
         return
-    context.wanted_changes().write(context.kept.topic, [(name.lower().encode(), None)])
+    context.wanted_changes().write(context.kept.topic, [Written(name.lower().encode(), None)])
     context.catalog.keep(name, None)
 
 
@@ -75,7 +84,8 @@ def show(context: Context, wanted: Show) -> None:
 
 
 def describe(context: Context, wanted: Describe) -> None:
-    """The columns of what a name means."""
+    """The columns of what a name means, as they are now."""
+    context.catalog.forget_inferred()
     relation = context.relation(wanted.name, wanted.text, wanted.start)
     origin = "declared" if relation.is_declared else f"inferred, as {relation.format}"
     rows = [(column.name, column.type, "key" if column.is_key else origin) for column in relation.columns]
@@ -93,10 +103,18 @@ def insert_values(context: Context, wanted: InsertValues) -> None:
 
 def set_option(context: Context, wanted: Set) -> None:
     """An option of the session."""
+    wanted = replace(wanted, name=_OTHER_NAMES.get(wanted.name, wanted.name))
+    if wanted.name.startswith(_OF_KSQLDB):
+        context.remark(f"{wanted.name} has no effect here")
+        return
     if wanted.name not in OPTIONS:
         raise SqlError(f"there is no option {wanted.name}{nearest(wanted.name, OPTIONS)}")
     if wanted.value is None:
         context.set_back(wanted.name)
+        return
+    if wanted.name == REGISTRY:
+        registry_of({REGISTRY: wanted.value})
+        context.settings[wanted.name] = wanted.value
         return
     value = wanted.value.lower()
     if value not in OPTIONS[wanted.name]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pybroker.sql.declared import inference
 from pybroker.sql.declared.kept_declarations import TOPIC, KeptDeclarations
-from pybroker.sql.questions.engine import Engine
+from pybroker.sql.questions.engine import Engine, UnknownColumn
 from pybroker.sql.questions.query_progress import ShowProgress
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.relations.catalog import Catalog, Format, Relation, topic_named
 from pybroker.sql.relations.cluster_port import Changes, Cluster, Connect, Supervisor
+from pybroker.sql.relations.format_options import REGISTRY, registry_of
 from pybroker.sql.sql_errors import Interrupted, SqlError, at_place, nearest
 
 # Without the last one EMIT CHANGES begins at the end, and a standing query at the beginning.
@@ -24,8 +25,11 @@ OPTIONS: Final = {
     "misfits": ("skip", "stop"),
     "output": tuple(OutputForm),
     "auto.offset.reset": ("latest", "earliest"),
+    REGISTRY: ("http://HOST:PORT",),
 }
 BEGIN: Final = "auto.offset.reset"
+
+T = TypeVar("T")
 
 
 class Context:
@@ -45,6 +49,7 @@ class Context:
         show_progress: ShowProgress = lambda _total: nullcontext(lambda _done: None),
         output: OutputForm = OutputForm.TABLE,
         stops_at_misfit: bool = False,
+        registry: str | None = None,
     ) -> None:
         """``cluster`` answers this thread, ``connect`` makes one for a thread of its own; remarks are no results.
 
@@ -62,6 +67,9 @@ class Context:
         self.show_progress = show_progress
         self.is_interrupted: Callable[[], bool] = lambda: False
         self._first = {"misfits": "stop" if stops_at_misfit else "skip", "output": str(output)}
+        if registry is not None:
+            registry_of({REGISTRY: registry})
+            self._first[REGISTRY] = registry
         self.settings = dict(self._first)
         # Whether the statement at hand knows what other sessions have declared.
         self._is_fresh = False
@@ -114,6 +122,18 @@ class Context:
             if known.format is Format.JSON:
                 self.catalog.remember(known)
         return known
+
+    def with_new_columns(self, act: Callable[[], T]) -> T:
+        """What ``act`` gives.  Where it names an unknown column it acts once more: a field may have come since.
+
+        Until then columns are those of the samples that the session took first.
+        """
+        try:
+            return act()
+        except UnknownColumn:
+            if not self.catalog.forget_inferred():
+                raise
+            return act()
 
     def set_back(self, option: str) -> None:
         """Have an option as it was when the session began."""

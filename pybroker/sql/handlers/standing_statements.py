@@ -10,24 +10,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlglot import exp
+
 from pybroker.sql.declared.declarations import made_topic
-from pybroker.sql.handlers.answers import columns_told
+from pybroker.sql.handlers.answers import columns_told, declares
 from pybroker.sql.handlers.declared_statements import check_free, forget, keep
 from pybroker.sql.handlers.session_context import BEGIN, Context
+from pybroker.sql.parsing.ksql_columns import expand_star, name_columns
 from pybroker.sql.parsing.queries import table_references
 from pybroker.sql.parsing.standing_selects import StandingSelect
 from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStanding, InsertSelect, ShowQueries, Verb
-from pybroker.sql.relations.catalog import Column, Relation
-from pybroker.sql.sql_errors import SqlError, nearest
-from pybroker.sql.standing.former_rows import delete_rows, has_records
-from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
+from pybroker.sql.relations import event_times
+from pybroker.sql.relations.catalog import KEY, Column, Relation
+from pybroker.sql.relations.format_options import REGISTRY, SCHEMA_ID
+from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
+from pybroker.sql.standing.former_rows import delete_rows, ends_of, has_records
+from pybroker.sql.standing.hosted_queries import HostedQueries, HostedQuery
 from pybroker.sql.standing.query_types import QueryTypes
+from pybroker.sql.standing.replaced_queries import NotStarted, Replacement
 from pybroker.sql.standing.spark_plans import check_functions, spark_plan
 from pybroker.sql.standing.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
 
 _OTHER_NAMES: Final = {"kafka_topic": "topic", "value_format": "format"}
-_OPTIONS: Final = ("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms")
+_OPTIONS: Final = (
+    *("topic", "format", "schema", "message", "key_format", "partitions", "replicas", "retention_ms"),
+    *(REGISTRY, SCHEMA_ID),
+    *event_times.OPTIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     if there is not None and wanted.if_not_exists:
         context.remark(f"{there.kind.lower()} {there.name} is there")
         return
-    options = _options(wanted)
+    options = _with_registry(context, _options(wanted))
     planned = _planned(context, wanted.name, wanted.kind, wanted.select)
     relation = _written(context, wanted, options, planned)
     former = there.query if there is not None and wanted.replaces else None
@@ -55,35 +65,51 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
     _check_loop(topic, planned)
+    hosted, is_same = None, False
     if there is not None and former is not None:
-        _end_former(context, queries, there, topic, wanted)
+        hosted = next((each for each in queries.all() if each.name == former), None)
+        is_same = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
+        _check_alone(queries, former, topic if is_same else None)
     elif is_old:
         context.remark(
             f"the topic {topic} has records already, and the rows among them stay in the table {wanted.name}"
         )
     relation = replace(relation, topic=topic)
     plan = replace(planned.plan, value=written_value(relation))
-    _start(context, queries, wanted.name, plan, topic, wanted.text)
+    replacement = Replacement(queries, wanted.name, hosted, wanted.kind if there is None else there.kind)
+    ends: dict[int, int] = {}
+    config = _config(context, plan, topic, wanted.text)
+    replacement.start(config, lambda: ends.update(ends_of(context.cluster, topic)))
     keep(context, relation)
-    if (found := queries.settled(wanted.name, RUNNING)).state == FAILED:
-        queries.end(wanted.name)
-        forget(context, wanted.name)
-        raise SqlError(f"the query {wanted.name} could not be started: {found.reason}")
+    try:
+        found = replacement.settled()
+    except (NotStarted, Interrupted) as error:
+        is_gone = hosted is not None or isinstance(error, NotStarted)
+        if is_gone and there is not None and former is not None:
+            keep(context, there)
+        elif is_gone:
+            forget(context, wanted.name)
+        raise
+    if is_same and ends:
+        _delete_former_rows(context, queries, wanted.name, topic, ends)
     context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
 
 
-def _end_former(context: Context, queries: HostedQueries, there: Relation, topic: str, wanted: CreateAs) -> None:
-    """End the query that made what is replaced.  A table that stays in its topic loses that query's rows."""
-    has_rows = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
-    hosted = queries.all()
-    for each in hosted if has_rows else ():
-        if each.name != there.query and each.writes == topic:
+def _check_alone(queries: HostedQueries, former: str, topic: str | None) -> None:
+    """``SqlError`` where another query writes the topic whose rows are to be deleted."""
+    for each in queries.all() if topic is not None else ():
+        if each.name != former and each.writes == topic:
             raise SqlError(f"the query {each.name} writes {topic}, too: TERMINATE {each.name} first")
-    if any(each.name == there.query for each in hosted):
-        # At rest it writes nothing more behind its rows' tombstones.
-        queries.pause(str(there.query))
-        queries.end(str(there.query))
-    if has_rows and (count := delete_rows(context.cluster, context.wanted_changes(), topic, context.is_interrupted)):
+
+
+def _delete_former_rows(context: Context, queries: HostedQueries, name: str, topic: str, ends: dict[int, int]) -> None:
+    """Delete the rows before ``ends``, while the query that has replaced theirs is at rest."""
+    queries.pause(name)
+    try:
+        count = delete_rows(context.cluster, context.wanted_changes(), topic, ends, context.is_interrupted)
+    finally:
+        queries.resume(name)
+    if count:
         context.remark(f"{count:,} row{'' if count == 1 else 's'} of the former query are deleted from {topic}")
 
 
@@ -102,10 +128,9 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
             known = [each.name for each in relation.columns]
             raise SqlError(f"{relation.name} has no column {column.name}{nearest(column.name, known)}")
     plan = _into(relation, planned)
-    _start(context, queries, name, plan, relation.topic, wanted.text)
-    if (found := queries.settled(name, RUNNING)).state == FAILED:
-        queries.end(name)
-        raise SqlError(f"the query {name} could not be started: {found.reason}")
+    starting = Replacement(queries, name, None, relation.kind)
+    starting.start(_config(context, plan, relation.topic, wanted.text))
+    found = starting.settled()
     context.remark(f"the query {name}, which is {found.state}, writes into {relation.topic}")
 
 
@@ -196,22 +221,37 @@ def _queries(context: Context) -> HostedQueries:
     return HostedQueries(context.supervisor, context.is_interrupted)
 
 
-def _start(context: Context, queries: HostedQueries, name: str, plan: SparkPlan, topic: str, statement: str) -> None:
+def _config(context: Context, plan: SparkPlan, topic: str, statement: str) -> dict[str, str]:
     begins = context.settings.get(BEGIN, "earliest")
-    queries.start(name, declaration(plan, topic, " ".join(statement.split()), begins))
+    return declaration(plan, topic, " ".join(statement.split()), begins)
 
 
 def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
+    with columns_told(context, select.text, table_references(select.tree)):
+        return context.with_new_columns(lambda: _planned_now(context, name, kind, select))
+
+
+def _planned_now(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
+    select = _with_own_names(context, select)
     references = table_references(select.tree)
     relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
+    expand_star(select.tree, {each.alias: relations[each.name] for each in references})
     types = QueryTypes(context.engine, select, relations)
     plan = spark_plan(name, kind, types.translated(), lambda each: relations[each.name])
     stops = context.settings["misfits"] == "stop"
     plan = replace(plan, sources=tuple(replace(each, stops=stops) for each in plan.sources))
-    with columns_told(context, select.text, references):
-        columns = types.columns()
+    columns = types.columns()
     check_functions(plan)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
+
+
+def _with_own_names(context: Context, select: StandingSelect) -> StandingSelect:
+    """The query, where the columns that ksqlDB has of every record have their names here."""
+    tree, keys = select.tree.copy(), exp.Tuple(expressions=[each.copy() for each in select.partition_by])
+    is_column = declares(context, tree, select.text)
+    for part in (tree, keys):
+        name_columns(part, is_column)
+    return replace(select, tree=tree, partition_by=tuple(keys.expressions))
 
 
 def _check_loop(topic: str, planned: _Planned) -> None:
@@ -227,6 +267,13 @@ def _options(wanted: CreateAs) -> dict[str, str]:
     return options
 
 
+def _with_registry(context: Context, options: dict[str, str]) -> dict[str, str]:
+    """The options, with the session's schema registry where values have a schema that no file gives."""
+    url = context.settings.get(REGISTRY)
+    is_wanted = options.get("format", "json").lower() != "json" and "schema" not in options
+    return {REGISTRY: url, **options} if url is not None and is_wanted else options
+
+
 def _make_topic(context: Context, topic: str, kind: str, options: dict[str, str], reads: Sequence[str]) -> str:
     """The topic that a query writes; a new one has as many partitions as those that the query reads."""
     if "partitions" not in options and context.cluster.partitions(topic) is None:
@@ -240,7 +287,13 @@ def _written(context: Context, wanted: CreateAs, options: dict[str, str], planne
     """What a query makes: its columns, and the schema by which they are written."""
     topic, kind = options.get("topic", wanted.name), format_of(options)
     made = Relation(wanted.name, topic, kind, planned.columns, True, wanted.kind, {}, wanted.name)
-    return written_relation(context.engine, made, options, planned.plan.key)
+    found = written_relation(made, options, planned.plan.key)
+    own: dict[str, str] = {name: options[name] for name in event_times.OPTIONS if name in options}
+    if wanted.kind == "TABLE" and len(planned.plan.key) == 1:
+        (own[KEY],) = planned.plan.key
+    found = replace(found, options={**found.options, **own})
+    event_times.check_time(found)
+    return found
 
 
 def _into(relation: Relation, planned: _Planned) -> SparkPlan:

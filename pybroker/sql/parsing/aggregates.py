@@ -34,7 +34,7 @@ STREAMS_HAVE: Final = ", ".join(
         *("count", "sum", "avg", "min", "max", "median", "mode", "lists", "stddev", "variance"),
         *("corr", "covar_pop", "covar_samp", "regr_slope", "arg_max", "arg_min", "latest_by_offset"),
         *("earliest_by_offset", "count_distinct", "count_if", "any_value", "first", "last", "approx_quantile"),
-        *("string_agg", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"),
+        *("topk", "topkdistinct", "string_agg", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"),
     )
 )
 TABLES_HAVE: Final = "count, sum, avg, min, max and lists"
@@ -62,6 +62,8 @@ def _is_known(node: exp.Anonymous) -> bool:
 def is_of_streams(node: exp.Expr) -> bool:
     """Whether Spark has it over a stream; of values that are counted once (DISTINCT) it has none."""
     bare = _translated(node.this if isinstance(node, exp.Filter) else node)
+    if not isinstance(bare, exp.AggFunc):
+        bare = bare.find(exp.AggFunc) or bare  # an expression of one, as ksqlDB's are
     if bare.args.get("count") is not None or (isinstance(bare, exp.ArgMax | exp.ArgMin) and bare.expressions):
         return False
     if isinstance(bare, exp.PercentileCont | exp.PercentileDisc):

@@ -52,6 +52,10 @@ def for_spark(tree: exp.Expr) -> None:
             unique = exp.ArrayUniqueAgg(this=listed.this.expressions[0].copy())
             unique.meta.update(listed.meta)
             listed.replace(unique)
+    for chosen in list(tree.find_all(exp.ArgMax, exp.ArgMin)):
+        # A row without a value is none to choose.
+        is_there = exp.Not(this=exp.Is(this=chosen.this.copy(), expression=exp.null()))
+        chosen.set("expression", exp.Case().when(is_there, chosen.expression.copy()))
     for made_map in reversed(list(tree.find_all(exp.ToMap))):
         pairs = [part.copy() for each in made_map.this.expressions for part in (each.this, each.expression)]
         made_map.replace(exp.Anonymous(this="MAP", expressions=pairs))

@@ -1,53 +1,27 @@
-"""Functions of ksqlDB's that DuckDB and Spark have by other names, or as an expression.
+"""Functions of ksqlDB's in a query's tree, as DuckDB and Spark have them.
 
-Owns the table: a function is one row of it.  Functions that are not in it are DuckDB's, and sqlglot has Spark's names
-of those.  Pure.
+Owns the walk, and what a function takes that its expression does not say.  The functions are ``ksql_function_table``'s.
+Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
 
 from pybroker.sql.parsing.expression_templates import made
+from pybroker.sql.parsing.ksql_function_table import FUNCTIONS, INSTEAD, Function
 from pybroker.sql.parsing.queries import tables_of
 from pybroker.sql.sql_errors import SqlError
 
-
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """In both expressions ``_0``, ``_1`` and so on are the arguments; ``count`` of them there are."""
-
-    count: int
-    duckdb: str
-    spark: str
-    is_aggregate: bool = False
-
-
-# By haversine, in km, as ksqlDB has it without a unit.
-_DISTANCE: Final = (
-    "2 * 6371 * asin(sqrt(power(sin(radians(_2 - _0) / 2), 2) "
-    "+ cos(radians(_0)) * cos(radians(_2)) * power(sin(radians(_3 - _1) / 2), 2)))"
-)
-_FUNCTIONS: Final = {
-    "latest_by_offset": _Function(
-        1, "arg_max(_0, row(_timestamp, _offset))", "max_by(_0, struct(_timestamp, _offset))", True
-    ),
-    "earliest_by_offset": _Function(
-        1, "arg_min(_0, row(_timestamp, _offset))", "min_by(_0, struct(_timestamp, _offset))", True
-    ),
-    "collect_list": _Function(1, "list(_0)", "collect_list(_0)", True),
-    "collect_set": _Function(1, "list(DISTINCT _0)", "collect_set(_0)", True),
-    "count_distinct": _Function(1, "count(DISTINCT _0)", "approx_count_distinct(_0)", True),
-    "mean": _Function(1, "avg(_0)", "avg(_0)", True),
-    "extractjsonfield": _Function(2, "json_extract_string(_0, _1)", "get_json_object(_0, _1)"),
-    "geo_distance": _Function(4, _DISTANCE, _DISTANCE),
-}
 # Which record is the latest one its offset says, and in a join each topic's record has one.
 _OF_RECORDS: Final = frozenset({"latest_by_offset", "earliest_by_offset"})
 _OF_A_RECORD: Final = ("_timestamp", "_offset")
+# DuckDB has others of these names.
+_OF_DUCKDB: Final = frozenset({("encode", 1)})
+_AGGREGATES: Final = frozenset(name for (name, _), each in FUNCTIONS.items() if each.is_aggregate)
+_COUNTS: Final = {name: " or ".join(str(count) for known, count in FUNCTIONS if known == name) for name, _ in FUNCTIONS}
 
 
 def for_duckdb(tree: exp.Expr) -> None:
@@ -62,21 +36,48 @@ def for_spark(tree: exp.Expr) -> None:
 
 def is_aggregate(node: exp.Anonymous) -> bool:
     """Whether a function that sqlglot does not know is one of ksqlDB's aggregates."""
-    found = _FUNCTIONS.get(node.name.lower())
-    return found is not None and found.is_aggregate
+    return node.name.lower() in _AGGREGATES
 
 
 def _translate(tree: exp.Expr, dialect: str) -> None:
-    for node in list(tree.find_all(exp.Anonymous)):
-        found = _FUNCTIONS.get(node.name.lower())
-        if found is None or len(node.expressions) != found.count:
+    # What is inside first: it is an argument then.
+    for node in reversed(list(tree.find_all(exp.Anonymous))):
+        name, arguments = node.name.lower(), node.expressions
+        found = FUNCTIONS.get((name, len(arguments)))
+        if found is None:
+            _check(node)
             continue
-        template = found.duckdb if dialect == "duckdb" else found.spark
-        other = made(template, dialect, node.expressions)
+        is_spark = dialect == "spark"
+        if found.pattern is not None:
+            arguments = [arguments[0], _pattern(node, found, is_spark=is_spark), *arguments[2:]]
+        has_own = is_spark and found.spark
+        other = made(found.spark, "spark", arguments) if has_own else made(found.duckdb, "duckdb", arguments)
         other.meta.update(node.meta)
-        if node.name.lower() in _OF_RECORDS:
+        if name in _OF_RECORDS:
             _say_whose(node, other)
         node.replace(other)
+
+
+def _check(node: exp.Anonymous) -> None:
+    """``SqlError`` for a function of ksqlDB's that is not there, or not with these arguments."""
+    name, count = node.name.lower(), len(node.expressions)
+    if name in _COUNTS:
+        raise SqlError(f"{name} takes {_COUNTS[name]} argument{'' if _COUNTS[name] == '1' else 's'}: {_shown(node)}")
+    if name in INSTEAD and (name, count) not in _OF_DUCKDB:
+        raise SqlError(f"there is no function {name}: {INSTEAD[name]} may stand in its place")
+
+
+def _pattern(node: exp.Anonymous, function: Function, *, is_spark: bool) -> exp.Expr:
+    """The pattern of a time, which is checked for both: a question and a standing query take the same ones."""
+    wanted = node.expressions[1]
+    if function.pattern is None or not wanted.is_string:
+        raise SqlError(f"{_shown(node)}: the pattern is a text")
+    found = function.pattern(wanted.name)
+    return wanted if is_spark else exp.Literal.string(found)
+
+
+def _shown(node: exp.Expr) -> str:
+    return node.sql(dialect="duckdb", normalize_functions="lower")
 
 
 def _say_whose(node: exp.Anonymous, other: exp.Expr) -> None:
@@ -90,9 +91,8 @@ def _say_whose(node: exp.Anonymous, other: exp.Expr) -> None:
     named = {column.table.lower(): column.table for column in node.find_all(exp.Column)}
     ((owner, written),) = named.items() if len(named) == 1 else (("", ""),)
     if owner not in map(str.lower, joined):
-        told = node.sql(dialect="duckdb", normalize_functions="lower")
         name = node.name.lower()
-        raise SqlError(f"{told} over a join says whose record counts: {name}({joined[0] if joined else 't'}.…)")
+        raise SqlError(f"{_shown(node)} over a join says whose record counts: {name}({joined[0] if joined else 't'}.…)")
     for column in list(other.find_all(exp.Column)):
         if column.name in _OF_A_RECORD and not column.table:
             column.set("table", exp.to_identifier(written))

@@ -15,7 +15,6 @@ _VARIABLES: Final = "there are no variables: a shell puts them into the text of 
 _ELSEWHERE: Final[dict[tuple[str, ...], str]] = {
     ("ALTER",): "CREATE OR REPLACE declares a stream or a table with other columns",
     ("ASSERT",): "DESCRIBE shows what a stream or a table has, and pybroker topics describe its topic",
-    ("PRINT",): "SELECT * FROM topic LIMIT n shows records, and so does pybroker consume",
     ("CREATE", "CONNECTOR"): f"{_CONNECTORS} create",
     ("CREATE", "SOURCE", "CONNECTOR"): f"{_CONNECTORS} create",
     ("CREATE", "SINK", "CONNECTOR"): f"{_CONNECTORS} create",

@@ -79,17 +79,24 @@ def standing_select(text: str, tokens: Sequence[Token]) -> StandingSelect:
     tree = tree_of(text, cut.kept)
     if not isinstance(tree, exp.Select):
         raise SqlError(at_place("a standing query is a single SELECT", text, tokens[0].start))
-    _name_columns(tree)
     partition_by = tuple(_expressions(text, cut.partition_by))
+    _name_columns(tree, partition_by)
     return StandingSelect(text, tree, cut.window, tuple(cut.within), partition_by, cut.is_final)
 
 
-def _name_columns(tree: exp.Select) -> None:
-    """Name the columns that have no name, as ksqlDB does: engines differ in what they call them."""
+def _name_columns(tree: exp.Select, partition_by: Sequence[exp.Expr]) -> None:
+    """Name the columns that have no name, as ksqlDB does: engines differ in what they call them.
+
+    An expression of PARTITION BY that SELECT has not is one more column.
+    """
     named = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Star, exp.Columns)
     without = [each for each in tree.expressions if not isinstance(each, named)]
     for number, each in enumerate(without):
         each.replace(exp.alias_(each.copy(), f"KSQL_COL_{number}"))
+    chosen = [each.unalias() for each in tree.expressions]
+    more = [each for each in partition_by if not isinstance(each, (exp.Column, exp.Literal)) and each not in chosen]
+    for number, each in enumerate(more, len(without)):
+        tree.select(exp.alias_(each.copy(), f"KSQL_COL_{number}"), copy=False)
 
 
 class _Cut:
@@ -150,9 +157,10 @@ def _window(reader: TokenReader) -> TimeWindow:
             reader.want("PERIOD")
             grace = _duration_ms(reader)
         elif reader.took("RETENTION"):
-            reader.refuse("RETENTION is the topic's: pybroker topics alter sets it")
+            # Its rows stay for longer: in a topic that is compacted.
+            _duration_ms(reader)
         else:
-            reader.refuse("ADVANCE BY or GRACE PERIOD is expected here")
+            reader.refuse("ADVANCE BY, GRACE PERIOD or RETENTION is expected here")
     reader.want(")")
     if advance > size:
         reader.refuse("a window advances by its size at most")

@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pybroker.sql.parsing.column_types import column_type
 from pybroker.sql.parsing.ksql_statements import elsewhere
 from pybroker.sql.parsing.standing_selects import StandingSelect, standing_select
-from pybroker.sql.parsing.token_reader import DIALECT, TokenReader, tokens_of, tree_of
+from pybroker.sql.parsing.token_reader import TokenReader, tokens_of, tree_of
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 # With what a query may begin.
@@ -232,6 +232,7 @@ def _statement(text: str, tokens: Sequence[Token]) -> Statement:
         "EXPLAIN": _explain,
         "SHOW": _show,
         "LIST": _show,
+        "PRINT": _print,
         "DESCRIBE": _describe,
         "DESC": _describe,
         "CREATE": _create,
@@ -278,6 +279,21 @@ def _query(text: str, tokens: Sequence[Token]) -> Query:
         message = "COPY … FROM writes no topic: pybroker produce TOPIC --file FILE does"
         raise SqlError(at_place(message, text, tokens[0].start))
     return Query(text, tree, emits, limit)
+
+
+def _print(reader: TokenReader) -> Query:
+    """``PRINT topic [FROM BEGINNING] [INTERVAL n] [LIMIT n]``: records with their times and keys, as they arrive."""
+    name, start = reader.name()
+    topic = exp.to_identifier(name, quoted=True)
+    topic.meta["start"] = start
+    tree = exp.select("_timestamp", "_key", "*").from_(exp.Table(this=topic))
+    if reader.took("FROM"):
+        reader.want("BEGINNING")
+        tree = tree.where("_offset >= 0")
+    if reader.took("INTERVAL") or reader.took("SAMPLE"):
+        tree = tree.where(f"_offset % {reader.number()} = 0")
+    limit = reader.number() if reader.took("LIMIT") else None
+    return Query(reader.text, tree, True, limit)
 
 
 def _explain(reader: TokenReader) -> Explain | ExplainStanding:
@@ -405,10 +421,9 @@ def _column(reader: TokenReader) -> DeclaredColumn:
     text = reader.text[begin:end]
     wanted = _TYPES_OF_KSQLDB.get(text.upper(), text)
     try:
-        kind = exp.DataType.build(wanted, dialect=DIALECT)
-    except (SqlglotError, ValueError) as error:
+        return DeclaredColumn(name, column_type(wanted), is_key)
+    except ValueError as error:
         raise SqlError(at_place(f"{text} is no type", reader.text, begin, end - begin)) from error
-    return DeclaredColumn(name, kind.sql(dialect=DIALECT), is_key)
 
 
 def _options(reader: TokenReader) -> dict[str, str]:

@@ -6,22 +6,48 @@ Owns the dialect, and that each refusal is a ``SqlError`` that shows the place. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pybroker.sql.parsing.ksql_spelling import respell, respelled
 from pybroker.sql.sql_errors import SqlError, at_place
 
 
+def _call(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+    return lambda arguments: exp.Anonymous(this=name, expressions=arguments)
+
+
 class _Dialect(DuckDB):
-    """DuckDB's, whose statements are all read as tokens: EXPLAIN would have the rest of its own as one text."""
+    """DuckDB's, whose statements are all read as tokens: EXPLAIN would have the rest of its own as one text.
+
+    Names may stand in backticks, as ksqlDB has them.  Functions of which ksqlDB has other arguments are read as calls.
+    """
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+    class Parser(DuckDBParser):
+        FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+            name: parser for name, parser in DuckDBParser.FUNCTION_PARSERS.items() if name != "INITCAP"
+        }
+        FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
+            **DuckDBParser.FUNCTIONS,
+            **{name: _call(name) for name in ("ELT", "ENCODE", "INITCAP", "JSON_ARRAY_CONTAINS", "UNIX_DATE")},
+            "ARRAY_JOIN": lambda arguments: exp.ArrayToString.from_arg_list(
+                [*arguments, exp.Literal.string(",")] if len(arguments) == 1 else arguments
+            ),
+            # Of a map it takes two lambdas.
+            "TRANSFORM": lambda arguments: (
+                exp.Transform.from_arg_list(arguments) if len(arguments) == 2 else _call("TRANSFORM")(arguments)
+            ),
+        }
 
 
 DIALECT: Final = _Dialect()
@@ -39,11 +65,12 @@ def tokens_of(text: str) -> list[Token]:
 def tree_of(text: str, tokens: Sequence[Token]) -> exp.Expr:
     """sqlglot's tree of one query."""
     try:
-        (tree,) = DIALECT.parser().parse(list(tokens), text)
+        (tree,) = DIALECT.parser().parse(respelled(tokens), text)
     except ParseError as error:
         raise _misread(error, text, tokens) from error
     if tree is None:
         raise SqlError(at_place("a query is expected here", text, tokens[0].start if tokens else len(text)))
+    respell(tree)
     return tree
 
 

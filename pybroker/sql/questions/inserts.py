@@ -5,26 +5,38 @@ Owns what a row is written as.  DuckDB computes the values and checks their type
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from pybroker.sql.fetching.relation_decoding import quoted
+from sqlglot import exp
+
+from pybroker.sql.fetching.relation_decoding import literal, quoted
+from pybroker.sql.parsing.column_types import parsed_type
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.cluster_port import Written
+from pybroker.sql.relations.format_options import header_written
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
-_WRITTEN: Final = (Format.JSON, Format.TEXT)
+_WRITTEN: Final = (Format.JSON, Format.TEXT, Format.AVRO, Format.PROTOBUF)
 _KEY: Final = Column("_key", PSEUDO_COLUMNS["_key"], is_key=True)
+_TIME: Final = Column("_timestamp", PSEUDO_COLUMNS["_timestamp"])
+_ROWTIME: Final = Column("ROWTIME", "BIGINT")
+# How the time of a record, in ms, comes of such a column.
+_TIMES: Final = {_TIME: "epoch_ms({})", _ROWTIME: "{}"}
+_OF_RECORDS: Final = {each.name.lower(): each for each in (_KEY, _TIME, _ROWTIME)}
 
 
-def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list[tuple[bytes | None, bytes | None]]:
-    """The keys and values to write; raises ``SqlError`` for what does not fit the relation.
+def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list[Written]:
+    """The records to write; raises ``SqlError`` for what does not fit the relation.
 
-    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is.
+    A column that is not named is null, and of JSON left out.  ``_key`` is the key where no column is, and
+    ``_timestamp`` the time, which ``ROWTIME`` has in ms.
     """
     if relation.format not in _WRITTEN:
-        raise SqlError(f"INSERT INTO writes {' and '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
+        raise SqlError(f"INSERT INTO writes {', '.join(_WRITTEN)}, and {relation.name} is {relation.format}")
     columns = _columns(relation, wanted)
     for row in wanted.rows:
         if len(row.expressions) != len(columns):
@@ -32,17 +44,45 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
                 f"a row has a value for each column; columns: {len(columns)}, values: {len(row.expressions)}"
             )
     places = [f"c{number}" for number in range(len(columns))]
-    casts = ", ".join(f"CAST({at} AS {column.type}) AS {at}" for at, column in zip(places, columns, strict=True))
+    casts = ", ".join(f"{_cast(at, column.type)} AS {at}" for at, column in zip(places, columns, strict=True))
     rows = ", ".join(row.sql(dialect="duckdb") for row in wanted.rows)
     keys = [at for at, column in zip(places, columns, strict=True) if column.is_key]
-    fields = [(at, column) for at, column in zip(places, columns, strict=True) if not column.is_key]
+    fields = [(at, each) for at, each in zip(places, columns, strict=True) if not each.is_key and each not in _TIMES]
+    times = [template.format(at) for at, each in zip(places, columns, strict=True) if (template := _TIMES.get(each))]
     key = f"CAST({keys[0]} AS VARCHAR)" if keys else "NULL"
     typed = f"SELECT {casts} FROM (VALUES {rows}) AS t({', '.join(places)})"
-    sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v FROM ({typed})"
-    found = [(row["k"], row["v"]) for row in engine.rows_over(sql, {}).to_pylist()]
-    if relation.kind == "TABLE" and any(key is None for key, _ in found):
+    sql = f"SELECT {key} AS k, {_value(relation, fields)} AS v, {times[0] if times else 'NULL'} AS t FROM ({typed})"
+    found = [(row["k"], row["v"], row["t"]) for row in engine.rows_over(sql, {}).to_pylist(maps_as_pydicts="strict")]
+    if relation.kind == "TABLE" and any(key is None for key, _, _ in found):
         raise SqlError(f"a row of the table {relation.name} has a key")
-    return [(_bytes(key), _bytes(value)) for key, value in found]
+    if any(time is not None and time < 0 for _, _, time in found):
+        raise SqlError("a record has a time from 1970 on")
+    if relation.format is Format.TEXT and len(fields) > 1:
+        named = " and ".join(each.name for _, each in fields)
+        raise SqlError(f"a value of text is one column, not {named}")
+    if relation.format is Format.JSON:
+        for _, value, _ in found:
+            _check_numbers(value)
+    if relation.format in (Format.JSON, Format.TEXT):
+        encode: Callable[[Any], bytes] = _TextEncoder(header_written(relation.options))
+    else:
+        from pybroker.sql.fetching.value_encoders import value_encoder
+
+        encode = value_encoder(relation)
+    return [
+        Written(None if key is None else key.encode(), None if value is None else encode(value), time)
+        for key, value, time in found
+    ]
+
+
+class _TextEncoder:
+    """Texts as bytes, behind what stands in front of each."""
+
+    def __init__(self, front: bytes) -> None:
+        self._front = front
+
+    def __call__(self, text: str) -> bytes:
+        return self._front + text.encode()
 
 
 def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
@@ -50,7 +90,7 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
         return list(relation.columns)
     found = []
     for name in wanted.columns:
-        column = _KEY if name.lower() == _KEY.name else relation.column(name)
+        column = relation.column(name) or _OF_RECORDS.get(name.lower())
         if column is None:
             known = [each.name for each in relation.columns]
             message = f"{relation.name} has no column {name}{nearest(name, known)}"
@@ -60,7 +100,29 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
         raise SqlError("a column is named twice")
     if sum(column.is_key for column in found) > 1:
         raise SqlError("a record has one key")
+    if sum(column in _TIMES for column in found) > 1:
+        raise SqlError("a record has one time")
     return found
+
+
+def _cast(at: str, kind: str) -> str:
+    """A value as its column's type; a fraction is no whole number, to which DuckDB would round it."""
+    cast = f"CAST({at} AS {kind})"
+    if parsed_type(kind).this not in exp.DataType.INTEGER_TYPES:
+        return cast
+    number = f"TRY_CAST(CAST({at} AS VARCHAR) AS DOUBLE)"
+    wrong = f"error(concat({at}, {literal(f' is no {kind}')}))"
+    return f"CASE WHEN {number} <> trunc({number}) THEN {wrong} ELSE {cast} END"
+
+
+def _check_numbers(document: str | None) -> None:
+    """``SqlError`` for a number that JSON has not: DuckDB writes it, and strict readers refuse the whole record."""
+
+    def refuse(name: str) -> None:
+        raise SqlError(f"JSON has no {name}")
+
+    if document is not None:
+        json.loads(document, parse_constant=refuse)
 
 
 def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:
@@ -68,8 +130,5 @@ def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:
         return "NULL"
     if relation.format is Format.TEXT:
         return f"CAST({fields[0][0]} AS VARCHAR)"
-    return f"CAST(to_json(struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})) AS VARCHAR)"
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    row = f"struct_pack({', '.join(f'{quoted(each.field)} := {at}' for at, each in fields)})"
+    return f"CAST(to_json({row}) AS VARCHAR)" if relation.format is Format.JSON else row

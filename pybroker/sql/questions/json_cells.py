@@ -38,14 +38,22 @@ def _reader(kind: exp.DataType) -> Reader | None:
     """None where there is no JSON inside."""
     if kind.is_type("json"):
         return _document
-    if kind.is_type("array", "list"):
-        inner = _reader(kind.expressions[0])
-        return None if inner is None else lambda cell: cell and [inner(each) for each in cell]
+    if kind.is_type("array", "list", "map"):
+        # The last one is that of a map's values; its keys are texts to JSON.
+        inner = _reader(kind.expressions[-1])
+        return None if inner is None else partial(_inside, inner)
     if kind.is_type("struct"):
         found = ((each.name, _reader(each.args["kind"])) for each in kind.expressions)
         readers = {name: reader for name, reader in found if reader is not None}
         return partial(_fields, readers) if readers else None
     return None
+
+
+def _inside(inner: Reader, cell: Any) -> Any:
+    """A list or a map, whose cells are read."""
+    if isinstance(cell, dict):
+        return {key: inner(each) for key, each in cell.items()}
+    return cell and [inner(each) for each in cell]
 
 
 def _fields(readers: Mapping[str, Reader], cell: dict[str, Any] | None) -> dict[str, Any] | None:

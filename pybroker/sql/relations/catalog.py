@@ -19,6 +19,8 @@ PSEUDO_COLUMNS: Final = {
     "_timestamp": "TIMESTAMP",
     "_headers": "STRUCT(key VARCHAR, value VARCHAR)[]",
 }
+# The option that names a column of the value whose text each record's key is.
+KEY: Final = "key"
 
 
 class Format(StrEnum):
@@ -46,8 +48,8 @@ class Column:
 class Relation:
     """A topic as a table.
 
-    ``options`` are those of the format: ``delimiter``, ``schema``, ``message``, ``registry_header``.  ``query`` is the
-    standing query that CREATE … AS SELECT made with it.
+    ``options`` are those of the format (``delimiter``, ``schema``, ``message``, ``registry_header``), ``key``, and
+    those of ``event_times``.  ``query`` is the standing query that CREATE … AS SELECT made with it.
     """
 
     name: str
@@ -94,6 +96,11 @@ class Catalog:
     def remember(self, relation: Relation) -> None:
         """Keep what was inferred of a topic, so that the next question takes no samples."""
         self._inferred[relation.topic] = relation
+
+    def forget_inferred(self) -> bool:
+        """Have all topics without a declaration sampled anew; whether anything was known of one."""
+        found, self._inferred = self._inferred, {}
+        return bool(found)
 
     def inferred(self, topic: str) -> Relation | None:
         """What was inferred of a topic before."""

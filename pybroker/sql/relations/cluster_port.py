@@ -30,6 +30,14 @@ class Fetched(NamedTuple):
     aborted: Sequence[tuple[int, int]]
 
 
+class Written(NamedTuple):
+    """A record to write; without a time its writer's clock gives it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None = None
+
+
 class Cluster(Protocol):
     """Asks a cluster; for one thread.  What is refused or not reached is an exception with a sentence."""
 
@@ -50,7 +58,10 @@ class Cluster(Protocol):
         ...
 
     def has_broker_times(self, topic: str) -> bool:
-        """Whether the broker's clock gives the timestamps, so that they ascend with the offsets."""
+        """Whether the broker's clock gives the timestamps, so that they ascend with the offsets.
+
+        Not as far as is known, where the user may not see the topic's settings.
+        """
         ...
 
     def fetch(self, topic: str, positions: Mapping[int, int], bytes_max: int, wait_ms: int) -> list[Fetched]:
@@ -80,8 +91,8 @@ class Changes(Protocol):
         """Delete a topic, if it is there."""
         ...
 
-    def write(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Send records, each a key and a value; returns when all are acknowledged."""
+    def write(self, topic: str, records: Sequence[Written]) -> None:
+        """Send records; returns when all are acknowledged."""
         ...
 
 

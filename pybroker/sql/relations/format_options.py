@@ -12,15 +12,22 @@ from typing import Final
 
 from pybroker.sql.relations.catalog import Format
 from pybroker.sql.sql_errors import SqlError
+from pybroker.values.registry_header import header_of
+from pybroker.values.schema_registry import SchemaRegistry
 
 # Before descriptors of Protobuf that stand in a declaration.
 DESCRIPTORS: Final = "base64,"
 _AVRO_FILE: Final = ".avsc"
+# Of a declaration, and of a session: where the schema registry is.
+REGISTRY: Final = "schema.registry.url"
+SCHEMA_ID: Final = "value_schema_id"
+HEADER: Final = "registry_header"
+_WITH_HEADER: Final = (Format.AVRO, Format.PROTOBUF, Format.JSON)
 _FORMATS_WITH: Final = {
     "delimiter": (Format.CSV,),
     "schema": (Format.AVRO, Format.PROTOBUF),
     "message": (Format.PROTOBUF,),
-    "registry_header": (Format.AVRO, Format.PROTOBUF),
+    **dict.fromkeys((HEADER, REGISTRY, SCHEMA_ID), _WITH_HEADER),
 }
 
 
@@ -33,13 +40,35 @@ def check_options(kind: Format, options: Mapping[str, str]) -> None:
 
 def registry_header(options: Mapping[str, str]) -> bool | int:
     """Whether values have a schema registry's header, or which schema's; raises ``SqlError`` for what is neither."""
-    text = options.get("registry_header", "false")
+    text = options.get(HEADER, "false")
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"
     if not lowered.isdigit():
         raise SqlError(f"registry_header is true, false or the id of a schema, not {text}")
     return int(lowered)
+
+
+def header_read(options: Mapping[str, str]) -> bool | int:
+    """The header that a value has to have: where a registry says what an id is, any one."""
+    return True if REGISTRY in options else registry_header(options)
+
+
+def header_written(options: Mapping[str, str], indexes: tuple[int, ...] = ()) -> bytes:
+    """What stands in front of a value, behind which message of Protobuf it is; ``SqlError`` where no id is known."""
+    found = registry_header(options)
+    if found is True:
+        raise SqlError(f"values have a registry's header, and {HEADER}=ID says which schema's is written")
+    return b"" if found is False else header_of(found, indexes)
+
+
+def registry_of(options: Mapping[str, str]) -> SchemaRegistry | None:
+    """The schema registry that the options name; ``SqlError`` for what is no address."""
+    url = options.get(REGISTRY)
+    try:
+        return None if url is None else SchemaRegistry(url)
+    except ValueError as error:
+        raise SqlError(f"{REGISTRY}: {error}") from error
 
 
 def with_schema_inside(kind: Format, options: Mapping[str, str]) -> dict[str, str]:
@@ -50,6 +79,14 @@ def with_schema_inside(kind: Format, options: Mapping[str, str]) -> dict[str, st
     if kind is Format.PROTOBUF and schema and not schema.startswith(DESCRIPTORS):
         return {**options, "schema": DESCRIPTORS + base64.b64encode(Path(schema).read_bytes()).decode()}
     return dict(options)
+
+
+def reads_a_file(kind: Format, options: Mapping[str, str]) -> bool:
+    """Whether the schema is the path of a file, and no schema."""
+    schema = options.get("schema", "").strip()
+    if kind is Format.PROTOBUF:
+        return bool(schema) and not schema.startswith(DESCRIPTORS)
+    return schema.endswith(_AVRO_FILE)
 
 
 def descriptors(schema: str) -> bytes | Path:

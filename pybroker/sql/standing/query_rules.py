@@ -77,7 +77,7 @@ def check(
 ) -> None:
     """``SqlError`` with what the first rule says that a query breaks, at the first topic's place."""
     asked = Asked(kind, select, tree, references, relations)
-    why = next((_said(rule, found) for rule in _rules(asked) if (found := rule[0](asked))), None)
+    why = next((said.format(found) for holds, said in _rules(asked) if (found := holds(asked))), None)
     if why is not None:
         at = references[0].start if references else None
         raise SqlError(why if at is None else at_place(why, select.text, at, len(references[0].name)))
@@ -96,10 +96,6 @@ def grouped(tree: exp.Select) -> list[exp.Expr]:
 
 # A condition, and the sentence for a query that it holds for.  ``{}`` is what the condition has found.
 _Rule: TypeAlias = tuple[Callable[[Asked], object], str]
-
-
-def _said(rule: _Rule, found: object) -> str:
-    return rule[1].format(found)
 
 
 def _rules(asked: Asked) -> Sequence[_Rule]:

@@ -14,14 +14,16 @@ from pyspark.sql.types import DataType, IntegralType, _parse_datatype_string
 
 from pybroker.pipeline.converters.avro import avro_of
 from pybroker.pipeline.converters.csv_lines import csv_of
-from pybroker.pipeline.converters.decoding import Decoder, decode, readable
+from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, decode, readable
 from pybroker.pipeline.converters.json_values import json_of, raw, text
 from pybroker.pipeline.converters.protobuf import protobuf_of
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Format
 from pybroker.sql.relations.catalog import Column as PlanColumn
-from pybroker.sql.relations.format_options import descriptors, registry_header
+from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
+from pybroker.sql.relations.format_options import descriptors, header_read, registry_header, registry_of
 from pybroker.sql.standing.left_out import counted, stopped_by_one
 from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, TableJoin
+from pybroker.values.registry_header import HEADER_BYTES, header_of
 
 
 def view_of(records: DataFrame, source: SourcePlan) -> DataFrame:
@@ -46,11 +48,32 @@ def decoded(records: DataFrame, source: SourcePlan, *, is_table: bool = False) -
     """The records that fit: with values of the plan's columns, and a key of its column's type."""
     found = decode(records, _decoder(source))
     wrong = [F.col("error"), *_wrong_texts(source)]
+    time = time_column(source.columns, source.options)
+    if time is not None:
+        found, is_none = found.withColumn("event_time", _time(source, time)), F.col("value").isNull()
+        said = F.concat(
+            F.lit(f"value: {time.name} is no time: "),
+            F.coalesce(_column(source, time.name).cast("string"), F.lit("null")),
+        )
+        wrong.append(F.when(~is_none & F.col("event_time").isNull(), said))
+        found = found.withColumn("timestamp", F.when(is_none, F.col("timestamp")).otherwise(F.col("event_time")))
     if is_table:
         wrong.append(F.when(F.col("key").isNull(), "key: a row of a table has one"))
         wrong.append(F.when(~F.is_valid_utf8("raw_key"), "key: it is no text"))
-    found = found.withColumn("error", F.coalesce(*wrong))
+    found = found.withColumn("error", F.coalesce(*wrong)).drop("event_time")
     return readable(stopped_by_one(found) if source.stops else counted(found, source.view))
+
+
+def _time(source: SourcePlan, column: PlanColumn) -> Column:
+    """The time that a column says; null where it says none."""
+    found, pattern = _column(source, column.name), source.options.get(PATTERN)
+    match kind_of(column):
+        case TimeKind.NUMBER:
+            return F.timestamp_millis(found)
+        case TimeKind.TEXT if pattern is not None:
+            return F.try_to_timestamp(found, F.lit(pattern))
+        case _:
+            return found.try_cast("timestamp")
 
 
 def _wrong_texts(source: SourcePlan) -> Iterator[Column]:
@@ -110,7 +133,8 @@ def _decoder(source: SourcePlan) -> Decoder:
     of_value = [each for each in source.columns if each.field and not each.is_key]
     match source.format:
         case Format.JSON:
-            return json_of(", ".join(f"`{each.field}` {each.type}" for each in of_value)) if of_value else raw()
+            fields = ", ".join(f"{_quoted(each.field)} {each.type}" for each in of_value)
+            return _behind_header(json_of(fields), source) if of_value else raw()
         case Format.CSV:
             return csv_of(int(source.options[WIDTH]), source.options.get("delimiter", ","))
         case Format.TEXT:
@@ -118,9 +142,32 @@ def _decoder(source: SourcePlan) -> Decoder:
         case Format.BYTES:
             return raw()
         case Format.AVRO:
-            return avro_of(source.options["schema"], registry_header=registry_header(source.options))
+            header, registry = registry_header(source.options), registry_of(source.options)
+            return avro_of(source.options["schema"], registry_header=header, registry=registry)
         case Format.PROTOBUF:
             return protobuf_of(
                 (descriptors(source.options["schema"]), source.options["message"]),
-                registry_header=registry_header(source.options),
+                registry_header=header_read(source.options),
             )
+
+
+def _behind_header(decoder: Decoder, source: SourcePlan) -> Decoder:
+    """Of values that have a schema registry's header in front, where the source says so."""
+    wanted = header_read(source.options)
+    if wanted is False:
+        return decoder
+    front = b"\0" if wanted is True else header_of(wanted)
+
+    def decode_behind(frame: DataFrame, name: str) -> DataFrame:
+        value, error = F.col(name), F.col(f"{name}{ERROR_SUFFIX}")
+        has_header = (F.length(value) >= HEADER_BYTES) & value.startswith(F.lit(front))
+        behind = frame.withColumn("has_header", has_header)
+        behind = behind.withColumn(name, F.when(has_header, value.substr(F.lit(HEADER_BYTES + 1), F.length(value))))
+        said = F.when(~F.col("has_header"), F.lit("does not begin as a schema registry's serializers have it"))
+        return decoder(behind, name).withColumn(f"{name}{ERROR_SUFFIX}", F.coalesce(said, error)).drop("has_header")
+
+    return decode_behind
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

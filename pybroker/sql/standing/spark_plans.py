@@ -25,9 +25,10 @@ from pybroker.sql.parsing.spark_functions import functions_missing
 from pybroker.sql.parsing.spark_text import spark_text
 from pybroker.sql.parsing.standing_selects import JoinWindow, StandingSelect, TimeWindow, WindowKind
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
+from pybroker.sql.relations.event_times import time_column
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.query_rules import aggregated, check, grouped
-from pybroker.sql.standing.standing_plans import WIDTH, SourcePlan, SparkPlan, TableJoin
+from pybroker.sql.standing.standing_plans import RECORD_TIME, WIDTH, SourcePlan, SparkPlan, TableJoin
 from pybroker.sql.standing.table_joins import Side, qualify, read_columns, take_stream_joins
 from pybroker.sql.standing.table_queries import table_parts
 
@@ -50,6 +51,8 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     references = table_references(tree)
     relations = [resolve(each) for each in references]
     check(kind, select, tree, references, relations)
+    if not aggregated(tree) and not all(each.kind == "TABLE" for each in relations):
+        _with_record_time(tree, references, relations)
     if any(each.kind == "TABLE" for each in relations):
         return _plan_with_tables(name, select, tree, references, relations)
     within = select.within if len(references) > 1 else ()
@@ -62,6 +65,14 @@ def spark_plan(name: str, kind: str, select: StandingSelect, resolve: Resolve) -
     is_final = select.is_final or (select.window is not None and select.window.kind is WindowKind.SESSION)
     mode = "append" if is_final or not aggregated(tree) else "update"
     return SparkPlan(sources, spark_sql(tree), mode, key)
+
+
+def _with_record_time(tree: exp.Select, references: Sequence[TableReference], relations: Sequence[Relation]) -> None:
+    """Have a row of a stream the time of the record that it is made of: of two streams the later one's."""
+    streams = [each for each, relation in zip(references, relations, strict=True) if relation.kind == "STREAM"]
+    first, *others = (exp.column("_timestamp", table=each.alias) for each in streams)
+    time = exp.Greatest(this=first, expressions=others, ignore_nulls=True) if others else first
+    tree.select(exp.alias_(time, RECORD_TIME), copy=False)
 
 
 def spark_sql(tree: exp.Expr) -> str:
@@ -151,6 +162,9 @@ def _source(
     name: str, number: int, relation: Relation, used: Sequence[Column], *, grace_ms: int | None = None, alias: str = ""
 ) -> SourcePlan:
     view = f"{re.sub(r'[^a-z0-9_]', '_', name.lower())}_{number}"
+    time = time_column(relation.columns, relation.options)
+    if time is not None and time not in used:
+        used = [*used, time]
     options, fields = dict(relation.options), {each.name: each.field for each in used}
     if relation.format is Format.CSV:
         of_value = [each.name for each in relation.columns if not each.is_key]

@@ -21,6 +21,9 @@ POLL_INTERVAL_MS: Final = "200"
 # The option of a source of CSV that says how many fields a line has; a column's field is its place among them.
 WIDTH: Final = "width"
 
+# The column that has a record's time, beside those that are written: that of the record which a row is made of.
+RECORD_TIME: Final = "__record_time"
+
 JoinKind: TypeAlias = Literal["inner", "left", "right", "outer"]
 
 

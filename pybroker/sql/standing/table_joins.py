@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from pybroker.sql.parsing.queries import left_out_of, named_columns
 from pybroker.sql.parsing.spark_text import spark_text
-from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Relation
+from pybroker.sql.relations.catalog import KEY, PSEUDO_COLUMNS, Column, Relation
 from pybroker.sql.sql_errors import SqlError
 from pybroker.sql.standing.standing_plans import JoinKind, TableJoin
 
@@ -46,8 +46,14 @@ class Side:
 
     @property
     def key(self) -> Column:
-        """What the query calls a table's key: the column that is declared as one, or ``_key``."""
-        return next((each for each in self.relation.columns if each.is_key), Column(_KEY, PSEUDO_COLUMNS[_KEY]))
+        """What the query calls a table's key: the column that is declared as one, or ``_key``.
+
+        A column of the value counts whose text the key is, as a query has it that GROUP BY gave its key.
+        """
+        declared = next((each for each in self.relation.columns if each.is_key), None)
+        named = self.relation.options.get(KEY)
+        found = declared or (None if named is None else self.relation.column(named))
+        return found or Column(_KEY, PSEUDO_COLUMNS[_KEY])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from pybroker.pipeline.converters.avro import to_avro
 from pybroker.pipeline.converters.protobuf import spark_type as protobuf_type
 from pybroker.pipeline.converters.protobuf import to_protobuf
 from pybroker.sql.relations.catalog import Format
-from pybroker.sql.relations.format_options import descriptors
-from pybroker.sql.standing.standing_plans import WrittenValue
+from pybroker.sql.relations.format_options import descriptors, header_written
+from pybroker.sql.standing.standing_plans import RECORD_TIME, WrittenValue
 from pybroker.values.avro_values import parsed
-from pybroker.values.protobuf_values import Definition
+from pybroker.values.protobuf_values import Definition, indexes_of
 
 _OPTIONS: Final = {"ignoreNullFields": "false"}
 _SECONDS: Final = "yyyy-MM-dd HH:mm:ss"
@@ -29,10 +29,17 @@ _TIMES: Final = (TimestampType, TimestampNTZType)
 
 
 def records_of(rows: DataFrame, key: tuple[str, ...], written: WrittenValue) -> DataFrame:
-    """Rows as records; without key columns the key is null.  Raises ValueError for what the schema does not take."""
+    """Rows as records; without key columns the key is null.  Raises ValueError for what the schema does not take.
+
+    A row that has a time is written with it, unless brokers refuse it: a time before 1970, or to come.
+    """
     columns = {name: F.col(f"`{name}`") for name in rows.columns}
+    time = columns.pop(RECORD_TIME, None)
     own_key = key_of({name: columns[name] for name in key}, rows.schema)
-    return rows.select(own_key.alias("key"), value_of(columns, rows.schema, key, written).alias("value"))
+    found = [own_key.alias("key"), value_of(columns, rows.schema, key, written).alias("value")]
+    if time is not None:
+        found.append(F.when(time.between(F.timestamp_millis(F.lit(0)), F.current_timestamp()), time).alias("timestamp"))
+    return rows.select(*found)
 
 
 def key_of(columns: Mapping[str, Column], kinds: StructType) -> Column:
@@ -96,9 +103,12 @@ def value_of(
     schema = written.options["schema"]
     if written.format is Format.AVRO:
         kind, encoder = avro_type(parsed(schema)), to_avro(schema)
+        front = header_written(written.options)
     else:
         source = (descriptors(schema), written.options["message"])
-        kind, encoder = protobuf_type(Definition(source).descriptor()), to_protobuf(source)
+        message = Definition(source).descriptor()
+        kind, encoder = protobuf_type(message), to_protobuf(source)
+        front = header_written(written.options, indexes_of(message))
     if not isinstance(kind, StructType):
         raise ValueError(f"a row is no value of a schema of {kind.simpleString()}")
     fields = {each.name.lower(): each for each in kind.fields}
@@ -110,4 +120,4 @@ def value_of(
         if field is not None:
             is_plain = isinstance(field.dataType, AtomicType)
             found.append((column.cast(field.dataType) if is_plain else column).alias(field.name))
-    return encoder(row(found))
+    return F.concat(F.lit(front), encoder(row(found))) if front else encoder(row(found))

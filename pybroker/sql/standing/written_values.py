@@ -6,26 +6,27 @@ the plan and in the declaration, so that a supervisor and other sessions need no
 
 from __future__ import annotations
 
-import base64
-import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-
 from pybroker.extras import how_to_install
-from pybroker.sql.fetching.relation_decoding import quoted
-from pybroker.sql.questions.engine import Engine
+from pybroker.sql.declared.registered_schemas import with_registered_schema
+from pybroker.sql.fetching.made_schemas import made_schema
 from pybroker.sql.relations.catalog import Column, Format, Relation
-from pybroker.sql.relations.format_options import DESCRIPTORS, check_options, registry_header, with_schema_inside
+from pybroker.sql.relations.format_options import (
+    HEADER,
+    REGISTRY,
+    SCHEMA_ID,
+    check_options,
+    header_written,
+    with_schema_inside,
+)
 from pybroker.sql.sql_errors import SqlError, nearest
 from pybroker.sql.standing.standing_plans import WrittenValue
 
 WRITTEN: Final = (Format.JSON, Format.AVRO, Format.PROTOBUF)
-_OF_SCHEMAS: Final = ("schema", "message")
-# DuckDB sums to this, and Spark to a BIGINT.
-_HUGE: Final = re.compile(r"\bHUGEINT\b")
+_OF_SCHEMAS: Final = ("schema", "message", HEADER)
 
 
 def format_of(options: Mapping[str, str]) -> Format:
@@ -38,16 +39,21 @@ def format_of(options: Mapping[str, str]) -> Format:
     return found
 
 
-def written_relation(engine: Engine, made: Relation, options: Mapping[str, str], key: Sequence[str]) -> Relation:
+def written_relation(made: Relation, options: Mapping[str, str], key: Sequence[str]) -> Relation:
     """The relation of a query's rows, in the format of ``made``: with its schema, and the columns of that.
 
     ``made`` has the query's columns, and ``key`` names those of the record's key.  Raises ``SqlError``.
     """
     if made.format is Format.JSON:
         return made
-    own = _of_schema(options)
+    own = {name: value for name, value in options.items() if name in (*_OF_SCHEMAS, REGISTRY, SCHEMA_ID)}
     try:
-        own = with_schema_inside(made.format, own) if "schema" in own else _derived(engine, made)
+        if "schema" in own:
+            own = with_schema_inside(made.format, own)
+        elif REGISTRY in own:
+            own = with_registered_schema(replace(made, options=own)).options
+        else:
+            own = made_schema(made)
     except (ValueError, OSError) as error:
         raise SqlError(f"{made.name}: {error}") from error
     except ModuleNotFoundError as error:
@@ -62,8 +68,7 @@ def check_fits(relation: Relation, columns: Sequence[Column], key: Sequence[str]
     """Raises ``SqlError`` where a query's rows are not what a relation's schema says: a field too many, or too few."""
     if relation.format is Format.JSON:
         return
-    if registry_header(relation.options) is not False:
-        raise SqlError(f"{relation.name} has a registry's header, which a standing query does not write")
+    header_written(relation.options)
     fields = {each.name.lower(): each for each in _columns(relation)}
     names = {each.name.lower() for each in columns}
     for each in columns:
@@ -89,25 +94,6 @@ def _columns(relation: Relation) -> tuple[Column, ...]:
     from pybroker.sql.fetching.value_decoders import schema_columns
 
     return schema_columns(relation)
-
-
-def _derived(engine: Engine, made: Relation) -> dict[str, str]:
-    columns = _arrow_schema(engine, made.columns)
-    if made.format is Format.AVRO:
-        from pybroker.values.avro_schemas import avro_schema
-
-        return {"schema": json.dumps(avro_schema(columns, made.name), separators=(",", ":"))}
-    from pybroker.values.protobuf_schemas import protobuf_schema
-
-    files, message = protobuf_schema(columns, made.name)
-    return {"schema": DESCRIPTORS + base64.b64encode(files).decode(), "message": message}
-
-
-def _arrow_schema(engine: Engine, columns: Sequence[Column]) -> pa.Schema:
-    """The columns as DuckDB gives them to Arrow."""
-    kinds = ((each.name, _HUGE.sub("BIGINT", each.type)) for each in columns)
-    chosen = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in kinds)
-    return engine.rows_over(f"SELECT {chosen} WHERE false", {}).schema
 
 
 def _needed(relation: Relation) -> list[str]:

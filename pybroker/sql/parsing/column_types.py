@@ -1,0 +1,49 @@
+"""A column's type as DuckDB spells it, made anew of a text: what comes of it is a type, and nothing else.
+
+Owns which texts are types.  The texts are users', of declarations of other users among them, and stand in statements
+for DuckDB and for Spark.  Pure.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+
+class _Spelling(DuckDB):
+    """Types by the names that DuckDB tells them by."""
+
+    class Generator(DuckDBGenerator):
+        TYPE_MAPPING: ClassVar[dict[exp.DType, str]] = {
+            **DuckDBGenerator.TYPE_MAPPING,
+            exp.DType.TEXT: "VARCHAR",
+            exp.DType.INT: "INTEGER",
+            exp.DType.INT128: "HUGEINT",
+            exp.DType.UINT128: "UHUGEINT",
+        }
+
+
+_DIALECT: Final = _Spelling()
+# All that a type is made of: a default value or a check of a field would be an expression.
+_PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
+
+
+def parsed_type(text: str) -> exp.DataType:
+    """The type that a text spells; raises ValueError for a text that is none, or has more beside one."""
+    try:
+        found = sqlglot.parse_one(text, dialect=_DIALECT, into=exp.DataType)
+    except SqlglotError as error:
+        raise ValueError(f"{text} is no type") from error
+    if not isinstance(found, exp.DataType) or not all(isinstance(part, _PARTS) for part in found.walk()):
+        raise ValueError(f"{text} is no type")
+    return found
+
+
+def column_type(text: str) -> str:
+    """The type in DuckDB's spelling; raises ValueError."""
+    return parsed_type(text).sql(dialect=_DIALECT)
