@@ -53,7 +53,12 @@ def test_a_file_takes_its_passwords_from_the_config_providers_that_it_names(
 def test_a_line_of_jaas_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     parse = jaas.parse
-    monkeypatch.setattr(jaas, "parse", lambda text: lines.append(text) or parse(text))
+
+    def noted(text: str) -> list[jaas.LoginModule]:
+        lines.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(jaas, "parse", noted)
     file = tmp_path / "client.properties"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
     file.write_text(f'sasl.jaas.config={scram} required username="id" password="hmac" tokenauth="true";\n')

@@ -52,7 +52,7 @@ class Login:
         return b"again" if again else b"first"
 
     def on_reply(self, frame: memoryview) -> bytes:
-        if frame == b"no":
+        if bytes(frame) == b"no":
             raise LoginRefused("not any more")
         self.is_over = True
         return b""

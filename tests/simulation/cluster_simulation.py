@@ -431,7 +431,7 @@ class ClusterSimulation(Run):
                         return f"{topic.name}-{index} on {process.name} is being reassigned"
         return ""
 
-    def _have_read_all(self, readers: list[Reader | WatermarkWatcher]) -> str:
+    def _have_read_all(self, readers: Sequence[Reader | WatermarkWatcher]) -> str:
         for reader in readers:
             if isinstance(reader, Reader):
                 for part, position in reader.data.positions.items():
