@@ -2,7 +2,7 @@
 
 Owns: Kafka's client settings that say whom to ask and as whom, the question, and what its answer says.  Blocks: it is
 for a thread, or a command.  Owns neither an exchange's bounds (``bounded_http``) nor when a token is asked for
-(``source_tokens``, and those of the commands), nor its check, which is the broker's that it is shown to.
+(``source_tokens``, and those of the commands).  Its check is that of the broker which gets it.
 
 Invariant: no error quotes a token or a secret.
 
