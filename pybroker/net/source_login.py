@@ -118,14 +118,21 @@ class SourceLogin:
             self._scram = ScramClient(user.salted.mechanism, user.user, user.salted.salted, nonce)
             return self._authenticate(self._scram.first())
         self.session_lifetime_ms = response.session_lifetime_ms
-        if user.tokens is not None and response.auth_bytes:
-            return self._authenticate(oauthbearer.CONSENT)  # it is refused: the error comes behind this (RFC 7628)
+        if user.tokens is not None:
+            return self._on_token(response)
         if self._scram is None:
             return self._end()
         if self._step == 3:
             return self._authenticate(self._scram.final(bytes(response.auth_bytes)))
         self._scram.finish(bytes(response.auth_bytes))
         return self._end()
+
+    def _on_token(self, response: Any) -> bytes:
+        if not response.auth_bytes and self._step == 3:
+            return self._end()
+        if self._step == 3:
+            return self._authenticate(oauthbearer.CONSENT)  # it is refused: the error comes behind this (RFC 7628)
+        raise LoginRefused("it does not take the token")
 
     def _end(self) -> bytes:
         self.is_over = True

@@ -28,6 +28,8 @@ from tests.links.linked import (
 pytestmark = pytest.mark.jvm
 
 PARTITIONS = 2
+# What Kafka 3.1 does not take for granted yet.
+PROTOCOLS = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"}
 
 
 def assert_mirrored(kafka: ApacheKafka, here: Broker | Cluster, topic: str) -> None:
@@ -41,14 +43,12 @@ def is_mirrored(here: Broker | Cluster, topic: str, index: int, directory: Path)
     return stored(here, topic, index) == stored_in(directory)
 
 
-@pytest.fixture(
-    params=[KAFKA_VERSION, *(pytest.param(version, marks=pytest.mark.slow) for version in older_sources())]
-)
+@pytest.fixture(params=[KAFKA_VERSION, *(pytest.param(version, marks=pytest.mark.slow) for version in older_sources())])
 def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApacheKafka]:
     jars = JARS_DIRECTORY if request.param == KAFKA_VERSION else jars_of(request.param)
     if not jars.exists():
         pytest.skip("scripts/kafka-jars --sources has not run")
-    with ApacheKafka(tmp_path / "kafka", jars=jars) as running:
+    with ApacheKafka(tmp_path / "kafka", PROTOCOLS, jars=jars) as running:
         yield running
 
 

@@ -111,6 +111,14 @@ def test_a_token_that_is_refused_is_consented_to_and_the_reason_told_without_it(
     assert "t0ken" not in str(refused.value)
 
 
+@pytest.mark.parametrize("auth_bytes", [b"", oauthbearer.INVALID_TOKEN])
+def test_a_source_that_refuses_a_token_and_says_no_error_is_left(auth_bytes: bytes) -> None:
+    made = bearer("t0ken")
+    made.on_reply(reply(SaslAuthenticateResponse(error_code=0, auth_bytes=oauthbearer.INVALID_TOKEN), 1, 2))
+    with pytest.raises(LoginRefused, match="it does not take the token"):
+        made.on_reply(reply(SaslAuthenticateResponse(error_code=0, auth_bytes=auth_bytes), 1, 3))
+
+
 def test_a_login_that_comes_again_begins_with_a_handshake() -> None:
     user = SourceUser(config(plain.MECHANISM, line(username="alice", password=PASSWORD)))
     made = SourceLogin(ENV, "link-west-1", user)

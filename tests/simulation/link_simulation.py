@@ -289,6 +289,7 @@ class LinkSimulation(ClusterSimulation):
         await self._set(here, f"pybroker.links.{LINK}.{setting}", f"{TOPIC},{OUTPUTS}")
         if self.way == PROMOTE_AT_REST:
             self._hold_link(False)
+        REACHED[f"a {self.way}"] += 1
         open_now = sum(bool(self.mirror.model.log(*part).open_transactions) for part in MIRRORED)
         REACHED[f"a {self.way} under an open transaction of the source"] += bool(open_now)
         if self.calm:
