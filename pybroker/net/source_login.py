@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _API_VERSIONS_VERSION: Final = 0
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
+_NOT_TAKEN: Final = "it does not take the token"
 
 
 class SourceUser:
@@ -95,6 +96,8 @@ class SourceLogin:
             response = self._api.response(frame, self._step)
             if response.error_code:
                 message = getattr(response, "error_message", None) or f"error {response.error_code}"
+                if self._user.tokens is not None and self._step >= 2:
+                    self._user.tokens.refused(message)
                 raise LoginRefused(message)
             self._step += 1
             return self._next(response)
@@ -132,7 +135,9 @@ class SourceLogin:
             return self._end()
         if self._step == 3:
             return self._authenticate(oauthbearer.CONSENT)  # it is refused: the error comes behind this (RFC 7628)
-        raise LoginRefused("it does not take the token")
+        assert self._user.tokens is not None
+        self._user.tokens.refused(_NOT_TAKEN)
+        raise LoginRefused(_NOT_TAKEN)
 
     def _end(self) -> bytes:
         self.is_over = True

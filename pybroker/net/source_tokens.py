@@ -32,6 +32,8 @@ UNKNOWN_LIFETIME_S: Final = 60.0
 # Between two questions that fail: Kafka's sasl.login.retry.backoff.ms, and its maximum.
 RETRY_BACKOFF_MS: Final = 100
 RETRY_BACKOFF_MAX_MS: Final = 10_000
+# Before another token is asked for, where the source does not take one.
+REFUSED_PAUSE_MS: Final = 1_000
 
 
 def tokens_of(config: LinkConfig, env: Env) -> SourceTokens | None:
@@ -72,6 +74,12 @@ class SourceTokens:
             self._waiting.append(go_on)
         else:
             go_on()
+
+    def refused(self, reason: str) -> None:
+        """The source does not take the token: the next login has another, or hears the reason."""
+        self._error = reason
+        self._fresh_until_ms = self._good_until_ms = 0
+        self._retry_at_ms = self._env.clock.monotonic_ms() + REFUSED_PAUSE_MS
 
     def close(self) -> None:
         """Ask nothing more; what waits goes on at once."""

@@ -129,7 +129,7 @@ def test_a_login_that_comes_again_begins_with_a_handshake() -> None:
 
 def bearer(token: str) -> SourceLogin:
     """A login that has shown a token."""
-    tokens = cast(Any, SimpleNamespace(token=lambda: token))
+    tokens = cast(Any, SimpleNamespace(token=lambda: token, refused=lambda _: None))
     made = login(SourceUser(config(oauthbearer.MECHANISM), tokens))
     made.on_reply(versions())
     frame = made.on_reply(reply(SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"]), 1, 1))

@@ -14,7 +14,7 @@ from pybroker.cluster.membership.peers import PeerError, PeerFailure
 from pybroker.net.peer_link import PeerLink
 from pybroker.net.peer_login import LoginRefused
 from pybroker.net.peer_requests import PeerEncoder
-from pybroker.net.source_tokens import RETRY_BACKOFF_MS, SourceTokens
+from pybroker.net.source_tokens import REFUSED_PAUSE_MS, RETRY_BACKOFF_MS, SourceTokens
 from pybroker.net.token_endpoint import Token
 from pybroker_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -245,6 +245,22 @@ def test_an_endpoint_that_fails_is_asked_after_a_pause_and_each_login_hears_why(
         assert tokens.went_on == 2 * failures + 2, "it does not wait, and is refused"
         assert not tokens.world.executors["source-tokens"].jobs
         tokens.world.advance(RETRY_BACKOFF_MS << failures)
+
+
+def test_a_token_that_is_refused_is_asked_for_anew_after_a_pause_and_until_then_the_reason_is_told(
+    tokens: Tokens,
+) -> None:
+    tokens.want()
+    tokens.fetch()
+    tokens.tokens.refused("invalid_token")
+    tokens.want()
+    with pytest.raises(LoginRefused, match="invalid_token"):
+        tokens.tokens.token()
+    tokens.answers = Token("two", 100.0)
+    tokens.world.advance(REFUSED_PAUSE_MS)
+    tokens.want()
+    tokens.fetch()
+    assert tokens.tokens.token() == "two"
 
 
 def test_what_waits_for_a_token_goes_on_at_the_end(tokens: Tokens) -> None:
