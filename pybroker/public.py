@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from pybroker.cluster.store.metadata_store import StoreError
     from pybroker.cluster.store.sqlite.shared_sqlite_worker import is_locked, read_writer
     from pybroker.net.peer_requests import PeerApi
+    from pybroker.net.token_endpoint import (
+        TOKEN_ENDPOINT_URL,
+        TOKEN_FRESH_FOR,
+        TOKEN_SETTINGS,
+        checked_token,
+        token_endpoint,
+    )
     from pybroker.server import AdvertisedListener, BrokerServer
     from pybroker.storage.dirs.start_rollback import CLEAN_SHUTDOWN_FILE, LOCK_FILE
     from pybroker.storage.files.checkpoints import META_PROPERTIES
@@ -25,13 +32,18 @@ __all__ = [
     "COORDINATORS",
     "LOCK_FILE",
     "META_PROPERTIES",
+    "TOKEN_ENDPOINT_URL",
+    "TOKEN_FRESH_FOR",
+    "TOKEN_SETTINGS",
     "AdvertisedListener",
     "BrokerServer",
     "PeerApi",
     "StorageError",
     "StoreError",
+    "checked_token",
     "is_locked",
     "read_writer",
+    "token_endpoint",
     "too_few_brokers_message",
 ]
 _MODULES = {
@@ -40,6 +52,13 @@ _MODULES = {
     "cluster.store.metadata_store": ("StoreError",),
     "cluster.store.sqlite.shared_sqlite_worker": ("is_locked", "read_writer"),
     "net.peer_requests": ("PeerApi",),
+    "net.token_endpoint": (
+        "TOKEN_ENDPOINT_URL",
+        "TOKEN_FRESH_FOR",
+        "TOKEN_SETTINGS",
+        "checked_token",
+        "token_endpoint",
+    ),
     "server": ("AdvertisedListener", "BrokerServer"),
     "storage.dirs.start_rollback": ("CLEAN_SHUTDOWN_FILE", "LOCK_FILE"),
     "storage.files.checkpoints": ("META_PROPERTIES",),

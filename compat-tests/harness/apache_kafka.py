@@ -24,7 +24,9 @@ from harness.child_process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "scripts" / "poms" / "kafka" / "pom.xml"
+JARS_SCRIPT = ROOT / "scripts" / "kafka-jars"
 JARS_VARIABLE = "PYBROKER_KAFKA_JARS"  # names another directory of the same jars
+SOURCES_VARIABLE = "PYBROKER_KAFKA_SOURCES"  # names other versions of older sources of cluster links, by commas
 
 
 def _reference_version() -> str:
@@ -32,6 +34,13 @@ def _reference_version() -> str:
     found = re.search(r"<kafka\.version>(.+)</kafka\.version>", POM.read_text())
     assert found is not None, f"{POM} does not say which Kafka is the reference"
     return found[1]
+
+
+def older_sources() -> tuple[str, ...]:
+    """The versions that tests start as older sources of cluster links: what ``scripts/kafka-jars --sources`` has."""
+    found = re.search(rf"{SOURCES_VARIABLE}:-(.+)\}}", JARS_SCRIPT.read_text())
+    assert found is not None, f"{JARS_SCRIPT} does not say which Kafkas are older sources"
+    return tuple((os.environ.get(SOURCES_VARIABLE) or found[1]).split(","))
 
 
 KAFKA_VERSION = _reference_version()
@@ -108,7 +117,7 @@ def _archive_options_of(jars: Path) -> list[str]:
 
 
 def jars_of(version: str) -> Path:
-    """Where ``scripts/kafka-jars VERSION`` puts an older Kafka."""
+    """Where ``scripts/kafka-jars`` puts an older Kafka."""
     return ROOT / ".cache" / "jars" / f"kafka-{version}" / "lib"
 
 

@@ -48,7 +48,14 @@ _ADDRESSES: Final = ListMatching(r"(?:\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", "
 _PREFIX: Final = Matching(r"[a-zA-Z0-9._-]{0,200}", "the beginning of a topic's name", "must begin a topic's name")
 _PROTOCOLS: Final = OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NO_BOUND: Final = -1  # ``throttled.rate``: as much as there is
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+# What a client's file may say of its login besides, and what comes to what a link does anyway.
+_OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer"
+_HANDLER: Final = f"{_OAUTHBEARER}.OAuthBearerLoginCallbackHandler"
+_RETRIEVER: Final = f"{_OAUTHBEARER}.DefaultJwtRetriever"
+_HANDLERS: Final = OneOf(_HANDLER, f"{_OAUTHBEARER}.secured.OAuthBearerLoginCallbackHandler")
+_RETRIEVERS: Final = OneOf(_RETRIEVER, f"{_OAUTHBEARER}.ClientCredentialsJwtRetriever")
+_ENDPOINT: Final = Matching(r"https?://.+", "a URL of https or http", "must be a URL of https or http")
 
 # name, type, default, valid, importance
 # fmt: off
@@ -72,6 +79,14 @@ _ROWS: Final[tuple[tuple[str, int, Any, Validator, str], ...]] = (
     ("security.protocol",   STRING,   "PLAINTEXT", _PROTOCOLS, MEDIUM),
     ("sasl.mechanism",      STRING,   "PLAIN",     OneOf(*MECHANISMS), MEDIUM),
     ("sasl.jaas.config",    PASSWORD, None,        NonEmpty(), MEDIUM),
+    ("sasl.oauthbearer.token.endpoint.url",               STRING,   None, _ENDPOINT,  MEDIUM),
+    ("sasl.oauthbearer.client.credentials.client.id",     STRING,   None, NonEmpty(), MEDIUM),
+    ("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, NonEmpty(), MEDIUM),
+    ("sasl.oauthbearer.scope",                            STRING,   None, NonEmpty(), LOW),
+    ("sasl.oauthbearer.jwt.retriever.class",              STRING,   _RETRIEVER, _RETRIEVERS, LOW),
+    ("sasl.login.callback.handler.class",                 STRING,   _HANDLER, _HANDLERS, LOW),
+    ("sasl.login.connect.timeout.ms",                     INT,      10_000, Range(1), LOW),
+    ("sasl.login.read.timeout.ms",                        INT,      10_000, Range(1), LOW),
 )
 # fmt: on
 LINK_SETTINGS: Final = {row[0]: Setting(*row, CLUSTER, USED) for row in _ROWS}
@@ -107,6 +122,14 @@ LINK_DOCUMENTATION: Final[dict[str, str]] = {
     "security.protocol": "Protocol towards the source's brokers.",
     "sasl.mechanism": "By which the link logs in at the source.",
     "sasl.jaas.config": "User and password at the source, as a client has them.",
+    "sasl.oauthbearer.token.endpoint.url": "Where tokens for the source are issued.",
+    "sasl.oauthbearer.client.credentials.client.id": "As whom the link asks for tokens.",
+    "sasl.oauthbearer.client.credentials.client.secret": "By which it proves that at the token endpoint.",
+    "sasl.oauthbearer.scope": "What the tokens are asked for.",
+    "sasl.oauthbearer.jwt.retriever.class": "As a client has it; a link asks for client credentials.",
+    "sasl.login.callback.handler.class": "As a client has it.",
+    "sasl.login.connect.timeout.ms": "How long a connection to the token endpoint may take.",
+    "sasl.login.read.timeout.ms": "How long its answer may take.",
 }
 
 

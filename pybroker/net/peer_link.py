@@ -45,6 +45,11 @@ RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MAX_MS = 1_000
 RECONNECT_JITTER = 0.2
 
+# So much of its life a login is used for, as by Kafka's clients.
+LOGIN_USED_FOR = 0.85
+LOGIN_PAUSE_MS = 1_000  # another one is refused that comes sooner (KIP-368)
+_NEVER_MS = 1 << 62
+
 # Requests of one channel to one broker that are not answered, and their bytes; one is taken however long it is.
 PEER_REQUESTS_MAX = 1_000
 PEER_REQUEST_BYTES_MAX = 32 << 20
@@ -80,6 +85,7 @@ class PeerLink:
         "_failures",
         "_is_stopping",
         "_login",
+        "_login_ends_ms",
         "_name",
         "_next_deadline_ms",
         "_on_broken",
@@ -113,6 +119,7 @@ class PeerLink:
         self._attempt: asyncio.Task[None] | None = None
         self._attempt_timer: Cancellable | None = None
         self._login: Login | None = None  # of the candidate
+        self._login_ends_ms = _NEVER_MS  # the connection's: it is logged in anew by then
         self._failures = 0  # in a row
         self._retry_at_ms = 0
         self._retry_timer: Cancellable | None = None
@@ -141,6 +148,10 @@ class PeerLink:
     def _send_waiting(self) -> None:
         """Hand over what was not sent yet, as far as the peer takes it."""
         connection = self._connection
+        if connection is not None and self._login_ends_ms != _NEVER_MS and self._is_login_over():
+            if not self._sent_count:
+                self._log_in_again(connection)
+            return  # the answers to what was sent come first
         while connection is not None and connection.may_write and self._sent_count < len(self._requests):
             request = self._requests[self._sent_count]
             self._sent_count += 1
@@ -167,7 +178,7 @@ class PeerLink:
 
     def _connect_in_time(self) -> None:
         """Try to connect, once the back-off is over."""
-        if self._attempt is not None or self._retry_timer is not None:
+        if self._candidate is not None or self._retry_timer is not None:
             return
         wait_ms = self._retry_at_ms - self._env.clock.monotonic_ms()
         if wait_ms > 0:
@@ -247,10 +258,26 @@ class PeerLink:
 
     def _use(self, connection: PeerConnection) -> None:
         """It is ready for requests."""
+        lifetime_ms = 0 if self._login is None else self._login.session_lifetime_ms
+        now_ms = self._env.clock.monotonic_ms()
+        used_ms = max(int(lifetime_ms * LOGIN_USED_FOR), LOGIN_PAUSE_MS)
+        self._login_ends_ms = now_ms + used_ms if lifetime_ms else _NEVER_MS
         self._forget_attempt()
         connection.framing = self._shared.framing
         self._connection = connection
         self._send_waiting()
+
+    def _is_login_over(self) -> bool:
+        return self._env.clock.monotonic_ms() >= self._login_ends_ms
+
+    def _log_in_again(self, connection: PeerConnection) -> None:
+        """Log in on the connection before its session ends (KIP-368); what waits is sent then."""
+        assert self._shared.new_login is not None
+        self._connection, self._candidate = None, connection
+        self._attempt_timer = self._env.timers.call_later(cluster_limits.CONNECT_TIMEOUT_MS, self._give_attempt_up)
+        self._login = self._shared.new_login()
+        connection.framing = self._shared.login_framing
+        connection.send(self._login.begin(again=True))
 
     def on_may_write(self, connection: PeerConnection) -> None:
         if connection is self._connection:
@@ -276,6 +303,8 @@ class PeerLink:
         self._waiting_bytes -= request.size
         self._failures = 0
         self._complete(request, response, None)
+        if self._login_ends_ms != _NEVER_MS:
+            self._send_waiting()  # what was held back until all was answered
 
     def on_lost(self, connection: PeerConnection, reason: str) -> None:
         if connection is self._connection:

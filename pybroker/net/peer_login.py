@@ -35,8 +35,13 @@ class Login(Protocol):
 
     is_over: bool
 
-    def begin(self) -> bytes:
-        """The first frame."""
+    @property
+    def session_lifetime_ms(self) -> int:
+        """After so long the other side ends a connection on which no login has come again (KIP-368); 0: never."""
+        ...
+
+    def begin(self, *, again: bool = False) -> bytes:
+        """The first frame; ``again``: on a connection that is logged in already."""
         ...
 
     def on_reply(self, frame: memoryview) -> bytes:
@@ -74,8 +79,13 @@ class PeerLogin:
         self._api = PeerApi(SaslHandshakeRequest, _HANDSHAKE_VERSION)
         self.is_over = False
 
-    def begin(self) -> bytes:
-        """The first frame."""
+    @property
+    def session_lifetime_ms(self) -> int:
+        """A broker is one of the cluster's for as long as it is connected."""
+        return 0
+
+    def begin(self, *, again: bool = False) -> bytes:
+        """See ``Login``."""
         return self._api.frame(SaslHandshakeRequest(mechanism=self._mechanism), 0, self._client_id)
 
     def on_reply(self, frame: memoryview) -> bytes:

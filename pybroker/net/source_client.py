@@ -1,7 +1,7 @@
 """The brokers of a link's source, over the network: implements ``cluster/links/source_port.py``.
 
 Owns: which connections there are (one per broker and channel), where each broker is, and which of the bootstrap servers
-is asked.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``).
+is asked.  Does not own a connection's requests (``peer_link``), nor its begin (``source_login``, ``source_tokens``).
 
 Invariant: nothing is connected, and no connection exists, before a request comes.
 
@@ -23,6 +23,7 @@ from pybroker.net.framing import Framing
 from pybroker.net.peer_link import LinkContext, PeerLink
 from pybroker.net.peer_requests import PeerEncoder
 from pybroker.net.source_login import SourceLogin, SourceUser
+from pybroker.net.source_tokens import tokens_of
 from pybroker.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class SourceClient:
         self._is_closed = False
         self._limited_log = RateLimitedLog(log, env.timers)
         tls = _tls(config)
+        self._tokens = tokens_of(config, env)
         self._shared = LinkContext(
             env,
             asyncio.get_running_loop(),
@@ -70,7 +72,7 @@ class SourceClient:
             BufferPool(),
             self._limited_log,
             {},
-            partial(SourceLogin, env, client_id, SourceUser(config)),
+            partial(SourceLogin, env, client_id, SourceUser(config, self._tokens)),
             lambda: tls,
         )
 
@@ -85,12 +87,20 @@ class SourceClient:
         channel: str = CONTROL,
     ) -> None:
         """See ``Source``."""
+        deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
+        if self._tokens is None:
+            self._ask(broker_id, request, version, done, deadline_ms, channel)
+        else:
+            self._tokens.when_known(partial(self._ask, broker_id, request, version, done, deadline_ms, channel))
+
+    def _ask(
+        self, broker_id: int, request: Request, version: int, done: PeerDone, deadline_ms: int, channel: str
+    ) -> None:
         endpoint = self._bootstrap[self._bootstrap_index] if broker_id == ANY_NODE else self._nodes.get(broker_id)
         if self._is_closed or endpoint is None:
             failure = PeerFailure.CLOSED if self._is_closed else PeerFailure.UNREACHABLE
             self._env.timers.call_soon(done, None, PeerError(failure, False, f"broker {broker_id} of the source"))
             return
-        deadline_ms = self._env.clock.monotonic_ms() + timeout_ms
         answered = self._turning(done) if broker_id == ANY_NODE else done
         asked = self._encoder.encode(request, version, deadline_ms, answered)
         link = self._links.get((endpoint, channel))
@@ -123,6 +133,8 @@ class SourceClient:
     def close(self) -> None:
         """See ``Source``."""
         self._is_closed = True
+        if self._tokens is not None:
+            self._tokens.close()
         links, self._links = self._links, {}
         for link in links.values():
             link.close(PeerFailure.CLOSED, "")

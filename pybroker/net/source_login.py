@@ -1,7 +1,7 @@
 """How this broker begins a connection to a broker of a link's source: what that speaks, and who the link is there.
 
 Owns: ApiVersions, SaslHandshake and SaslAuthenticate as a client asks them, and what is answered.  Owns neither the
-proof (``security/scram``) nor the connection (``peer_link``).
+proof (``security/scram``), nor a token (``source_tokens``), nor the connection (``peer_link``).
 
 Counterpart in Kafka: ``SaslClientAuthenticator``, and ``NetworkClient``'s ApiVersions.
 """
@@ -15,7 +15,7 @@ from pybroker.config import jaas
 from pybroker.config.schema import ConfigError
 from pybroker.net.peer_login import LoginRefused, SaltedSecret
 from pybroker.net.peer_requests import PeerApi
-from pybroker.security import plain
+from pybroker.security import oauthbearer, plain
 from pybroker.security.sasl import SaslError
 from pybroker.security.scram import MECHANISMS, NONCE_BYTES, ScramClient
 from pybroker_protocol.api_keys import NAMES
@@ -27,24 +27,32 @@ from pybroker_protocol.messages.sasl_handshake import SaslHandshakeRequest
 if TYPE_CHECKING:
     from pybroker.config.link_config import LinkConfig
     from pybroker.env import Env
+    from pybroker.net.source_tokens import SourceTokens
 
 _API_VERSIONS_VERSION: Final = 0
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
+_NOT_TAKEN: Final = "it does not take the token"
 
 
 class SourceUser:
-    """Who a link is at its source; printed without the password.  ConfigError for a line without a user."""
+    """Who a link is at its source; printed without the password.  ConfigError for a line without a user.
 
-    __slots__ = ("mechanism", "password", "salted", "user")
+    ``tokens`` are there with OAUTHBEARER, and then the line names no user.
+    """
 
-    def __init__(self, config: LinkConfig) -> None:
+    __slots__ = ("mechanism", "password", "salted", "tokens", "user")
+
+    def __init__(self, config: LinkConfig, tokens: SourceTokens | None = None) -> None:
+        self.tokens = tokens
         self.mechanism: str | None = None
         self.user = self.password = ""
         self.salted: SaltedSecret | None = None
         if not config.get("security.protocol").startswith("SASL_"):
             return
         self.mechanism = config.get("sasl.mechanism")
+        if tokens is not None:
+            return
         line, name = config.get("sasl.jaas.config"), config.name_of("sasl.jaas.config")
         if line is None:
             raise ConfigError(f"{name} is not set: with SASL a link needs a user and a password")
@@ -60,9 +68,9 @@ class SourceUser:
 
 
 class SourceLogin:
-    """One begin of a connection: ``begin``, then ``on_reply`` until it ``is_over``."""
+    """One begin of a connection: ``begin``, then ``on_reply`` until it ``is_over``.  See ``Login``."""
 
-    __slots__ = ("_api", "_client_id", "_env", "_scram", "_step", "_user", "is_over")
+    __slots__ = ("_api", "_client_id", "_env", "_scram", "_step", "_user", "is_over", "session_lifetime_ms")
 
     def __init__(self, env: Env, client_id: str, user: SourceUser) -> None:
         self._env = env
@@ -72,10 +80,15 @@ class SourceLogin:
         self._step = 0
         self._api = PeerApi(ApiVersionsRequest, _API_VERSIONS_VERSION)
         self.is_over = False
+        self.session_lifetime_ms = 0
 
-    def begin(self) -> bytes:
-        """The first frame."""
-        return self._frame(ApiVersionsRequest())
+    def begin(self, *, again: bool = False) -> bytes:
+        """See ``Login``."""
+        if not again:
+            return self._frame(ApiVersionsRequest())
+        # A source whose session is over already takes a handshake, and nothing before it.
+        self._step = 1
+        return self._handshake()
 
     def on_reply(self, frame: memoryview) -> bytes:
         """The next frame, b"" once it is over.  LoginRefused."""
@@ -83,6 +96,8 @@ class SourceLogin:
             response = self._api.response(frame, self._step)
             if response.error_code:
                 message = getattr(response, "error_message", None) or f"error {response.error_code}"
+                if self._user.tokens is not None and self._step >= 2:
+                    self._user.tokens.refused(message)
                 raise LoginRefused(message)
             self._step += 1
             return self._next(response)
@@ -95,15 +110,19 @@ class SourceLogin:
             _check_versions(response.api_keys)
             if user.mechanism is None:
                 return self._end()
-            self._api = PeerApi(SaslHandshakeRequest, _HANDSHAKE_VERSION)
-            return self._frame(SaslHandshakeRequest(mechanism=user.mechanism))
+            return self._handshake()
         if self._step == 2:
             self._api = PeerApi(SaslAuthenticateRequest, _AUTHENTICATE_VERSION)
+            if user.tokens is not None:
+                return self._authenticate(oauthbearer.message_of(user.tokens.token()))
             if user.salted is None:
                 return self._authenticate(f"\0{user.user}\0{user.password}".encode())
             nonce = self._env.random.randbytes(NONCE_BYTES)
             self._scram = ScramClient(user.salted.mechanism, user.user, user.salted.salted, nonce)
             return self._authenticate(self._scram.first())
+        self.session_lifetime_ms = response.session_lifetime_ms
+        if user.tokens is not None:
+            return self._on_token(response)
         if self._scram is None:
             return self._end()
         if self._step == 3:
@@ -111,9 +130,23 @@ class SourceLogin:
         self._scram.finish(bytes(response.auth_bytes))
         return self._end()
 
+    def _on_token(self, response: Any) -> bytes:
+        if not response.auth_bytes and self._step == 3:
+            return self._end()
+        if self._step == 3:
+            return self._authenticate(oauthbearer.CONSENT)  # it is refused: the error comes behind this (RFC 7628)
+        assert self._user.tokens is not None
+        self._user.tokens.refused(_NOT_TAKEN)
+        raise LoginRefused(_NOT_TAKEN)
+
     def _end(self) -> bytes:
         self.is_over = True
         return b""
+
+    def _handshake(self) -> bytes:
+        assert self._user.mechanism is not None
+        self._api = PeerApi(SaslHandshakeRequest, _HANDSHAKE_VERSION)
+        return self._frame(SaslHandshakeRequest(mechanism=self._user.mechanism))
 
     def _authenticate(self, auth_bytes: bytes) -> bytes:
         return self._frame(SaslAuthenticateRequest(auth_bytes=auth_bytes))

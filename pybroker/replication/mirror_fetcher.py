@@ -114,6 +114,11 @@ class MirrorFetcher(ReplicaFetcher):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
 
+    def _on_synced(self, partition: FollowedPartition) -> None:
+        if isinstance(partition, MirroredPartition) and not partition.retired:
+            partition.partition.on_appended()  # a leader commits what it has synced, and no fetch tells it so
+        super()._on_synced(partition)
+
     def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
         if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):
             self._wait_for(partition)

@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628): a client shows a token that another party has signed.
 
-Owns: the client's message, the answer to a token that is not accepted, and what follows from one that is.  Owns neither
-the token's check (``bearer_tokens``) nor the keys that it takes (``key_sets``).
+Owns: the messages of a client, the answer to a token that is not accepted, and what follows from one that is.  Owns
+neither the check of a token (``bearer_tokens``) nor the keys that it takes (``key_sets``).
 
 Invariants: what is wrong with a token is for the log alone: clients are told ``invalid_token``; extensions change
 nothing; an authorization id that is not the token's is refused.
@@ -19,6 +19,8 @@ from pybroker.security.sasl import NotYet, SaslError, SaslRefused
 
 MECHANISM: Final = "OAUTHBEARER"
 LOGIN_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+# What a client says whose token is not accepted: the error comes behind it.
+CONSENT: Final = b"\x01"
 INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 _SEPARATOR: Final = b"\x01"
 _AUTHORIZATION_ID: Final = re.compile(rb"n,(?:a=((?:[\x02-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,")
@@ -45,6 +47,11 @@ class Message(NamedTuple):
 
     token: str
     authorization_id: str
+
+
+def message_of(token: str) -> bytes:
+    """What a client says first that shows a token."""
+    return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
 
 def parse(data: bytes) -> Message:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import ClassVar
-from urllib.parse import parse_qs
 
 import pytest
 
 from pybroker.cli.connection import bearer_logins
 from pybroker.cli.connection.client_file import file_settings
 from pybroker.cli.terminal.failure import CommandFailed
+from pybroker.config import jaas
 from pybroker.security.certificate_authority import write_certificates
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
+from tests.security.token_server import token_server
 from tests.security.tokens import jwk, jwks, rsa_key, signed
 
 URL = "sasl.oauthbearer.token.endpoint.url"
@@ -53,6 +48,24 @@ def test_a_file_takes_its_passwords_from_the_config_providers_that_it_names(
     file.chmod(0o600)
     texts = file_settings(str(file), lambda name: name == "client.id").texts
     assert texts == {"sasl.username": "u", "sasl.password": "hunter2"}
+
+
+def test_a_line_of_jaas_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    parse = jaas.parse
+
+    def noted(text: str) -> list[jaas.LoginModule]:
+        lines.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(jaas, "parse", noted)
+    file = tmp_path / "client.properties"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    file.write_text(f'sasl.jaas.config={scram} required username="id" password="hmac" tokenauth="true";\n')
+    file.chmod(0o600)
+    settings = file_settings(str(file), lambda _: False)
+    assert (settings.texts, settings.is_delegation_token) == ({"sasl.username": "id", "sasl.password": "hmac"}, True)
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "sasl.jaas.config"])
@@ -139,46 +152,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    """Gives a token to who knows the secret."""
-
-    asked: ClassVar[list[dict[str, list[str]]]] = []
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.asked.append(form)
-        if self.path == "/elsewhere":
-            self._answer(302, b"", Location="/token")
-        elif self.headers["Authorization"] != "Basic " + b64encode(b"me:hunter2").decode():
-            self._answer(401, b"hunter2")
-        else:
-            token = {"access_token": signed(sub="carol"), "expires_in": 600, "token_type": "Bearer"}
-            self._answer(200, b"[]" if self.path == "/nothing" else json.dumps(token).encode())
-
-    def _answer(self, code: int, body: bytes, **headers: str) -> None:
-        self.send_response(code)
-        for name, text in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def endpoint() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        Endpoint.asked.clear()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def login(url: str, **more: str) -> dict[str, str]:
     return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", URL: url, **more}
 
@@ -195,9 +168,9 @@ def test_a_token_comes_out_of_a_file(broker: Broker, tmp_path: Path) -> None:
 def test_a_token_comes_from_an_endpoint(broker: Broker, tmp_path: Path, in_jaas: bool) -> None:
     line = {"sasl.jaas.config": f"{MODULE} required clientId=me clientSecret=hunter2 scope='a b';"}
     who = line if in_jaas else {ID: "me", SECRET: "hunter2", "sasl.oauthbearer.scope": "a b"}
-    with endpoint() as url:
-        assert topics_of(broker, tmp_path / "file", login(f"{url}/token", **who)) == ["for-bearers"]
-    assert Endpoint.asked == [{"grant_type": ["client_credentials"], "scope": ["a b"]}], "once, for every connection"
+    with token_server() as server:
+        assert topics_of(broker, tmp_path / "file", login(f"{server.url}/token", **who)) == ["for-bearers"]
+    assert server.asked == [{"grant_type": ["client_credentials"], "scope": ["a b"]}], "once, for every connection"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +182,8 @@ def test_a_token_comes_from_an_endpoint(broker: Broker, tmp_path: Path, in_jaas:
     ],
 )
 def test_an_endpoint_that_gives_no_token_is_told_and_no_secret_is(path: str, secret: str, message: str) -> None:
-    with endpoint() as url, pytest.raises(ValueError, match=message) as caught:
-        bearer_logins.bearer_tokens(login(url + path, **{ID: "me", SECRET: secret}))
+    with token_server() as server, pytest.raises(ValueError, match=message) as caught:
+        bearer_logins.bearer_tokens(login(server.url + path, **{ID: "me", SECRET: secret}))
     assert str(caught.value).startswith(URL)
     assert "hunter2" not in str(caught.value)
 
@@ -218,11 +191,11 @@ def test_an_endpoint_that_gives_no_token_is_told_and_no_secret_is(path: str, sec
 def test_a_token_that_is_not_fresh_any_more_is_fetched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(bearer_logins, "monotonic", lambda: now[0])
-    with endpoint() as url:
-        tokens = bearer_logins.bearer_tokens(login(f"{url}/token", **{ID: "me", SECRET: "hunter2"}))
+    with token_server() as server:
+        tokens = bearer_logins.bearer_tokens(login(f"{server.url}/token", **{ID: "me", SECRET: "hunter2"}))
         for now[0], count in ((1, 1), (479, 1), (480, 2)):
             tokens.token()
-            assert len(Endpoint.asked) == count
+            assert len(server.asked) == count
 
 
 def test_a_file_with_passwords_that_everybody_may_read_is_told_of_once(

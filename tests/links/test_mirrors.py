@@ -84,6 +84,20 @@ def test_nothing_above_the_high_watermark_of_the_source_comes(linked: LinkedClus
     assert len(linked.stored(linked.here)) == 3
 
 
+def test_a_leader_alone_that_syncs_before_it_shows_anything_shows_its_last_records_too(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path, here=(11,), storage_settings={"pybroker_fsync_before_ack": True})
+    try:
+        for _ in range(3):
+            produce(linked)
+            linked.settle()
+            assert_same(linked)
+        linked.become(PROMOTING)
+        linked.settle()
+        assert linked.state == PROMOTED
+    finally:
+        linked.close()
+
+
 @pytest.mark.parametrize("leader", [11, 12])
 def test_leaders_that_change_here_go_on_where_the_last_one_was(linked: LinkedClusters, leader: int) -> None:
     produce(linked)

@@ -14,7 +14,7 @@ from pybroker.config.link_config import LinkConfig
 from pybroker.config.schema import ConfigError
 from pybroker.net.peer_login import LoginRefused
 from pybroker.net.source_login import SourceLogin, SourceUser
-from pybroker.security import plain, scram
+from pybroker.security import oauthbearer, plain, scram
 from pybroker_protocol import codec
 from pybroker_protocol.messages import response_header_version
 from pybroker_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -92,6 +92,49 @@ def test_a_refused_login_says_what_the_source_says_and_no_password() -> None:
     with pytest.raises(LoginRefused, match="Invalid username or password") as refused:
         made.on_reply(reply(refusal, 1, 2))
     assert PASSWORD not in str(refused.value)
+
+
+def test_a_token_is_shown_once_and_says_how_long_the_session_lasts() -> None:
+    made = bearer("t0ken")
+    accepted = SaslAuthenticateResponse(error_code=0, auth_bytes=b"", session_lifetime_ms=5_000)
+    assert made.on_reply(reply(accepted, 1, 2)) == b""
+    assert (made.is_over, made.session_lifetime_ms) == (True, 5_000)
+
+
+def test_a_token_that_is_refused_is_consented_to_and_the_reason_told_without_it() -> None:
+    made = bearer("t0ken")
+    challenge = SaslAuthenticateResponse(error_code=0, auth_bytes=oauthbearer.INVALID_TOKEN)
+    assert made.on_reply(reply(challenge, 1, 2)).endswith(oauthbearer.CONSENT)
+    refusal = SaslAuthenticateResponse(error_code=58, error_message="invalid_token", auth_bytes=b"")
+    with pytest.raises(LoginRefused, match="invalid_token") as refused:
+        made.on_reply(reply(refusal, 1, 3))
+    assert "t0ken" not in str(refused.value)
+
+
+@pytest.mark.parametrize("auth_bytes", [b"", oauthbearer.INVALID_TOKEN])
+def test_a_source_that_refuses_a_token_and_says_no_error_is_left(auth_bytes: bytes) -> None:
+    made = bearer("t0ken")
+    made.on_reply(reply(SaslAuthenticateResponse(error_code=0, auth_bytes=oauthbearer.INVALID_TOKEN), 1, 2))
+    with pytest.raises(LoginRefused, match="it does not take the token"):
+        made.on_reply(reply(SaslAuthenticateResponse(error_code=0, auth_bytes=auth_bytes), 1, 3))
+
+
+def test_a_login_that_comes_again_begins_with_a_handshake() -> None:
+    user = SourceUser(config(plain.MECHANISM, line(username="alice", password=PASSWORD)))
+    made = SourceLogin(ENV, "link-west-1", user)
+    assert b"PLAIN" in made.begin(again=True)
+    frame = made.on_reply(reply(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1, 1))
+    assert frame.endswith(PASSWORD.encode())
+
+
+def bearer(token: str) -> SourceLogin:
+    """A login that has shown a token."""
+    tokens = cast(Any, SimpleNamespace(token=lambda: token, refused=lambda _: None))
+    made = login(SourceUser(config(oauthbearer.MECHANISM), tokens))
+    made.on_reply(versions())
+    frame = made.on_reply(reply(SaslHandshakeResponse(error_code=0, mechanisms=["OAUTHBEARER"]), 1, 1))
+    assert frame.endswith(oauthbearer.message_of(token))
+    return made
 
 
 @pytest.mark.parametrize("text", [None, "nonsense", line(username="alice"), line(password=PASSWORD)])

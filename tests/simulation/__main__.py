@@ -18,6 +18,7 @@ from tests.simulation import cluster_faults
 from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.cut_simulation import CutSimulation
 from tests.simulation.faults import FAULTS
+from tests.simulation.link_simulation import LinkSimulation
 from tests.simulation.run import Outcome
 from tests.simulation.simulation import Simulation
 
@@ -35,6 +36,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", metavar="A-B", help="run the seeds from A to B")
     parser.add_argument("--brokers", type=int, default=1, help="how many; from two on they are one cluster")
     parser.add_argument("--cuts", action="store_true", help="of a cluster: partial and one-way cuts, and nothing else")
+    parser.add_argument("--link", action="store_true", help="two clusters, the one of which mirrors the other")
     parser.add_argument("--replication-factor", type=int, help="of a cluster's topics; as many as brokers when unset")
     parser.add_argument("--active-ms", type=int, default=20_000, help="virtual time in which faults strike")
     parser.add_argument("--steps", type=int, help="give a run up after so many events")
@@ -53,6 +55,7 @@ class Wanted(NamedTuple):
     steps_max: int | None
     faults: frozenset[str]
     cuts: bool = False
+    link: bool = False
 
     def run(self, seed: int, write_trace: Callable[[str], None] | None = None) -> Outcome:
         """One run."""
@@ -62,6 +65,9 @@ class Wanted(NamedTuple):
         if self.cuts:
             cut = CutSimulation(seed, brokers=max(self.brokers, 3), active_ms=self.active_ms, write_trace=write_trace)
             return cut.run()
+        if self.link:
+            limits = {**limits, "active_ms": self.active_ms, "faults": self.faults, "write_trace": write_trace}
+            return LinkSimulation(seed, brokers=self.brokers, **limits).run()
         return kind(seed, active_ms=self.active_ms, faults=self.faults, write_trace=write_trace, **limits).run()
 
     def again(self, seed: int) -> str:
@@ -75,7 +81,7 @@ class Wanted(NamedTuple):
         given = [f"{name} {value}" for name, value in options.items() if value is not None]
         if self.faults != faults_of(None, self.brokers):
             given.append(f"--faults '{','.join(sorted(self.faults))}'")
-        return " ".join(["scripts/sim", *given, *["--cuts"] * self.cuts, f"--seed {seed}"])
+        return " ".join(["scripts/sim", *given, *["--cuts"] * self.cuts, *["--link"] * self.link, f"--seed {seed}"])
 
 
 def faults_of(names: str | None, brokers: int) -> frozenset[str]:
@@ -104,8 +110,17 @@ def describe(outcome: Outcome) -> str:
 def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
     options = parse_arguments(arguments)
+    options.brokers = max(options.brokers, 2) if options.link else options.brokers
     faults = faults_of(options.faults, options.brokers)
-    wanted = Wanted(options.brokers, options.replication_factor, options.active_ms, options.steps, faults, options.cuts)
+    wanted = Wanted(
+        options.brokers,
+        options.replication_factor,
+        options.active_ms,
+        options.steps,
+        faults,
+        options.cuts,
+        options.link,
+    )
     if options.seeds is None:
         seed = options.seed if options.seed is not None else 1
         outcome = wanted.run(seed, None if options.quiet else say)

@@ -71,7 +71,7 @@ THROTTLED_REPLICAS = ("leader.replication.throttled.replicas", "follower.replica
 THROTTLED_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
 
-def _config_request(resource_type: int, resource: str, name: str, value: str | None) -> IncrementalAlterConfigsRequest:
+def config_request(resource_type: int, resource: str, name: str, value: str | None) -> IncrementalAlterConfigsRequest:
     config = AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
     altered = AlterConfigsResource(resource_type=resource_type, resource_name=resource, configs=[config])
     return IncrementalAlterConfigsRequest(resources=[altered], validate_only=False)
@@ -79,7 +79,7 @@ def _config_request(resource_type: int, resource: str, name: str, value: str | N
 
 async def set_config(client: Client, topic: str, name: str, value: str | None, timeout_ms: int = 10_000) -> int:
     """Set a topic's setting, or take it back (None): the error code.  Raises ``Disconnected``."""
-    response = await client.ask(_config_request(TOPIC_RESOURCE, topic, name, value), 1, timeout_ms)
+    response = await client.ask(config_request(TOPIC_RESOURCE, topic, name, value), 1, timeout_ms)
     return int(response.responses[0].error_code)
 
 
@@ -103,7 +103,7 @@ class Administrator:
             (1, self._unregister),
             (2, self._throttle),
             (2, self._end_throttle),
-            (3 if len(simulation.world.processes[0].log_dirs) > 1 else 0, self._move_to_log_dir),
+            (3 if len(simulation.processes[0].log_dirs) > 1 else 0, self._move_to_log_dir),
         ]
         self._throttled: set[tuple[int, str, str]] = set()  # what may be set: resource type, resource, setting
 
@@ -135,7 +135,7 @@ class Administrator:
 
     def _some_brokers(self) -> list[int]:
         """As many replicas as the run's topics have, as a rule; dead ones, too."""
-        brokers = range(len(self.simulation.world.processes))
+        brokers = range(len(self.simulation.processes))
         factor = self.simulation.replication_factor
         count = factor if self.random.random() < 0.6 else self.random.randint(1, len(brokers))
         return self.random.sample(brokers, count)
@@ -163,7 +163,7 @@ class Administrator:
         check(code in {0} | ANY_CHANGE, "an administrator's request is answered as it may be", f"error {code}")
 
     async def _unregister(self) -> None:
-        processes = list(enumerate(self.simulation.world.processes))
+        processes = list(enumerate(self.simulation.processes))
         dead = [broker_id for broker_id, process in processes if process.server is None]
         broker_id = self.random.choice(dead or [broker_id for broker_id, _ in processes])
         request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -172,7 +172,7 @@ class Administrator:
     async def _throttle(self) -> None:
         topic, _ = self._some_partitions()
         rate = self.random.choice(("300", "3000"))
-        broker_id = str(self.random.randrange(len(self.simulation.world.processes)))
+        broker_id = str(self.random.randrange(len(self.simulation.processes)))
         self.simulation.trace(self.name, f"throttles {topic}, and broker {broker_id} to {rate} bytes/s")
         for name in THROTTLED_REPLICAS:
             await self._set(TOPIC_RESOURCE, topic, name, "*")
@@ -190,8 +190,8 @@ class Administrator:
         if resource_type == TOPIC_RESOURCE:
             code = await set_config(self.client, resource, name, value, TIMEOUT_MS)
         else:  # a broker's own settings are asked of that broker
-            address = self.simulation.world.processes[int(resource)].host, PORT
-            request = _config_request(resource_type, resource, name, value)
+            address = self.simulation.processes[int(resource)].host, PORT
+            request = config_request(resource_type, resource, name, value)
             code = (await self.client.ask_broker(address, request, 1, TIMEOUT_MS)).responses[0].error_code
         what = f"{name} of {resource} to {value}: error {code}"
         check(code in {0} | ANY_CHANGE, "an administrator's request is answered as it may be", what)
@@ -201,7 +201,7 @@ class Administrator:
 
     async def _move_to_log_dir(self) -> None:
         topic, indexes = self._some_partitions()
-        process = self.random.choice(self.simulation.world.processes)
+        process = self.random.choice(self.simulation.processes)
         path = str(self.random.choice(process.log_dirs))
         topics = [AlterReplicaLogDirTopic(name=topic, partitions=indexes)]
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])

@@ -72,6 +72,11 @@ AIMED = (
 AIM_US = 20_000
 
 
+def between(one: str, other: str) -> list[tuple[str, str]]:
+    """The ways of two hosts to each other."""
+    return [(one, other), (other, one)]
+
+
 def drawn_kinds(random: Random, enabled: frozenset[str]) -> list[str]:
     """The kinds of a run: those that are enabled, or, where that is all of them, in some runs a swarm of a few."""
     if enabled == frozenset(FAULTS) and random.random() < SWARM_SHARE:
@@ -109,7 +114,7 @@ class ClusterFaults:
 
     @property
     def _processes(self) -> list[Process]:
-        return self._simulation.world.processes
+        return self._simulation.processes
 
     def begin(self) -> None:
         """Schedule the first one."""
@@ -136,9 +141,9 @@ class ClusterFaults:
 
     def _hold(self, sender: Process, receiver: Process, about: Process) -> None:
         """What a request tells of a broker is over before it arrives; that broker may not reach who told it, either."""
-        self._cut_for_a_while([(sender.host, receiver.host)], "", (6_000,))
+        self.cut_for_a_while([(sender.host, receiver.host)], "", (6_000,))
         if about is not sender and self._random.random() < 0.7:
-            self._cut_for_a_while(self._between(sender.host, about.host), "", (15_000,))
+            self.cut_for_a_while(between(sender.host, about.host), "", (15_000,))
         REACHED["what a request that is held tells of a broker is over"] += about is not sender
         self._aim("a request that is held", about)
 
@@ -184,7 +189,7 @@ class ClusterFaults:
             "disk that stays full": lambda: self._fill_disk(process),
             "failed log dir": lambda: self._fail_log_dir(process),
             "store away": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_away", on), "", 100, 9_000),
-            "store cut off": lambda: self._cut_for_a_while(self._between(process.host, STORE_HOST), process.name),
+            "store cut off": lambda: self.cut_for_a_while(between(process.host, STORE_HOST), process.name),
             "slow store": lambda: self._for_a_while(lambda on: setattr(self._ensemble, "is_slow", on)),
             "silent store": lambda: self._for_a_while(
                 lambda on: setattr(self._ensemble, "silent_share", 0.3 if on else 0.0)
@@ -313,17 +318,13 @@ class ClusterFaults:
 
     # --- ways --------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _between(one: str, other: str) -> list[tuple[str, str]]:
-        return [(one, other), (other, one)]
-
     def _partition(self, process: Process, *, both_ways: bool) -> str | None:
         others = [other for other in self._processes if other is not process]
         if not others:
             return None
         other = self._random.choice(others)
-        ways = self._between(process.host, other.host)
-        return self._cut_for_a_while(ways if both_ways else ways[:1], f"{process.name} and {other.name}")
+        ways = between(process.host, other.host)
+        return self.cut_for_a_while(ways if both_ways else ways[:1], f"{process.name} and {other.name}")
 
     def _isolate(self, process: Process) -> str:
         """A broker loses the others, and perhaps the store and the clients."""
@@ -332,18 +333,15 @@ class ClusterFaults:
         hosts += [STORE_HOST] * (self._random.random() < 0.5) + [CLIENTS] * (self._random.random() < 0.5)
         directions = self._random.choice((slice(0, 2), slice(0, 1), slice(1, 2)))
         for host in hosts:
-            ways += self._between(process.host, host)[directions]
-        return self._cut_for_a_while(ways, process.name)
+            ways += between(process.host, host)[directions]
+        return self.cut_for_a_while(ways, process.name)
 
     def _clog(self) -> str:
         """Some brokers are cut off one after another, and come back in another order (FoundationDB's swizzle)."""
         clogged = self._random.sample(self._processes, self._random.randint(1, len(self._processes)))
         for process in clogged:
             ways = [
-                way
-                for other in self._processes
-                if other is not process
-                for way in self._between(process.host, other.host)
+                way for other in self._processes if other is not process for way in between(process.host, other.host)
             ]
             delay_us = self._random.randrange(500_000)
             self._scheduler.after(delay_us, None, self._clog_one, ways)
@@ -351,11 +349,12 @@ class ClusterFaults:
 
     def _clog_one(self, ways: list[tuple[str, str]]) -> None:
         if not self._simulation.calm:
-            self._cut_for_a_while(ways, "")
+            self.cut_for_a_while(ways, "")
 
-    def _cut_for_a_while(
+    def cut_for_a_while(
         self, ways: list[tuple[str, str]], who: str, longest_ms: tuple[int, ...] = (1_000, 5_000, 15_000)
     ) -> str:
+        """Nothing goes these ways until a while has passed; in words."""
         for way in ways:
             self._network.cut(*way)
 

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import ClusterImage
     from pybroker.cluster.store.metadata_store import Transaction
     from pybroker.storage.log.log import Log
-    from tests.simulation.processes import Process, World
+    from tests.simulation.processes import Process
+    from tests.simulation.scheduler import Scheduler
     from tests.simulation.store import Ensemble
 
 ONE_LEADER = "one leader per leader epoch"
@@ -186,10 +187,10 @@ class Replica:
 class ClusterObserver:
     """See the module's docstring."""
 
-    def __init__(self, model: Model, world: World, ensemble: Ensemble) -> None:
+    def __init__(self, model: Model, scheduler: Scheduler, processes: Sequence[Process], ensemble: Ensemble) -> None:
         self._model = model
-        self._scheduler = world.scheduler
-        self._processes = world.processes
+        self._scheduler = scheduler
+        self._processes = processes
         self._moved: dict[Process, set[LogState]] = {}  # the logs of which an offset was set since the last look
         self._replicas: dict[tuple[str, Partition], Replica] = {}
         self._lives: dict[str, int] = {}
@@ -259,8 +260,9 @@ class ClusterObserver:
             if name in OFFSETS:
                 life = self._scheduler.life
                 process = None if life is None else life.process
-                for each in self._processes if process is None else (process,):
-                    self._moved.setdefault(each, set()).add(log)
+                for each in self._processes:
+                    if process is None or process is each:
+                        self._moved.setdefault(each, set()).add(log)
 
         with patch.object(LogState, "__setattr__", set_and_note):
             yield

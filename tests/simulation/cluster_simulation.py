@@ -5,9 +5,9 @@ Owns: the scenario that a seed stands for.  At its end every replica is in sync 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from unittest.mock import patch
 
 from pybroker.cluster import bootstrap
@@ -34,7 +34,7 @@ from tests.simulation.model import check
 from tests.simulation.network import Address
 from tests.simulation.old_reader import OldReader
 from tests.simulation.peer_requests import PeerRequests
-from tests.simulation.processes import PORT, Process
+from tests.simulation.processes import PORT, Process, World
 from tests.simulation.producers import RETRIED, CarelessProducer, IdempotentProducer
 from tests.simulation.run import CALM_MS_MAX, OUTPUTS, PARTITIONS, STEPS_MAX, TOPIC, Run
 from tests.simulation.store import Ensemble
@@ -74,6 +74,10 @@ class ClusterSimulation(Run):
     ``first_protocol_share``: how many of the transactional clients speak the first protocol; the seed draws that, too.
     """
 
+    BROKERS: ClassVar[str] = "broker"  # what they are called
+    NETWORK: ClassVar[str] = "10.0.1."
+    OBSERVER: ClassVar[type[ClusterObserver]] = ClusterObserver
+
     def __init__(
         self,
         seed: int,
@@ -88,8 +92,9 @@ class ClusterSimulation(Run):
         first_protocol_share: float | None = None,
         write_trace: Callable[[str], None] | None = None,
         steps_max: int = 5 * STEPS_MAX,
+        world: World | None = None,
     ) -> None:
-        super().__init__(seed, active_ms, write_trace, steps_max)
+        super().__init__(seed, active_ms, write_trace, steps_max, world)
         random = self.random
         self._with_groups = with_groups
         self._with_old_readers = with_old_readers
@@ -121,9 +126,11 @@ class ClusterSimulation(Run):
             for directory in dirs:
                 directory.mkdir(parents=True)
             settings = {**common, "node.id": str(broker_id)}
-            process = self.world.broker(f"10.0.1.{broker_id}", data_dir, settings, f"broker-{broker_id}", dirs)
+            name, host = f"{self.BROKERS}-{broker_id}", f"{self.NETWORK}{broker_id}"
+            process = self.world.broker(host, data_dir, settings, name, dirs)
             process.monotonic_origin_ms = random.randrange(1 << 32)
-        self.observer = ClusterObserver(self.model, self.world, self.ensemble)
+            self.processes.append(process)
+        self.observer = self.OBSERVER(self.model, self.scheduler, self.processes, self.ensemble)
         self.faults = ClusterFaults(self, faults, aim_share)
         self.peer_requests = PeerRequests(self)
         self.observer.on_election = self.faults.elected
@@ -152,7 +159,7 @@ class ClusterSimulation(Run):
         }
 
     def client(self, name: str) -> Client:
-        addresses = [(process.host, PORT) for process in self.world.processes]
+        addresses = [(process.host, PORT) for process in self.processes]
         shared = self._coordinators.setdefault(name.partition("/")[0], {})
         return ClusterClient(name, self.network, addresses, self.new_random(), shared)
 
@@ -161,7 +168,7 @@ class ClusterSimulation(Run):
 
     def newest_image(self) -> ClusterImage | None:
         """The newest that any broker has; None where none runs."""
-        services = [process.server.services for process in self.world.processes if process.server]
+        services = [process.server.services for process in self.processes if process.server]
         images = [each.metadata.image for each in services if getattr(each, "metadata", None)]  # one may just begin
         return max(images, key=lambda image: image.epoch, default=None)
 
@@ -170,7 +177,7 @@ class ClusterSimulation(Run):
         image = self.newest_image()
         topic = None if image is None else image.topics_by_name.get(GROUPS.topic)
         leader = NO_LEADER if topic is None else topic.partitions[partition_for(group, len(topic.partitions))].leader
-        return None if leader == NO_LEADER else self.world.processes[leader]
+        return None if leader == NO_LEADER else self.processes[leader]
 
     def is_current(self, client: Client, group: str) -> bool:
         assert isinstance(client, ClusterClient)
@@ -207,31 +214,48 @@ class ClusterSimulation(Run):
         assert life.process is not None
         return life.process
 
-    def _run(self) -> None:
-        for process in self.world.processes:
+    @property
+    def clusters(self) -> Sequence[ClusterSimulation]:
+        """All of the run's, this one at first."""
+        return (self,)
+
+    def cluster_of(self, process: Process) -> ClusterSimulation:
+        """That of the run which a broker belongs to."""
+        return next(cluster for cluster in self.clusters if process in cluster.processes)
+
+    def begin(self) -> None:
+        """Start all brokers, and let faults strike."""
+        for process in self.processes:
             process.disk.adopt()
         self.trace(
             "CLUSTER",
-            f"{len(self.world.processes)} brokers, replication factor {self.replication_factor}, "
+            f"{len(self.processes)} brokers, replication factor {self.replication_factor}, "
             f"min.insync.replicas {self.min_insync_replicas}, fsync before ack: {self.fsync_before_ack}",
         )
-        self.scheduler.create_task(self._scenario())
         self.faults.start_all()
         self.faults.begin()
         self.full_disks.begin()
-        while not self._finished:
+
+    def _run(self) -> None:
+        self.scheduler.create_task(self._scenario())
+        for cluster in self.clusters:
+            cluster.begin()
+        promise_ended = ""
+        while not self._finished and not promise_ended:
             went_on, dead = self.world.step()
             check(went_on, "everything comes to rest", "no event is left, and not everybody has finished")
             for process in dead:
-                self.observer.look(process, is_dead=True)  # what it had committed may be acknowledged already
-                self.faults.died(process, "died in a system call", power_failed=False)
+                cluster = self.cluster_of(process)
+                cluster.observer.look(process, is_dead=True)  # what it had committed may be acknowledged already
+                cluster.faults.died(process, "died in a system call", power_failed=False)
             self._check_step()
             life = self.scheduler.last_life
-            if life is not None and life.process is not None:
-                self.observer.look(life.process)
-            if self.observer.promise_ended:
-                self.trace("PROMISE", f"has ended: {self.observer.promise_ended}")
-                break
+            for cluster in self.clusters:
+                if life is not None and life.process in cluster.processes:
+                    cluster.observer.look(life.process)
+                promise_ended = promise_ended or cluster.observer.promise_ended
+        if promise_ended:
+            self.trace("PROMISE", f"has ended: {promise_ended}")
 
     def _fault_counts(self) -> dict[str, int]:
         return self.faults.counts
@@ -280,7 +304,7 @@ class ClusterSimulation(Run):
         self.leaving = True
         await self._within(reader_tasks, "every reader ends, and every member leaves its group")
         await self._at_rest(admin)
-        for process in self.world.processes:
+        for process in self.processes:
             coordinator_replay.check_at_rest(process)
         self._check_processed()
         self.model.check_transactions()
@@ -396,7 +420,7 @@ class ClusterSimulation(Run):
             await watch.sleep(200)
 
     def _all_in_sync(self) -> str:
-        for process in self.world.processes:
+        for process in self.processes:
             if process.server is None or not self.serves(process):
                 return f"{process.name} does not serve"
             for topic in process.server.services.metadata.image.topics_by_name.values():
@@ -407,7 +431,7 @@ class ClusterSimulation(Run):
                         return f"{topic.name}-{index} on {process.name} is being reassigned"
         return ""
 
-    def _have_read_all(self, readers: list[Reader | WatermarkWatcher]) -> str:
+    def _have_read_all(self, readers: Sequence[Reader | WatermarkWatcher]) -> str:
         for reader in readers:
             if isinstance(reader, Reader):
                 for part, position in reader.data.positions.items():
@@ -418,12 +442,12 @@ class ClusterSimulation(Run):
 
     async def _restart_all(self, admin: Client) -> None:
         """Every broker stops cleanly and starts again; the others carry on, and all come to be in sync once more."""
-        for process in self.world.processes:
+        for process in self.processes:
             lives = process.lives
             self.scheduler.after(0, process.life, self.faults.stop, process)
             await self._until(lambda: "" if process.lives > lives else "it runs still", f"{process.name} stops")  # noqa: B023
         await self._until(self._all_in_sync, "every replica is in sync after restarts")
-        for process in self.world.processes:
+        for process in self.processes:
             self.observer.check_at_rest(process)
             coordinator_replay.check_at_rest(process)
         await admin.sleep(1_000)

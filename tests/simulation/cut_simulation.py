@@ -169,7 +169,7 @@ class CutSimulation(ClusterSimulation):
 
     def patient_client(self, name: str) -> ClusterClient:
         """A client that asks every broker in turn."""
-        addresses = [(process.host, PORT) for process in self.world.processes]
+        addresses = [(process.host, PORT) for process in self.processes]
         return ClusterClient(name, self.network, addresses, _InTurn())  # type: ignore[arg-type]
 
     def _fault_counts(self) -> dict[str, int]:
@@ -205,7 +205,7 @@ class CutSimulation(ClusterSimulation):
         ways = [(one, each) for each in hosts if direction != TO_IT]
         ways += [(each, one) for each in hosts if direction != FROM_IT]
         lasts_ms = int(self.bound_ms * (1.5 if self.aim is not None else self.random.choice((0.3, 1.5, 3))))
-        names = {process.host: process.name for process in self.world.processes} | {STORE_HOST: "the store"}
+        names = {process.host: process.name for process in self.processes} | {STORE_HOST: "the store"}
         names[self._controller().host] += " (controller)"
         to = ", ".join(names[each] for each in hosts)
         self.cut_now = f"{names[one]} cut from {to}, {direction}, for {lasts_ms} ms"
@@ -220,7 +220,7 @@ class CutSimulation(ClusterSimulation):
 
     def _drawn(self) -> tuple[str, list[str], str]:
         """Whose way, to whom, and in which direction."""
-        random, processes = self.random, self.world.processes
+        random, processes = self.random, self.processes
         one, other = random.sample(processes, 2)
         kind = random.choice(("broker", "broker", "store", "all"))
         rest = [each.host for each in processes if each is not one]
@@ -229,11 +229,11 @@ class CutSimulation(ClusterSimulation):
 
     def _aimed(self, aim: Aim) -> tuple[str, list[str], str]:
         controller = self._controller()
-        others = self.random.sample([each for each in self.world.processes if each is not controller], 2)
+        others = self.random.sample([each for each in self.processes if each is not controller], 2)
         one, rest = (controller, others) if aim.whose == CONTROLLER else (others[0], [others[1], controller])
         hosts = {CONTROLLER: [controller.host], BROKER: [rest[0].host], STORE: [STORE_HOST]}
         return one.host, hosts.get(aim.target, [each.host for each in rest]), aim.direction
 
     def _controller(self) -> Process:
         image = self.newest_image()
-        return self.world.processes[0 if image is None else max(image.controller_id, 0)]
+        return self.processes[0 if image is None else max(image.controller_id, 0)]

@@ -37,7 +37,7 @@ class FullDisks:
 
     def _look(self) -> None:
         simulation = self._simulation
-        now_us, processes = simulation.scheduler.now_us, simulation.world.processes
+        now_us, processes = simulation.scheduler.now_us, simulation.processes
         is_whole = all(simulation.serves(process) and not process.is_paused for process in processes)
         state = [(process.lives, process.disk.stays_full, process.disk.refuses) for process in processes]
         if not is_whole or simulation.faults.disturbs or state != self._last_state:
@@ -50,7 +50,7 @@ class FullDisks:
         self.begin()
 
     def _check(self, process: Process, image: ClusterImage) -> None:
-        processes = self._simulation.world.processes
+        processes = self._simulation.processes
         broker_id = processes.index(process)
         for topic in image.topics_by_name.values():
             for index, partition in enumerate(topic.partitions):

@@ -27,7 +27,7 @@ KNOWN_ERRORS = ELECTION | {ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 async def give_up_lost_disks(simulation: ClusterSimulation) -> None:
     """Look again and again, until the end of the run."""
-    client, processes = simulation.client("disk-administrator"), simulation.world.processes
+    client, processes = simulation.client("disk-administrator"), simulation.processes
     while not simulation.leaving:
         await client.sleep(PAUSE_MS)
         image = simulation.newest_image()

@@ -23,7 +23,7 @@ class OldReader(Reader):
         self.data.positions = dict.fromkeys(self.partitions, 0)
         random = self.simulation.new_random()
         while not self.simulation.leaving:
-            process = random.choice(self.simulation.world.processes)
+            process = random.choice(self.simulation.processes)
             try:
                 await self._read_by((process.host, PORT))
             except Disconnected:

@@ -53,16 +53,17 @@ class PeerRequests:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Note what is sent."""
+        send = PeerClient.ask
 
         def ask(client: PeerClient, broker_id: int, request: Any, version: int, done: Any, **rest: Any) -> None:
-            life = self._simulation.scheduler.life
-            if isinstance(request, KINDS) and life is not None and life.process is not None:
-                self._clients[life.process] = client
-                self._note(Request(life.process, broker_id, request, version, _subjects(request)))
-                processes = self._simulation.world.processes
+            life, processes = self._simulation.scheduler.life, self._simulation.processes
+            sender = None if life is None else life.process
+            if isinstance(request, KINDS) and sender is not None and sender in processes:
+                self._clients[sender] = client
+                self._note(Request(sender, broker_id, request, version, _subjects(request)))
                 about = [processes[each] for each in self._joining(request)]
-                self._simulation.faults.request_sent(life.process, processes[broker_id], about or [life.process])
-            self._ask(client, broker_id, request, version, done, **rest)
+                self._simulation.faults.request_sent(sender, processes[broker_id], about or [sender])
+            send(client, broker_id, request, version, done, **rest)
 
         with patch.object(PeerClient, "ask", ask):
             yield
@@ -76,7 +77,7 @@ class PeerRequests:
 
     def _send_again(self, sent: Request) -> bool:
         """Send a request once more, by another broker's connection if its sender is no more; whether that can be."""
-        processes = self._simulation.world.processes
+        processes = self._simulation.processes
         others = [each for each in processes if each is not sent.sender and each is not processes[sent.receiver]]
         able = [each for each in (sent.sender, *others) if self._may_send(each)]
         if not able or not self._is_of_the_past(sent.request):

@@ -86,7 +86,7 @@ class IdempotentProducer:
         self.pauses_ms = (1, 20, 500)
         # Where another replica may come to lead between a partition's first batch and its second, the first is alone on
         # its way: no leader can take the second for it.
-        self._begins_alone = len(simulation.world.processes) > 1
+        self._begins_alone = len(simulation.processes) > 1
         self._begun: dict[int, bool] = {}  # partition -> whether its first batch is acknowledged
         self.random = simulation.new_random()
         self._sequences = [0] * partitions

@@ -72,10 +72,17 @@ class Run:
     """See the module's docstring.  A kind of run says what ``_run`` and ``_fault_counts`` are."""
 
     def __init__(
-        self, seed: int, active_ms: int, write_trace: Callable[[str], None] | None = None, steps_max: int = STEPS_MAX
+        self,
+        seed: int,
+        active_ms: int,
+        write_trace: Callable[[str], None] | None = None,
+        steps_max: int = STEPS_MAX,
+        world: World | None = None,
     ) -> None:
+        """``world``: that of another run, in which this one is a part; else it has one of its own."""
         self.seed = seed
-        self.world = World(seed, write_trace)
+        self.world = World(seed, write_trace) if world is None else world
+        self.processes: list[Process] = []  # the brokers, by their ids
         self.scheduler, self.network = self.world.scheduler, self.world.network
         self.random = self.world.random
         self.model = Model()
@@ -124,7 +131,7 @@ class Run:
 
     def members_of(self, group: str) -> set[str]:
         """The members that the coordinator counts to a KIP-848 group."""
-        return self._members_at(self.world.processes, group)
+        return self._members_at(self.processes, group)
 
     @staticmethod
     def _members_at(processes: list[Process], group: str) -> set[str]:

@@ -68,6 +68,7 @@ class Simulation(Run):
             path.mkdir()
         settings = {"metadata.log.dir": str(data_dir), **self._settings()}
         self.process = self.world.broker(HOST, data_dir, settings, log_dirs=log_dirs)
+        self.processes.append(self.process)
         self.disk = self.process.disk
         self.observer = Observer(self.model, log_dirs)
         self.faults = Faults(self, faults)

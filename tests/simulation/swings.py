@@ -65,7 +65,7 @@ class Swings:
         return found
 
     def _may_strike(self, broker_id: int) -> bool:
-        process = self._simulation.world.processes[broker_id]
+        process = self._simulation.processes[broker_id]
         return self._simulation.serves(process) and not process.is_paused
 
     # --- the steps ---------------------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ class Swings:
             step(swing)
 
     def _expire(self, broker_id: int) -> None:
-        self._simulation.ensemble.expire_session_of(self._simulation.world.processes[broker_id])
+        self._simulation.ensemble.expire_session_of(self._simulation.processes[broker_id])
 
     def _hosts(self, one: int, other: int) -> tuple[str, str]:
-        processes = self._simulation.world.processes
+        processes = self._simulation.processes
         return processes[one].host, processes[other].host
 
     def _cut(self, one: int, other: int, *, both_ways: bool) -> None:

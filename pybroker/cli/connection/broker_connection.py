@@ -303,10 +303,10 @@ class BrokerConnection:
         except (ValueError, OSError) as error:
             # The first token was there when the settings were read, so that the next one may be in a moment.
             raise NotReached(Step.LOGIN, str(error), passes=True) from error
-        told = self._shown(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+        told = self._shown(oauthbearer.message_of(token))
         if told:
             # By RFC 7628 a refusal is an answer like another; the error comes behind the client's consent to it.
-            self._shown(b"\x01")
+            self._shown(oauthbearer.CONSENT)
             raise self._refused(told.decode(errors="replace"))
 
     def _scram(self, mechanism: scram.ScramMechanism) -> None:

@@ -104,10 +104,13 @@ def file_settings(path: str, known: Callable[[str], bool]) -> FileSettings:
     except (ConfigError, ValueError) as error:
         raise CommandFailed(f"{path}: {error}") from error
     rest = {name: value for name, value in properties.items() if name not in taken}
+    login = _login(path, rest.pop(_LOGIN, None))
     texts = _translated(path, rest, known)
-    line = rest.get(_LOGIN)
-    is_token = line is not None and jaas.login_of(line, takes_tokens=True).is_token
-    return FileSettings(texts, tls, tokens, is_token)
+    if login is None:
+        return FileSettings(texts, tls, tokens)
+    return FileSettings(
+        {"sasl.username": login.user, "sasl.password": login.password, **texts}, tls, tokens, login.is_token
+    )
 
 
 def _tls(properties: Mapping[str, str], taken: set[str]) -> ClientTls | None:
@@ -146,9 +149,13 @@ def _translated(path: str, properties: Mapping[str, str], known: Callable[[str],
     return settings
 
 
-def _login(text: str) -> dict[str, str]:
-    login = jaas.login_of(text, takes_tokens=True)
-    return {"sasl.username": login.user, "sasl.password": login.password}
+def _login(path: str, line: str | None) -> jaas.Login | None:
+    if line is None:
+        return None
+    try:
+        return jaas.login_of(line, takes_tokens=True)
+    except jaas.JaasError as error:
+        raise CommandFailed(f"{path}: {_LOGIN}: {error}") from error
 
 
 _NOTHING: Final[Collection[str]] = (
@@ -157,7 +164,6 @@ _NOTHING: Final[Collection[str]] = (
 )
 _TRANSLATED: Final[dict[str, Callable[[str], dict[str, str]]]] = {
     **dict.fromkeys(_NOTHING, lambda _: {}),
-    _LOGIN: _login,
     "ssl.truststore.location": lambda location: {"ssl.ca.location": location},
     "ssl.keystore.location": lambda location: {"ssl.certificate.location": location, "ssl.key.location": location},
     "ssl.endpoint.identification.algorithm": lambda text: {} if text else {"ssl.check.hostname": "false"},
