@@ -20,7 +20,7 @@ from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSI
 from pybroker.cluster.membership.peers import CONTROL
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
-from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
+from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -113,6 +113,8 @@ class MirrorFetcher(ReplicaFetcher):
         if isinstance(partition, MirroredPartition):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
+        if isinstance(partition, MirroredPartition) and partition.may_lack_end and not partition.retired:
+            self._put_off(partition)  # outside of the session, which names what is new alone
 
     def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
         if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):
@@ -121,6 +123,10 @@ class MirrorFetcher(ReplicaFetcher):
         elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(partition, MirroredPartition):
             self._wait_for(partition)
             partition.fail("the link may not read it at the source")
+        elif error_code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.leader_epochs.latest_epoch >= 0:
+            # A source that knows the log's last epoch says where both part; where it does not, its end says nothing.
+            self._wait_for(partition)
+            self._ask_for_offset(partition, EARLIEST)
         else:
             super()._on_error(partition, error_code)
 
@@ -130,10 +136,24 @@ class MirrorFetcher(ReplicaFetcher):
         else:
             super()._on_divergence(partition, epoch, end_offset)
 
-    def _on_leader_end(self, partition: FollowedPartition, end_offset: int) -> None:
-        is_past = end_offset < partition.log.log_end_offset
-        if not (is_past and isinstance(partition, MirroredPartition) and partition.has_to_begin_anew()):
-            super()._on_leader_end(partition, end_offset)
+    def _on_unknown_offset(self, partition: FollowedPartition) -> None:
+        """The source has no such offset, or its leader epochs went back, as by a backup.
+
+        Other records may stand then at the same offsets and under the same epochs.  But another broker may lead it by
+        now, and know more.
+        """
+        if not isinstance(partition, MirroredPartition):
+            super()._on_unknown_offset(partition)
+        elif partition.has_another_history():
+            self._wait_for(partition)
+        else:
+            self._tell(logging.WARNING, "it does not know the last leader epoch of a partition", partition)
+            self._put_off(partition, self._place_anew)
+
+    def _place_anew(self, partition: FollowedPartition) -> None:
+        """Have it asked anew who leads the partition at the source."""
+        if isinstance(partition, MirroredPartition) and self._partitions.get(partition.key) is partition:
+            self._on_lost([partition])
 
     # --- the end of a promotion --------------------------------------------------------------------------------------
 

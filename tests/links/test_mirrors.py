@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pybroker.cluster.image.link_states import (
     DIVERGED,
     ENDED,
+    FAILED,
     MIRRORING,
     PAUSE,
     PROMOTE,
@@ -17,15 +20,22 @@ from pybroker.cluster.image.link_states import (
     PROMOTING,
     RESUME,
     STOP,
+    STOPPED,
 )
+from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
+from pybroker.storage.results import TransactionMarker
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
+from tests.storage.batches import end_marker
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
 FETCH_TIMEOUT_MS = 40_000
+
+PRODUCER_ID = 7
 
 
 @pytest.fixture
@@ -261,6 +271,113 @@ def test_a_promotion_ends_where_a_source_that_was_cut_does(linked: LinkedCluster
     linked.world.advance(FETCH_TIMEOUT_MS)
     assert linked.state == PROMOTED
     assert_same(linked)
+
+
+@pytest.mark.parametrize("count", [0, 1, 8], ids=["fewer-records", "some-others", "more-others"])
+def test_a_source_that_came_back_from_a_backup_stops_the_partition_and_nothing_is_cut(
+    linked: LinkedClusters, count: int
+) -> None:
+    """Its leader epochs went back with it: other records stand at the same offsets, and under the same epochs."""
+    produce(linked)
+    linked.settle()
+    for leader in (2, 1):
+        linked.source.elect(leader)
+        linked.source.tell()
+        produce(linked, 2)
+        linked.settle()
+    here = linked.stored(linked.here)
+    assert len(here) == 7
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    for broker in list(linked.source.brokers.values()):
+        broker.log().truncate_to(3)
+        broker.stop()
+    linked.source.set(leader=1, leader_epoch=1, isr=(1, 2))
+    for broker_id in (1, 2):
+        linked.source.start(broker_id, tell=False)
+    linked.source.tell()
+    produce(linked, count)
+    linked.world.advance(2_000)
+    asked = len(linked.questions)
+    linked.is_away = False
+    linked.world.advance(5_000)
+    (progress,) = linked.mirrors[11].progress("west")
+    assert progress["problem"] == "the source does not know the last leader epoch here"
+    linked.world.advance(HISTORY_PATIENCE_MS)
+    assert len(linked.questions) - asked < 200
+    assert [report.kind for report in linked.reports] == [FAILED]
+    assert "another history" in linked.reports[0].reason
+    assert linked.state == STOPPED
+    assert linked.stored(linked.here) == here
+
+
+def test_a_leader_that_was_deposed_and_does_not_know_the_last_epoch_stops_nothing(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.elect(2)
+    linked.source.tell()
+    produce(linked)
+    linked.settle()
+    epoch = linked.source.state().leader_epoch
+    linked.source.set(leader=1, leader_epoch=epoch - 1)  # as a broker says that has not heard of the last election
+    linked.source.brokers[1].log().truncate_to(3)
+    linked.source.tell()
+    linked.world.advance(HISTORY_PATIENCE_MS // 2)
+    linked.source.set(leader=2, leader_epoch=epoch + 1)
+    linked.source.tell()
+    produce(linked)
+    linked.world.advance(2 * HISTORY_PATIENCE_MS)
+    assert linked.state == MIRRORING
+    assert_same(linked)
+
+
+def test_an_answer_that_the_end_of_a_transaction_came_into_begins_nothing_anew(linked: LinkedClusters) -> None:
+    """The source reads its high watermark, then its last stable offset, and a marker is committed in between."""
+    begin_transaction(linked)
+    here = linked.stored(linked.here)
+    answer_that_it_has_ended(linked)
+    assert linked.stored(linked.here) == here
+    linked.settle()
+    assert linked.stored(linked.here) == here
+    end_transaction(linked)
+    linked.settle()
+    assert_same(linked)
+    assert not linked.here.brokers[11].log().producers.ongoing_txns
+
+
+def test_a_log_with_a_transaction_open_that_two_answers_say_has_ended_is_fetched_anew(linked: LinkedClusters) -> None:
+    begin_transaction(linked)
+    answer_that_it_has_ended(linked)
+    answer_that_it_has_ended(linked)
+    assert linked.here.brokers[11].offsets() == (0, 0, 0)
+    linked.settle()
+    assert_same(linked)
+
+
+def answer_that_it_has_ended(linked: LinkedClusters) -> None:
+    """The leader here is answered that the source has no transaction open, and nothing more than is here."""
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    fetcher = linked.mirrors[11]._links["west"]._fetchers[mirrored.source_leader]
+    end = mirrored.log.log_end_offset
+    data = SimpleNamespace(records=b"", high_watermark=end, last_stable_offset=end + 1, log_start_offset=0)
+    fetcher._append(mirrored, cast(Any, data))
+
+
+def begin_transaction(linked: LinkedClusters) -> None:
+    """Three records and one of a transaction that is open; the mirror has all."""
+    produce(linked)
+    source = linked.source.brokers[1]
+    verifications = source.log().producers.verifications
+    verifications.succeed(PRODUCER_ID, verifications.begin(PRODUCER_ID, 0, 0, False, 0), 0)
+    source.produce(producer_id=PRODUCER_ID, producer_epoch=0, sequence=0, attributes=TRANSACTIONAL_FLAG)
+    linked.settle()
+    assert linked.here.brokers[11].log().producers.ongoing_txns
+
+
+def end_transaction(linked: LinkedClusters) -> None:
+    marker = TransactionMarker(PRODUCER_ID, 0, 0, True, 0)
+    batch = bytes(end_marker(PRODUCER_ID, 0, commit=True))
+    linked.source.brokers[1].partition().end_transaction(batch, marker, lambda _: None)
 
 
 def test_a_source_that_ends_before_the_end_here_is_said_so(linked: LinkedClusters) -> None:
