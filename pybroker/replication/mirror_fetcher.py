@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
-    from pybroker_protocol.messages.fetch import PartitionData
+    from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +104,13 @@ class MirrorFetcher(ReplicaFetcher):
 
     def _end_parked_fetch(self) -> None:
         """A consumer's fetch ends by itself, after ``replica.fetch.wait.max.ms`` at most."""
+
+    def _on_fetched(self, response: FetchResponse | None, error: PeerError | None) -> None:
+        if error is not None:
+            for partition in self._partitions.values():
+                if isinstance(partition, MirroredPartition):
+                    partition.problem = f"broker {self._leader} of the source does not answer: {error}"
+        super()._on_fetched(response, error)
 
     def _rest(self) -> None:
         super()._rest()

@@ -58,6 +58,7 @@ class MirroredPartition(FollowedPartition):
         "_unknown_since_ms",
         "link",
         "partition",
+        "problem",
         "rate",
         "source_end",
         "source_epoch",
@@ -86,6 +87,7 @@ class MirroredPartition(FollowedPartition):
         self.start_offset = 0  # the source's, as it was told last
         self.source_end = -1  # what its consumers see ends there, as it was told last
         self.source_stable = -1  # below it no transaction is open at the source, as it was told last
+        self.problem = ""  # why the source is not reached from this broker, as long as it is not
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = self._lacks_room = False
         self._suspected_end = -1  # see ``may_lack_end``
@@ -119,6 +121,7 @@ class MirroredPartition(FollowedPartition):
         """Append what was fetched; one of Kafka's error codes."""
         log, error_code = self.log, NONE
         self._unknown_since_ms = -1
+        self.problem = ""
         view = memoryview(records)
         if len(view) >= HEADER_BYTES and view[MAGIC_AT] != CURRENT_MAGIC:
             self.fail("the source has records in a format older than Apache Kafka 0.11's")
@@ -151,10 +154,11 @@ class MirroredPartition(FollowedPartition):
     def progress(self) -> dict[str, str | int]:
         """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
 
-        What was not told yet is -1.  ``problem`` is there while what comes finds no room, or the source has less.
+        What was not told yet is -1.  ``problem`` is there while the source is not reached from this broker, what comes
+        finds no room, or the source has less.
         """
         end, source_end = self.log.log_end_offset, self.source_end
-        problem = ""
+        problem = self.problem
         if self._lacks_room:
             problem = f"there is no room in {self.log.path.parent}"
         elif self._unknown_since_ms >= 0:

@@ -22,15 +22,16 @@ from pybroker.cluster.image.link_states import (
     STOP,
     STOPPED,
 )
+from pybroker.config.resources import BROKER
 from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
-from pybroker.storage.results import TransactionMarker
+from pybroker.storage.results import TimestampOffset, TransactionMarker
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
-from tests.storage.batches import end_marker
+from tests.storage.batches import batch, end_marker
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
 FETCH_TIMEOUT_MS = 40_000
@@ -376,8 +377,8 @@ def begin_transaction(linked: LinkedClusters) -> None:
 
 def end_transaction(linked: LinkedClusters) -> None:
     marker = TransactionMarker(PRODUCER_ID, 0, 0, True, 0)
-    batch = bytes(end_marker(PRODUCER_ID, 0, commit=True))
-    linked.source.brokers[1].partition().end_transaction(batch, marker, lambda _: None)
+    records = bytes(end_marker(PRODUCER_ID, 0, commit=True))
+    linked.source.brokers[1].partition().end_transaction(records, marker, lambda _: None)
 
 
 def test_a_source_that_ends_before_the_end_here_is_said_so(linked: LinkedClusters) -> None:
@@ -466,3 +467,107 @@ def test_a_link_brings_no_more_bytes_per_second_than_it_may(tmp_path: Path) -> N
         assert linked.stored(linked.here) == original
     finally:
         linked.close()
+
+
+def test_a_link_whose_keys_lack_for_a_moment_says_so_and_is_tried_again(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path)
+    try:
+        linked.refusal = "ssl.truststore.location: no such file"
+        produce(linked)
+        linked.settle()
+        assert problems(linked) == [linked.refusal]
+        linked.refusal = None
+        linked.settle()
+        assert_same(linked)
+        assert problems(linked) == []
+    finally:
+        linked.close()
+
+
+def test_a_source_that_one_broker_does_not_reach_is_said_so_by_that_broker(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    (problem,) = problems(linked)
+    assert problem.startswith("its source does not answer: no connection to it can be made")
+    linked.is_away = False
+    linked.settle()
+    assert problems(linked) == []
+
+
+def test_a_broker_of_the_source_that_does_not_answer_is_named(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.brokers[1].kill()  # it leads still, as the source's other broker says
+    linked.world.advance(2 * FETCH_TIMEOUT_MS)
+    (problem,) = problems(linked)
+    assert problem.startswith("broker 1 of the source does not answer")
+
+
+def problems(linked: LinkedClusters) -> list[str]:
+    """What the leader here says is the matter with its partitions."""
+    return [str(each["problem"]) for each in linked.mirrors[11].progress("west") if "problem" in each]
+
+
+def test_nothing_is_kept_of_a_link_that_is_deleted(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    mirrors, broker = linked.mirrors[11], linked.here.brokers[11]
+    (link,) = mirrors._links.values()
+    broker.config.static.clear()
+    linked.here._change(configs={**linked.here.image.configs, (BROKER, ""): {}})
+    linked.here.tell()
+    assert (link._config, link._source) == (None, None)
+    asked = len(linked.questions)
+    linked.settle()
+    assert len(linked.questions) == asked
+    linked.become(STOPPED)  # as the controller decides
+    assert mirrors._links == {}
+
+
+# --- what records may be like -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_in_an_old_format_stop_the_partition_with_the_reason(linked: LinkedClusters, magic: int) -> None:
+    produce(linked)
+    linked.settle()
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    fetcher = linked.mirrors[11]._links["west"]._fetchers[mirrored.source_leader]
+    old = bytes(batch([b"old"], base_offset=3, magic=magic))
+    data = SimpleNamespace(records=old, high_watermark=4, last_stable_offset=4, log_start_offset=0)
+    fetcher._append(mirrored, cast(Any, data))
+    linked.settle()
+    assert linked.state == STOPPED
+    assert [report.kind for report in linked.reports] == [FAILED]
+    assert "a format older than" in linked.reports[0].reason
+    assert len(linked.stored(linked.here)) == 3
+
+
+@pytest.mark.parametrize("is_known_here", [False, True])
+def test_times_that_the_source_has_set_stay(linked: LinkedClusters, is_known_here: bool) -> None:
+    for cluster in (linked.source, linked.here)[: 1 + is_known_here]:
+        cluster.configure_topic(message_timestamp_type="LogAppendTime")
+        cluster.tell()
+    produce(linked)
+    linked.world.advance(5_000)
+    assert_same(linked)
+    there, here = (
+        broker.log().offset_of_max_timestamp() for broker in (linked.source.brokers[1], linked.here.brokers[11])
+    )
+    assert isinstance(there, TimestampOffset)
+    assert isinstance(here, TimestampOffset)
+    assert (here.timestamp, here.offset) == (there.timestamp, there.offset)
+    assert there.timestamp > linked.world.clock.now_ms() - 60_000
+
+
+def test_a_batch_comes_that_is_longer_than_what_brokers_here_take_from_clients(linked: LinkedClusters) -> None:
+    linked.source.configure_topic(max_message_bytes="4000000")
+    linked.source.tell()
+    results = linked.source.brokers[1].produce(value=bytes(2_000_000))
+    linked.settle()
+    assert [result.error_code for result in results] == [0]
+    produce(linked)
+    linked.settle()
+    assert_same(linked)
