@@ -109,7 +109,7 @@ class MirrorFetcher(ReplicaFetcher):
         if error is not None:
             for partition in self._partitions.values():
                 if isinstance(partition, MirroredPartition):
-                    partition.problem = f"broker {self._leader} of the source does not answer: {error}"
+                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
         super()._on_fetched(response, error)
 
     def _rest(self) -> None:

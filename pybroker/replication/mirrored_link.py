@@ -182,7 +182,7 @@ class MirroredLink:
 
     def _note_problem(self, problem: str) -> None:
         for partition in self._unplaced.values():
-            partition.problem = problem
+            partition.on_unreached(problem)
 
     def _learn(self, source: Source, response: Any) -> None:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})

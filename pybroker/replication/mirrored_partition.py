@@ -56,9 +56,9 @@ class MirroredPartition(FollowedPartition):
         "_suspected_end",
         "_tell",
         "_unknown_since_ms",
+        "_unreached",
         "link",
         "partition",
-        "problem",
         "rate",
         "source_end",
         "source_epoch",
@@ -87,11 +87,11 @@ class MirroredPartition(FollowedPartition):
         self.start_offset = 0  # the source's, as it was told last
         self.source_end = -1  # what its consumers see ends there, as it was told last
         self.source_stable = -1  # below it no transaction is open at the source, as it was told last
-        self.problem = ""  # why the source is not reached from this broker, as long as it is not
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = self._lacks_room = False
         self._suspected_end = -1  # see ``may_lack_end``
         self._unknown_since_ms = -1  # see ``has_another_history``
+        self._unreached = ""  # why the source is not reached from this broker, as long as it is not
         self._tell = tell
         self._clock = clock
 
@@ -121,7 +121,7 @@ class MirroredPartition(FollowedPartition):
         """Append what was fetched; one of Kafka's error codes."""
         log, error_code = self.log, NONE
         self._unknown_since_ms = -1
-        self.problem = ""
+        self._unreached = ""
         view = memoryview(records)
         if len(view) >= HEADER_BYTES and view[MAGIC_AT] != CURRENT_MAGIC:
             self.fail("the source has records in a format older than Apache Kafka 0.11's")
@@ -146,6 +146,11 @@ class MirroredPartition(FollowedPartition):
             self._look_for_lost_end()
         return error_code
 
+    def on_unreached(self, problem: str) -> None:
+        """The source is not reached from this broker, for that reason."""
+        self._unreached = problem
+        self._unknown_since_ms = -1
+
     def _count(self, size: int) -> None:
         if self.rate is None:
             self.rate = SlidingRate(RATE_SAMPLES, RATE_SAMPLE_MS)
@@ -158,7 +163,7 @@ class MirroredPartition(FollowedPartition):
         finds no room, or the source has less.
         """
         end, source_end = self.log.log_end_offset, self.source_end
-        problem = self.problem
+        problem = self._unreached
         if self._lacks_room:
             problem = f"there is no room in {self.log.path.parent}"
         elif self._unknown_since_ms >= 0:
@@ -241,6 +246,7 @@ class MirroredPartition(FollowedPartition):
         Returns the epoch to ask for next; None once it is known where both histories part, which the controller hears.
         """
         log = self.log
+        self._unreached = ""
         parting = log.log_start_offset
         if epoch >= 0:
             own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
