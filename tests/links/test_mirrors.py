@@ -324,8 +324,8 @@ def test_a_leader_that_was_deposed_and_does_not_know_the_last_epoch_stops_nothin
     linked.source.brokers[1].log().truncate_to(3)
     linked.source.tell()
     linked.world.advance(HISTORY_PATIENCE_MS // 2)
-    linked.source.set(leader=2, leader_epoch=epoch + 1)
-    linked.source.tell()
+    linked.source.set(leader=2, leader_epoch=epoch + 1, isr=(2,))
+    linked.source.tell((2,))  # the other one takes itself for the leader on and on
     produce(linked)
     linked.world.advance(2 * HISTORY_PATIENCE_MS)
     assert linked.state == MIRRORING
