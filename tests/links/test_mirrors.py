@@ -515,7 +515,7 @@ def test_nothing_is_kept_of_a_link_that_is_deleted(linked: LinkedClusters) -> No
     linked.settle()
     mirrors, broker = linked.mirrors[11], linked.here.brokers[11]
     (link,) = mirrors._links.values()
-    broker.config.static.clear()
+    cast(dict[str, str], broker.config.static).clear()
     linked.here._change(configs={**linked.here.image.configs, (BROKER, ""): {}})
     linked.here.tell()
     assert (link._config, link._source) == (None, None)

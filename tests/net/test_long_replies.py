@@ -129,6 +129,7 @@ def test_a_long_reply_is_decoded_in_several_turns_and_is_the_same() -> None:
     assert turns > 2
     ((_, response, error),) = channel.outcomes
     assert error is None
+    assert isinstance(response, MetadataResponse)
     assert codec.encode(response, VERSION) == codec.encode(LONG, VERSION)
 
 
