@@ -77,12 +77,12 @@ class PeerLink:
         "_candidate",
         "_connection",
         "_deadline_timer",
+        "_decoded_reply",
         "_endpoint",
         "_env",
         "_failures",
         "_is_stopping",
         "_login",
-        "_long_reply",
         "_name",
         "_next_deadline_ms",
         "_on_broken",
@@ -116,12 +116,12 @@ class PeerLink:
         self._attempt: asyncio.Task[None] | None = None
         self._attempt_timer: Cancellable | None = None
         self._login: Login | None = None  # of the candidate
-        self._long_reply: LongReply | None = None  # to the first request, while it is decoded
         self._failures = 0  # in a row
         self._retry_at_ms = 0
         self._retry_timer: Cancellable | None = None
         self._deadline_timer: Cancellable | None = None
         self._next_deadline_ms = 0
+        self._decoded_reply: LongReply | None = None  # to the first request, while it is decoded
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -154,9 +154,9 @@ class PeerLink:
 
     def _fail_all(self, reason: PeerFailure, message: str, failed_requests: Collection[PeerRequest] = ()) -> None:
         """Nothing that waits will be answered; where only some are to blame the others were merely disconnected."""
-        if self._long_reply is not None:
-            self._long_reply.drop()
-            self._long_reply = None
+        if self._decoded_reply is not None:
+            self._decoded_reply.drop()
+            self._decoded_reply = None
         failed, self._requests = self._requests, deque()
         self._sent_count = self._waiting_bytes = 0
         self._stop_watching()
@@ -267,8 +267,8 @@ class PeerLink:
         if connection is self._candidate and self._login is not None:
             self._go_on_logging_in(connection, self._login, frame)
             return
-        if self._long_reply is not None:
-            self._long_reply.finish()
+        if self._decoded_reply is not None:
+            self._decoded_reply.finish()
         if connection is not self._connection:
             return
         if not self._sent_count:
@@ -277,7 +277,7 @@ class PeerLink:
         request = self._requests[0]
         if request.api.key in self._shared.long_replies and len(frame) > LONG_REPLY_BYTES:
             steps = request.api.response_in_steps(bytes(frame), request.correlation_id)
-            self._long_reply = LongReply(self._env, steps, self._on_response)
+            self._decoded_reply = LongReply(self._env, steps, self._on_response)
             return
         try:
             response = request.api.response(frame, request.correlation_id)
@@ -288,7 +288,7 @@ class PeerLink:
 
     def _on_response(self, response: object | None, error: ProtocolError | None) -> None:
         """The reply to the first request is decoded, or is none."""
-        self._long_reply = None
+        self._decoded_reply = None
         request = self._requests[0]
         if error is not None:
             self._break(PeerFailure.BAD_REPLY, str(error), [request])
