@@ -121,7 +121,8 @@ class MirrorFetcher(ReplicaFetcher):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
         if isinstance(partition, MirroredPartition) and partition.may_lack_end and not partition.retired:
-            self._put_off(partition)  # outside of the session, which names what is new alone
+            self._put_off(partition)
+            self._session.begin_anew()  # this one names what is new alone
 
     def _on_error(self, partition: FollowedPartition, error_code: int) -> None:
         if error_code in _LED_OTHERWISE and isinstance(partition, MirroredPartition):

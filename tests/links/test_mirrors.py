@@ -355,6 +355,18 @@ def test_a_log_with_a_transaction_open_that_two_answers_say_has_ended_is_fetched
     assert_same(linked)
 
 
+def test_a_source_is_asked_again_whether_it_has_nothing_left_of_the_end_of_a_transaction(
+    linked: LinkedClusters, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_transaction(linked)
+    producers = linked.source.brokers[1].log().producers  # which forget what the cleaner took all of
+    producers.ongoing_txns.clear()
+    producers.producers.clear()
+    produce(linked, 1)
+    linked.world.advance(1_000)
+    assert "of which the source has nothing left" in caplog.text
+
+
 def answer_that_it_has_ended(linked: LinkedClusters) -> None:
     """The leader here is answered that the source has no transaction open, and nothing more than is here."""
     (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
