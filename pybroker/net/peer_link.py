@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker import cluster_limits
 from pybroker.cluster.membership.peers import PeerError, PeerFailure
+from pybroker.net.long_replies import LONG_REPLY_BYTES, LongReply
 from pybroker.net.peer_connection import PeerConnection
 from pybroker.net.peer_login import LoginRefused
 from pybroker.operating_system import system_reason
@@ -69,6 +70,7 @@ class LinkContext(NamedTuple):
     attempts: dict[asyncio.Task[None], None]  # tries to connect, also those that are given up and not over yet
     new_login: Callable[[], Login] | None = None  # what comes before the first request
     tls: Callable[[], ClientSide | None] = lambda: None  # of the listener by which brokers come, or of a link
+    long_replies: Collection[int] = ()  # keys of APIs whose replies may take long to decode
 
 
 class PeerLink:
@@ -80,6 +82,7 @@ class PeerLink:
         "_candidate",
         "_connection",
         "_deadline_timer",
+        "_decoded_reply",
         "_endpoint",
         "_env",
         "_failures",
@@ -125,6 +128,7 @@ class PeerLink:
         self._retry_timer: Cancellable | None = None
         self._deadline_timer: Cancellable | None = None
         self._next_deadline_ms = 0
+        self._decoded_reply: LongReply | None = None  # to the first request, while it is decoded
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -161,6 +165,9 @@ class PeerLink:
 
     def _fail_all(self, reason: PeerFailure, message: str, failed_requests: Collection[PeerRequest] = ()) -> None:
         """Nothing that waits will be answered; where only some are to blame the others were merely disconnected."""
+        if self._decoded_reply is not None:
+            self._decoded_reply.drop()
+            self._decoded_reply = None
         failed, self._requests = self._requests, deque()
         self._sent_count = self._waiting_bytes = 0
         self._stop_watching()
@@ -287,15 +294,30 @@ class PeerLink:
         if connection is self._candidate and self._login is not None:
             self._go_on_logging_in(connection, self._login, frame)
             return
+        if self._decoded_reply is not None:
+            self._decoded_reply.finish()
         if connection is not self._connection:
             return
         if not self._sent_count:
             connection.abort("a reply to no request")
             return
         request = self._requests[0]
+        if request.api.key in self._shared.long_replies and len(frame) > LONG_REPLY_BYTES:
+            steps = request.api.response_in_steps(bytes(frame), request.correlation_id)
+            self._decoded_reply = LongReply(self._env, steps, self._on_response)
+            return
         try:
             response = request.api.response(frame, request.correlation_id)
         except ProtocolError as error:
+            self._on_response(None, error)
+        else:
+            self._on_response(response, None)
+
+    def _on_response(self, response: object | None, error: ProtocolError | None) -> None:
+        """The reply to the first request is decoded, or is none."""
+        self._decoded_reply = None
+        request = self._requests[0]
+        if error is not None:
             self._break(PeerFailure.BAD_REPLY, str(error), [request])
             return
         self._requests.popleft()

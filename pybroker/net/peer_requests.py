@@ -17,6 +17,8 @@ from pybroker_protocol.messages import request_header_version, response_class, r
 from pybroker_protocol.messages.headers import RequestHeader, ResponseHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pybroker.cluster.membership.peers import PeerDone
     from pybroker_protocol.schema import Request
 
@@ -60,16 +62,31 @@ class PeerApi:
 
         Raises ``ProtocolError`` for what is no reply to the request of that correlation id.
         """
+        response, end = self._decode(frame, self._body_of(frame, correlation_id))
+        self._check_end(frame, end)
+        return response
+
+    def response_in_steps(self, frame: bytes, correlation_id: int) -> Generator[None, None, Any]:
+        """``response`` of what may be very long: a generator that stops after every few elements of arrays."""
+        view = memoryview(frame)
+        steps = codec.decoder_in_steps(response_class(self.key), self.version)
+        response, end = yield from steps(view, self._body_of(view, correlation_id))
+        self._check_end(view, end)
+        return response
+
+    def _body_of(self, frame: memoryview, correlation_id: int) -> int:
+        """Where the response begins behind the header."""
         if len(frame) < _CORRELATION_ID_BYTES:
             raise ProtocolError(f"a reply of {len(frame)} bytes has no header")
         answered = _CORRELATION_ID(frame)[0]
         if answered != correlation_id:
             raise ProtocolError(f"a reply to request {answered} in the place of that to {correlation_id}")
         _, pos = self._decode_header(frame, 0)
-        response, end = self._decode(frame, pos)
+        return pos
+
+    def _check_end(self, frame: memoryview, end: int) -> None:
         if end != len(frame):
             raise ProtocolError(f"{len(frame) - end} bytes behind a reply of API {self.key} version {self.version}")
-        return response
 
 
 class PeerRequest:

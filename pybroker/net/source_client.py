@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 # A reply before a connection is begun: ApiVersions of a broker with all that there is, or a step of a login.
 _LOGIN_REPLY_BYTES_MAX = 128 << 10
 
+# A source has ten thousands of partitions: Metadata, and the settings of topics.
+_LONG_REPLIES = frozenset((3, 32))
+
 log = logging.getLogger(__name__)
 
 
@@ -74,6 +77,7 @@ class SourceClient:
             {},
             partial(SourceLogin, env, client_id, SourceUser(config, self._tokens)),
             lambda: tls,
+            _LONG_REPLIES,
         )
 
     def ask(

@@ -235,11 +235,12 @@ class FollowedPartition:
         """The leader's log does not know our offsets: cut what goes past its end; whether there was any."""
         return self._truncate(leader_end_offset)
 
-    def begin_at_start_of_leader(self, leader_start_offset: int) -> None:
-        """The leader's log begins past our end: begin anew there."""
-        log = self.log
-        if leader_start_offset > log.log_end_offset:
+    def begin_at_start_of_leader(self, leader_start_offset: int) -> bool:
+        """If the leader's log begins past our end: begin anew there; whether it does."""
+        is_past = leader_start_offset > self.log.log_end_offset
+        if is_past:
             self._begin_anew(leader_start_offset, "its leader's log begins there")
+        return is_past
 
     def _begin_anew(self, offset: int, why: str) -> None:
         logger.warning("%s begins anew at offset %d: %s", self, offset, why)

@@ -20,7 +20,7 @@ from pybroker.cluster.links.source_port import FETCH_VERSION, LIST_OFFSETS_VERSI
 from pybroker.cluster.membership.peers import CONTROL
 from pybroker.config.link_settings import NO_BOUND
 from pybroker.replication.mirrored_partition import MirroredPartition
-from pybroker.replication.replica_fetcher import LATEST, ReplicaFetcher
+from pybroker.replication.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import ReplicaState
 from pybroker_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pybroker.replication.followed_partition import FollowedPartition, PartitionKey
     from pybroker.replication.replication_ports import ReplicatingBroker
     from pybroker.replication.replication_quota import ReplicationQuota
-    from pybroker_protocol.messages.fetch import PartitionData
+    from pybroker_protocol.messages.fetch import FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,13 @@ class MirrorFetcher(ReplicaFetcher):
     def _end_parked_fetch(self) -> None:
         """A consumer's fetch ends by itself, after ``replica.fetch.wait.max.ms`` at most."""
 
+    def _on_fetched(self, response: FetchResponse | None, error: PeerError | None) -> None:
+        if error is not None:
+            for partition in self._partitions.values():
+                if isinstance(partition, MirroredPartition):
+                    partition.on_unreached(f"broker {self._leader} of the source does not answer: {error}")
+        super()._on_fetched(response, error)
+
     def _rest(self) -> None:
         super()._rest()
         self._on_lost([each for each in self._partitions.values() if isinstance(each, MirroredPartition)])
@@ -113,6 +120,9 @@ class MirrorFetcher(ReplicaFetcher):
         if isinstance(partition, MirroredPartition):
             partition.source_stable = data.last_stable_offset
         super()._append(partition, data)
+        if isinstance(partition, MirroredPartition) and partition.may_lack_end and not partition.retired:
+            self._put_off(partition)
+            self._session.begin_anew()  # this one names what is new alone
 
     def _on_synced(self, partition: FollowedPartition) -> None:
         if isinstance(partition, MirroredPartition) and not partition.retired:
@@ -126,6 +136,10 @@ class MirrorFetcher(ReplicaFetcher):
         elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(partition, MirroredPartition):
             self._wait_for(partition)
             partition.fail("the link may not read it at the source")
+        elif error_code == ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.leader_epochs.latest_epoch >= 0:
+            # A source that knows the log's last epoch says where both part; where it does not, its end says nothing.
+            self._wait_for(partition)
+            self._ask_for_offset(partition, EARLIEST)
         else:
             super()._on_error(partition, error_code)
 
@@ -135,10 +149,24 @@ class MirrorFetcher(ReplicaFetcher):
         else:
             super()._on_divergence(partition, epoch, end_offset)
 
-    def _on_leader_end(self, partition: FollowedPartition, end_offset: int) -> None:
-        is_past = end_offset < partition.log.log_end_offset
-        if not (is_past and isinstance(partition, MirroredPartition) and partition.has_to_begin_anew()):
-            super()._on_leader_end(partition, end_offset)
+    def _on_unknown_offset(self, partition: FollowedPartition) -> None:
+        """The source has no such offset, or its leader epochs went back, as by a backup.
+
+        Other records may stand then at the same offsets and under the same epochs.  But another broker may lead it by
+        now, and know more.
+        """
+        if not isinstance(partition, MirroredPartition):
+            super()._on_unknown_offset(partition)
+        elif partition.has_another_history():
+            self._wait_for(partition)
+        else:
+            self._tell(logging.WARNING, "it does not know the last leader epoch of a partition", partition)
+            self._put_off(partition, self._place_anew)
+
+    def _place_anew(self, partition: FollowedPartition) -> None:
+        """Have it asked anew who leads the partition at the source."""
+        if isinstance(partition, MirroredPartition) and self._partitions.get(partition.key) is partition:
+            self._on_lost([partition])
 
     # --- the end of a promotion --------------------------------------------------------------------------------------
 

@@ -66,10 +66,15 @@ class MirroredLink:
         for partition in self._partitions.values():
             partition.retire()
 
-    def become(self, config: LinkConfig) -> None:
-        """The link is set so; where its source is reached otherwise everything begins anew."""
+    @property
+    def is_over(self) -> bool:
+        """Whether it is deleted, and nothing is mirrored for it any more."""
+        return self._config is None and not self._partitions
+
+    def become(self, config: LinkConfig | None) -> None:
+        """The link is set so, None: deleted; where its source is reached otherwise everything begins anew."""
         before, self._config = self._config, config
-        if before is None or before.connection() != config.connection():
+        if before is None or config is None or before.connection() != config.connection():
             self._disconnect()
             self._place_anew(list(self._partitions.values()))
 
@@ -137,7 +142,7 @@ class MirroredLink:
     # --- who leads at the source -------------------------------------------------------------------------------------
 
     def _ask_later(self) -> None:
-        if self._unplaced and self._timer is None and not self._is_asking and not self._closed:
+        if self._unplaced and self._config is not None and not (self._timer or self._is_asking or self._closed):
             self._timer = self._broker.env.timers.call_later(self._pause_ms, self._ask)
             self._pause_ms = min(2 * self._pause_ms, LEADERS_PAUSE_MAX_MS)
 
@@ -145,7 +150,8 @@ class MirroredLink:
         self._timer = None
         source = self._connected()
         if source is None or not self._unplaced:
-            return  # without settings that can be used it goes on with others
+            self._ask_later()
+            return
         ids = dict.fromkeys(topic_id for topic_id, _ in self._unplaced)
         request = MetadataRequest(
             topics=[MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids],
@@ -154,9 +160,11 @@ class MirroredLink:
         )
         self._is_asking = True
 
-        def answered(response: Any | None, _error: PeerError | None) -> None:
+        def answered(response: Any | None, error: PeerError | None) -> None:
             self._is_asking = False
-            if response is not None and source is self._source:
+            if error is not None and source is self._source:
+                self._note_problem(f"its source does not answer: {error}")
+            elif response is not None and source is self._source:
                 self._learn(source, response)
             self._ask_later()
 
@@ -166,9 +174,15 @@ class MirroredLink:
         if self._source is None and self._config is not None:
             try:
                 self._source = self._connect(self._config)
-            except ConfigError as error:
-                logger.error("link %s: %s", self._link, error)
+            except ConfigError as error:  # a file of keys may be another a moment later
+                self._note_problem(str(error))
+                if self._broker.rate_limited_log.is_first(f"link {self._link}", str(error), logging.ERROR):
+                    logger.error("link %s: %s", self._link, error)
         return self._source
+
+    def _note_problem(self, problem: str) -> None:
+        for partition in self._unplaced.values():
+            partition.on_unreached(problem)
 
     def _learn(self, source: Source, response: Any) -> None:
         source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})

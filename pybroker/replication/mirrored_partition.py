@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster.image.link_states import ADOPTED, DIVERGED, ENDED, FAILED, PARTED, PROMOTING
 from pybroker.replication.followed_partition import FollowedPartition, Question
@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 NO_NODE = -1
 
+# For so long a source may not know the last epoch of what is here, before it counts as one with another history.
+HISTORY_PATIENCE_MS: Final = 30_000
+
 # The rate counts what came in so much time.
 RATE_SAMPLES, RATE_SAMPLE_MS = 10, 1_000
 
@@ -50,7 +53,10 @@ class MirroredPartition(FollowedPartition):
         "_clock",
         "_has_appended",
         "_lacks_room",
+        "_suspected_end",
         "_tell",
+        "_unknown_since_ms",
+        "_unreached",
         "link",
         "partition",
         "rate",
@@ -83,6 +89,9 @@ class MirroredPartition(FollowedPartition):
         self.source_stable = -1  # below it no transaction is open at the source, as it was told last
         self.rate: SlidingRate | None = None  # of the bytes that came; None before the first
         self._has_appended = self._lacks_room = False
+        self._suspected_end = -1  # see ``may_lack_end``
+        self._unknown_since_ms = -1  # see ``has_another_history``
+        self._unreached = ""  # why the source is not reached from this broker, as long as it is not
         self._tell = tell
         self._clock = clock
 
@@ -111,6 +120,8 @@ class MirroredPartition(FollowedPartition):
     def append(self, records: bytes | bytearray | memoryview, high_watermark: int, log_start_offset: int) -> int:
         """Append what was fetched; one of Kafka's error codes."""
         log, error_code = self.log, NONE
+        self._unknown_since_ms = -1
+        self._unreached = ""
         view = memoryview(records)
         if len(view) >= HEADER_BYTES and view[MAGIC_AT] != CURRENT_MAGIC:
             self.fail("the source has records in a format older than Apache Kafka 0.11's")
@@ -135,6 +146,11 @@ class MirroredPartition(FollowedPartition):
             self._look_for_lost_end()
         return error_code
 
+    def on_unreached(self, problem: str) -> None:
+        """The source is not reached from this broker, for that reason."""
+        self._unreached = problem
+        self._unknown_since_ms = -1
+
     def _count(self, size: int) -> None:
         if self.rate is None:
             self.rate = SlidingRate(RATE_SAMPLES, RATE_SAMPLE_MS)
@@ -143,12 +159,15 @@ class MirroredPartition(FollowedPartition):
     def progress(self) -> dict[str, str | int]:
         """How far it is: offsets here and at the source, records that lack here, and bytes per second of late.
 
-        What was not told yet is -1.  ``problem`` is there while what comes finds no room, or the source has less.
+        What was not told yet is -1.  ``problem`` is there while the source is not reached from this broker, what comes
+        finds no room, or the source has less.
         """
         end, source_end = self.log.log_end_offset, self.source_end
-        problem = ""
+        problem = self._unreached
         if self._lacks_room:
             problem = f"there is no room in {self.log.path.parent}"
+        elif self._unknown_since_ms >= 0:
+            problem = "the source does not know the last leader epoch here"
         elif 0 <= source_end < end:
             problem = f"the source ends at offset {source_end}, {end - source_end} before the end here"
         return {
@@ -170,19 +189,32 @@ class MirroredPartition(FollowedPartition):
             if self.partition.followers is not None:
                 self.partition.followers.tell_more()
 
+    @property
+    def may_lack_end(self) -> bool:
+        """Whether it may have a transaction open of whose end the source has nothing left.
+
+        A source reads its two ends one after the other, so that an answer may have the last stable offset of a
+        transaction whose end came meanwhile.  The next answer to a question of its own has that end, if there is one.
+        """
+        return self._suspected_end >= 0
+
     def _look_for_lost_end(self) -> None:
         """Begin anew where all is here that the source has, and a transaction is open that has ended there.
 
-        It would hold up who reads what is committed, and be aborted by a promotion.
+        It would hold up who reads what is committed, and be aborted by a promotion.  Two answers have to say so.
         """
-        log = self.log
+        log, suspected_end = self.log, self._suspected_end
+        end = log.log_end_offset
         first = next(iter(log.producers.ongoing_txns), None)
-        if first is None or log.log_end_offset < self.source_end:
+        self._suspected_end = -1
+        if first is None or end < self.source_end or max(first, self.start_offset) >= self.source_stable:
             return
-        if max(first, self.start_offset) < self.source_stable:
+        if end == suspected_end:
             self._begin_anew(
                 self.start_offset, "it lacks the end of a transaction, of which the source has nothing left"
             )
+        else:
+            self._suspected_end = end
 
     def ends_at(self, source_end: int) -> bool:
         """What the source's consumers see ends there; whether the log does, with all of it committed.
@@ -214,6 +246,7 @@ class MirroredPartition(FollowedPartition):
         Returns the epoch to ask for next; None once it is known where both histories part, which the controller hears.
         """
         log = self.log
+        self._unreached = ""
         parting = log.log_start_offset
         if epoch >= 0:
             own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
@@ -230,6 +263,19 @@ class MirroredPartition(FollowedPartition):
     def fail(self, reason: str) -> None:
         """It cannot go on."""
         self._tell(self, FAILED, reason)
+
+    def has_another_history(self) -> bool:
+        """The source does not know the log's last epoch: whether it has been so for long, and the partition fails.
+
+        For a moment it may be so of a broker that leads no more.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._unknown_since_ms < 0:
+            self._unknown_since_ms = now_ms
+        is_certain = now_ms - self._unknown_since_ms >= HISTORY_PATIENCE_MS
+        if is_certain:
+            self.fail("the source has another history: its leader epochs went back, as by a backup")
+        return is_certain
 
     def has_to_begin_anew(self) -> bool:
         """The source has other records at our offsets: whether the log may not be cut before another leader epoch.

@@ -92,8 +92,9 @@ class Mirrors:
         if (BROKER, "") in delta.configs_changed:
             links = links_of(self._replicas.config)
             for name, link in self._links.items():
-                if name in links:
-                    link.become(links[name])
+                link.become(links.get(name))
+        for name in [name for name, link in self._links.items() if link.is_over]:
+            del self._links[name]
         self._settle_soon(names)
 
     def _wanted(

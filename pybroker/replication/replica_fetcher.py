@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 _FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
-LATEST, _EARLIEST = -1, -2
+LATEST, EARLIEST = -1, -2
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -306,12 +306,12 @@ class ReplicaFetcher:
         partition.is_ready = False
         self._session.drop(partition)
 
-    def _put_off(self, partition: FollowedPartition) -> None:
-        """Try the partition again after a pause."""
+    def _put_off(self, partition: FollowedPartition, then: Callable[[FollowedPartition], None] | None = None) -> None:
+        """Try the partition again after a pause, or do something else ``then``."""
         self._wait_for(partition)
         if not partition.retired:
             timers = self._follower.env.timers
-            partition.pause = timers.call_later(partition.pause_ms, self._try, partition)
+            partition.pause = timers.call_later(partition.pause_ms, then or self._try, partition)
             partition.pause_ms = self._next_pause_ms(partition.pause_ms)
 
     def _try(self, partition: FollowedPartition) -> None:
@@ -344,9 +344,10 @@ class ReplicaFetcher:
                 self._put_off(partition)
             elif timestamp == LATEST:
                 self._on_leader_end(partition, offset)
-            else:
-                partition.begin_at_start_of_leader(offset)
+            elif partition.begin_at_start_of_leader(offset):
                 self._try(partition)
+            else:
+                self._on_unknown_offset(partition)
 
         self._ask_offset(partition, timestamp, found)
 
@@ -382,4 +383,9 @@ class ReplicaFetcher:
         if partition.truncate_to_end_of_leader(end_offset):
             self._try(partition)
         else:
-            self._ask_for_offset(partition, _EARLIEST)
+            self._ask_for_offset(partition, EARLIEST)
+
+    def _on_unknown_offset(self, partition: FollowedPartition) -> None:
+        """Our end lies between both ends of the leader's log, which does not have it all the same."""
+        self._tell(logging.ERROR, "a partition goes on at an offset that it does not know", partition)
+        self._put_off(partition)

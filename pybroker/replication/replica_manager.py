@@ -187,6 +187,11 @@ class ReplicaManager:
         partitions = self._topics.setdefault(topic.topic_id, {})
         partitions[index] = partition
         self._topics[topic.name] = partitions  # in place of those of a deleted topic of that name
+        mirror = self._metadata.image.mirrors.get(topic.name)
+        if mirror is not None:
+            from pybroker.replication.source_transactions import begin_own_history
+
+            begin_own_history(self, topic, mirror, partition)
         if partition.followers is not None:
             partition.on_appended()  # no other replica may be in sync
         if topic.partitions[index].leader_recovery_state == RECOVERING:

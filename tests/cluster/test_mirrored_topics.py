@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.cluster.decisions.config_changes import alter_configs
 from pybroker.cluster.decisions.mirrored_topics import (
     EPOCHS_AHEAD,
     REFUSED_MAX,
@@ -17,7 +18,8 @@ from pybroker.cluster.decisions.mirrored_topics import (
     take_reports,
     take_wishes,
 )
-from pybroker.cluster.decisions.topic_changes import TopicRules, delete_topics
+from pybroker.cluster.decisions.operations import NewTopic
+from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, delete_topics
 from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
 from pybroker.cluster.image.link_states import (
     ADOPTED,
@@ -51,7 +53,8 @@ from pybroker.cluster.image.link_states import (
     own_producer_ids,
 )
 from pybroker.config.link_config import LinkConfig
-from pybroker.config.resources import TOPIC
+from pybroker.config.resources import TOPIC, ConfigChange
+from pybroker_protocol.errors import ErrorCode
 from tests.cluster.test_topic_decisions import broker, rules
 from tests.steps import end_of
 
@@ -588,3 +591,172 @@ def test_an_adopted_topic_that_is_failed_over_takes_writes_again() -> None:
     before = epochs(builder)
     follow(builder, source_topic("orders", 9, 9), config=link(adopt="orders", failover="orders"))
     assert mirror(builder).first_epochs == tuple(epoch + 1 for epoch in before)
+
+
+# --- what cannot be mirrored ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "settings"),
+    [
+        ("__consumer_offsets", {"topics": "__consumer_offsets"}),
+        ("__transaction_state", {"topics": "__transaction_state"}),
+        ("consumer_offsets", {"topics": "*", "prefix": "__"}),
+        ("__consumer_offsets", {"topics": "__consumer_offsets", "adopt": "*"}),
+    ],
+)
+def test_no_topic_of_this_clusters_coordinators_is_mirrored(topic: str, settings: dict[str, str]) -> None:
+    builder = builder_of()
+    name = settings.get("prefix", "") + topic
+    if "adopt" in settings:
+        (creation,) = end_of(create_topics(builder, [NewTopic(name, 2, 1, (), ())], rules()))
+        assert not creation.error_code
+    follow(builder, source_topic(topic), config=link(**settings))
+    assert not builder.view().mirrors
+    ((refused, reason),) = builder.view().links["west"].refused
+    assert (refused, reason) == (topic, f"{name} is a topic of this cluster's coordinators")
+
+
+def test_a_copy_of_a_coordinators_topic_under_another_name_is_a_topic_as_any() -> None:
+    builder = builder_of()
+    follow(builder, source_topic("__consumer_offsets"), config=link(topics="__consumer_offsets", prefix="west."))
+    assert mirror(builder, "west.__consumer_offsets").state == MIRRORING
+
+
+@pytest.mark.parametrize("topics", ["*", "orders"])
+def test_what_is_a_mirror_at_the_source_is_not_adopted(topics: str) -> None:
+    """Two clusters would mirror each other, and neither take writes."""
+    builder = builder_of(source_topic())
+    builder.remove_mirror("orders")
+    config = link(topics=topics, adopt="orders")
+    for configs, is_adopted in [(None, False), ({MIRROR_STATE: MIRRORING}, False), ({MIRROR_STATE: PROMOTED}, True)]:
+        follow(builder, source_topic(configs=configs), config=config)
+        assert ("orders" in builder.view().mirrors) is is_adopted
+        assert bool(builder.view().links["west"].refused) is not is_adopted
+
+
+def test_a_topic_that_takes_writes_is_said_to_be_here_and_not_to_be_mirrored_by_a_link_that_is_gone() -> None:
+    builder = in_state(PROMOTED)
+    forget_links(builder, ["east"])
+    follow(builder, source_topic(), config=link("east"))
+    assert builder.view().links["east"].refused == (("orders", "a topic orders is here already"),)
+
+
+def test_a_topic_of_which_a_source_may_have_said_less_than_there_is_goes_on() -> None:
+    builder = builder_of(source_topic(), source_topic("payments"))
+    less = source(source_topic("orders", 3))._replace(unsure=frozenset(("orders", "payments")))
+    end_of(follow_source(builder, link(), less, rules()))
+    assert {mirror(builder, name).state for name in ("orders", "payments")} == {MIRRORING}
+    end_of(follow_source(builder, link(), less._replace(unsure=frozenset()), rules()))
+    assert {mirror(builder, name).state for name in ("orders", "payments")} == {STOPPED}
+
+
+# --- settings that are followed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_settings_that_a_mirrored_topic_follows_are_altered_here_once_it_takes_writes(state: str) -> None:
+    builder = in_state(state)
+    builder.put_overrides((TOPIC, "orders"), {"retention.ms": "7", "segment.ms": "8"})
+    (answer,) = alter_configs(builder, [ConfigChange(TOPIC, "orders", {"retention.ms": "1"})])
+    if state in WRITABLE:
+        assert not answer.error_code
+    else:
+        assert answer.error_code == ErrorCode.POLICY_VIOLATION
+        assert answer.error_message == "The topic is mirrored, and follows its source in retention.ms."
+    assert builder.view().overrides(TOPIC, "orders")["retention.ms"] == ("1" if state in WRITABLE else "7")
+
+
+def test_settings_that_a_mirrored_topic_does_not_follow_are_this_clusters_own() -> None:
+    builder = builder_of(source_topic(configs={"retention.ms": "7"}))
+    updates = {"retention.ms": "7", "segment.ms": "8"}
+    (answer,) = alter_configs(builder, [ConfigChange(TOPIC, "orders", updates, replace=True)])
+    assert not answer.error_code
+    assert builder.view().overrides(TOPIC, "orders") == updates
+    (answer,) = alter_configs(builder, [ConfigChange(TOPIC, "orders", {}, replace=True)])
+    assert answer.error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_settings_of_tiered_storage_at_the_source_are_not_followed() -> None:
+    configs = {"remote.storage.enable": "true", "local.retention.ms": "5", "retention.ms": "7"}
+    builder = builder_of(source_topic(configs=configs))
+    assert mirror(builder).state == MIRRORING
+    assert builder.view().overrides(TOPIC, "orders") == {"retention.ms": "7"}
+
+
+def test_longer_messages_than_brokers_here_take_are_taken_where_the_source_takes_them() -> None:
+    builder = builder_of(source_topic()._replace(defaults={"max.message.bytes": "8000000"}))
+    assert builder.view().overrides(TOPIC, "orders") == {"max.message.bytes": "8000000"}
+
+
+# --- circles ----------------------------------------------------------------------------------------------------------
+
+
+class Circle:
+    """Clusters each of which mirrors the one before it, the first one the last; each has a topic of its own."""
+
+    def __init__(self, names: str, **settings: str) -> None:
+        self.clusters: dict[str, ImageBuilder] = {}
+        self.links = {
+            name: link(name, **{key: text.format(before) for key, text in settings.items()})
+            for name, before in zip(names, names[-1] + names[:-1], strict=True)
+        }
+        self.names = names
+        for name in names:
+            builder = self.clusters[name] = ImageBuilder(ClusterImage(cluster_id=name))
+            builder.put_broker(broker(1))
+            self.make(name, f"of-{name}")
+
+    def make(self, cluster: str, topic: str) -> None:
+        (creation,) = end_of(create_topics(self.clusters[cluster], [NewTopic(topic, 1, 1, (), ())], rules()))
+        assert not creation.error_code
+
+    def shown(self, cluster: str) -> SourceCluster:
+        """What a cluster says of itself to the link of the next one."""
+        image = self.clusters[cluster].view()
+        topics = {}
+        for name, topic in image.topics_by_name.items():
+            configs = {MIRROR_STATE: image.mirrors[name].state} if name in image.mirrors else {}
+            topic_epochs = tuple(partition.leader_epoch for partition in topic.partitions)
+            topics[name] = SourceTopic(name, topic.topic_id, topic_epochs, configs)
+        return SourceCluster(cluster, topics)
+
+    def look(self, rounds: int = 6) -> None:
+        for _ in range(rounds):
+            for name, before in zip(self.names, self.names[-1] + self.names[:-1], strict=True):
+                seen = self.shown(before)
+                wanted = {topic: each for topic, each in seen.topics.items() if self.links[name].mirrors(topic)}
+                end_of(follow_source(self.clusters[name], self.links[name], seen._replace(topics=wanted), rules()))
+
+    def topics(self, cluster: str) -> set[str]:
+        return set(self.clusters[cluster].view().topics_by_name)
+
+
+def test_a_circle_of_three_clusters_with_patterns_and_prefixes_makes_no_topics_of_topics() -> None:
+    circle = Circle("abc", topics="*", prefix="from-{}.")
+    circle.look()
+    assert {name: circle.topics(name) for name in "abc"} == {
+        "a": {"of-a", "from-c.of-c"},
+        "b": {"of-b", "from-a.of-a"},
+        "c": {"of-c", "from-b.of-b"},
+    }
+
+
+def test_a_circle_of_three_clusters_ends_where_the_topic_is_that_takes_writes() -> None:
+    circle = Circle("abc", topics="of-a")
+    circle.look()
+    assert "of-a" not in circle.clusters["a"].view().mirrors
+    assert circle.clusters["a"].view().links["a"].refused == (("of-a", "a topic of-a is here already"),)
+    assert [mirror(circle.clusters[name], "of-a").state for name in "bc"] == [MIRRORING, MIRRORING]
+    before = [epochs(circle.clusters[name], "of-a") for name in "abc"]
+    circle.look()
+    assert [epochs(circle.clusters[name], "of-a") for name in "abc"] == before
+    assert before[0] < before[1] < before[2]
+
+
+def test_a_circle_of_three_clusters_is_not_closed_by_an_adoption() -> None:
+    circle = Circle("abc", topics="of-a", adopt="of-a")
+    circle.look()
+    assert "of-a" not in circle.clusters["a"].view().mirrors
+    ((_, reason),) = circle.clusters["a"].view().links["a"].refused
+    assert reason.startswith("it is mirrored at the source")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PAUSED, STOPPED
-from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LinkKeeper
+from pybroker.cluster.decisions.operations import NewTopic
+from pybroker.cluster.image.link_states import (
+    ADOPTED,
+    FAILED_OVER,
+    MIRROR_STATE,
+    MIRRORING,
+    PAUSED,
+    PROMOTED,
+    STOPPED,
+)
+from pybroker.cluster.links.link_keeper import LOOKS_PER_SETTINGS, LOOKS_UNTIL_LOST, LinkKeeper
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
-from pybroker.config.resources import BROKER, TOPIC, TOPIC_CONFIG, ConfigChange
+from pybroker.config.resources import BROKER, DEFAULT_CONFIG, TOPIC, TOPIC_CONFIG, ConfigChange
 from pybroker.config.schema import ConfigError
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.describe_configs import (
@@ -40,16 +49,25 @@ class ScriptedSource:
     def __init__(self, topics: dict[str, int]) -> None:
         self.topics = topics
         self.settings: dict[str, dict[str, str]] = {}
+        self.defaults: dict[str, str] = {}  # of all topics
         self.errors: dict[str, int] = {}
         self.setting_errors: dict[str, int] = {}
         self.is_away = False
+        self.starts = False  # it answers, and knows of nothing yet
         self.asked: list[Request] = []
+        self.held: list[Callable[[], None]] | None = None  # what is not answered before the test says so
         self.closed = False
 
     def ask(
         self, broker_id: int, request: Request, version: int, done: PeerDone, *, timeout_ms: int, channel: str = CONTROL
     ) -> None:
         self.asked.append(request)
+        if self.held is not None:
+            self.held.append(lambda: self._answer(request, done))
+        else:
+            self._answer(request, done)
+
+    def _answer(self, request: Request, done: PeerDone) -> None:
         if self.is_away:
             done(None, PeerError(PeerFailure.UNREACHABLE, False, "refused"))
         elif isinstance(request, MetadataRequest):
@@ -58,6 +76,8 @@ class ScriptedSource:
             done(self._settings(request), None)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        if self.starts:
+            return MetadataResponse(cluster_id="that-cluster", brokers=[], topics=[])
         names = None if request.topics is None else {topic.name for topic in request.topics}
         return MetadataResponse(
             cluster_id="that-cluster",
@@ -95,15 +115,8 @@ class ScriptedSource:
             resource_type=TOPIC,
             resource_name=resource.resource_name,
             configs=[
-                DescribeConfigsResourceResult(
-                    name=name,
-                    value=text,
-                    read_only=False,
-                    config_source=TOPIC_CONFIG,
-                    is_sensitive=False,
-                    synonyms=[],
-                )
-                for name, text in settings.items()
+                *(_entry(name, text, TOPIC_CONFIG) for name, text in settings.items()),
+                *(_entry(name, text, DEFAULT_CONFIG) for name, text in self.defaults.items() if name not in settings),
             ],
         )
 
@@ -114,11 +127,17 @@ class ScriptedSource:
         self.closed = True
 
 
+def _entry(name: str, text: str, source: int) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name, value=text, read_only=False, config_source=source, is_sensitive=False, synonyms=[]
+    )
+
+
 class Kept:
     """A cluster of one broker with a keeper of links."""
 
-    def __init__(self, path: Path) -> None:
-        self.cluster = FakeCluster(path).start()
+    def __init__(self, path: Path, settings: dict[str, str] | None = None) -> None:
+        self.cluster = FakeCluster(path, settings).start()
         self.cluster.cache.subscribe(self._configure)
         self.source = ScriptedSource({"orders": 2, "payments": 1})
         self.refusal: str | None = None
@@ -290,3 +309,92 @@ def test_a_controller_that_is_not_active_asks_nothing(kept: Kept) -> None:
     kept.settle()
     assert not kept.source.asked
     assert kept.source.closed
+
+
+# --- one answer of a source is not the whole of it --------------------------------------------------------------------
+
+
+def test_a_source_that_starts_and_knows_of_nothing_stops_nothing(kept: Kept) -> None:
+    kept.link()
+    kept.source.starts = True
+    kept.settle(2 * LOOKS_UNTIL_LOST * INTERVAL_MS)
+    assert kept.states == {"orders": MIRRORING, "payments": MIRRORING}
+    assert "names no brokers" in kept.problem
+    kept.source.starts = False
+    kept.settle()
+    assert not kept.problem
+
+
+@pytest.mark.parametrize("lost", ["the-topic", "partitions"])
+def test_a_topic_stops_once_several_looks_in_a_row_miss_it(kept: Kept, lost: str) -> None:
+    kept.link()
+    there, less = kept.source.topics, {"payments": 1, **({"orders": 1} if lost == "partitions" else {})}
+    for _ in range(3):
+        kept.source.topics = less
+        kept.settle((LOOKS_UNTIL_LOST - 1) * INTERVAL_MS)
+        assert kept.states == {"orders": MIRRORING, "payments": MIRRORING}
+        kept.source.topics = there
+        kept.settle()
+    kept.source.topics = less
+    kept.settle(LOOKS_UNTIL_LOST * INTERVAL_MS)
+    assert kept.states == {"orders": STOPPED, "payments": MIRRORING}
+
+
+def test_a_look_that_the_link_is_altered_in_says_nothing_of_its_new_settings(kept: Kept) -> None:
+    kept.link(topics="orders,payments")
+    answers = kept.source.held = []
+    kept.set(topics="orders")
+    kept.cluster.world.advance(1)
+    (answer,) = answers  # the look asks for orders alone
+    kept.set(topics="orders,payments")
+    kept.source.held = None
+    answer()
+    kept.settle()
+    assert kept.states == {"orders": MIRRORING, "payments": MIRRORING}
+
+
+def test_what_is_added_during_a_look_is_looked_at_at_once(kept: Kept) -> None:
+    kept.source.topics["late"] = 1
+    kept.link(topics="orders")
+    answers = kept.source.held = []
+    kept.settle()
+    (answer,) = answers
+    kept.set(topics="orders,late")
+    kept.source.held = None
+    answer()
+    kept.settle(INTERVAL_MS // 10)
+    assert kept.states == {"orders": MIRRORING, "late": MIRRORING}
+    assert not kept.refused
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_default_of_the_source_holds_where_the_brokers_here_have_another(tmp_path: Path) -> None:
+    settings = {"log.cleanup.policy": "compact", "log.retention.ms": "60000"}
+    kept = Kept(tmp_path, settings)
+    try:
+        kept.source.defaults = {
+            "cleanup.policy": "delete",
+            "retention.ms": "604800000",
+            "compression.type": "producer",
+            "max.message.bytes": "1048588",
+        }
+        kept.source.settings["payments"] = {"cleanup.policy": "compact"}
+        kept.link()
+        image = kept.cluster.cache.image
+        assert image.overrides(TOPIC, "orders") == {"cleanup.policy": "delete", "retention.ms": "604800000"}
+        assert image.overrides(TOPIC, "payments") == {"cleanup.policy": "compact", "retention.ms": "604800000"}
+    finally:
+        kept.keeper.close()
+        kept.cluster.close()
+
+
+def test_a_topic_that_is_to_be_adopted_is_asked_each_time_whether_it_takes_writes_there(kept: Kept) -> None:
+    kept.cluster.ask(kept.cluster.controller.create_topics, [NewTopic("orders", 2, 1, (), ())])
+    kept.source.settings["orders"] = {MIRROR_STATE: MIRRORING}
+    kept.link(adopt="orders")
+    assert "it is mirrored at the source" in kept.refused["orders"]
+    kept.source.settings["orders"] = {MIRROR_STATE: PROMOTED}
+    kept.settle()
+    assert kept.states["orders"] == ADOPTED

@@ -221,6 +221,38 @@ def test_a_transactional_id_of_before_the_first_mirrored_topic_gets_a_producer_i
     assert producer_id_of(here, "app") == after
 
 
+def test_what_a_producer_of_before_the_link_is_acknowledged_is_there_though_the_sources_had_its_id(
+    source: Broker, here: Broker
+) -> None:
+    """Both clusters have given their first id: to a producer of here that lives on, and to one of the source."""
+    settings = {"enable.idempotence": True, "linger.ms": 0}
+    mine = Producer({"bootstrap.servers": here.bootstrap, **settings})
+    theirs = Producer({"bootstrap.servers": source.bootstrap, **settings})
+    here.create_topic("own")
+    assert send(mine, "own", 1) == [0]
+    assert send(theirs, "orders", 3) == [0, 1, 2]
+    link(here, source)
+    wait_for_state(here, "orders", MIRRORING)
+    wait_until_mirrored(source, here, "orders", PARTITIONS)
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    assert send(mine, "orders", 4) == [3, 4, 5, 6]
+
+
+def send(producer: Producer, topic: str, how_many: int) -> list[int]:
+    """Produce records one by one to partition 0: the offsets that are acknowledged."""
+    offsets: list[int] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None, error
+        offsets.append(message.offset())
+
+    for _ in range(how_many):
+        producer.produce(topic, b"v", partition=0, on_delivery=delivered)
+        assert producer.flush(PATIENCE_S) == 0
+    return offsets
+
+
 def producer_id_of(here: Broker, transactional_id: str) -> int:
     """What a producer that begins under this id gets."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pybroker.cluster.image.link_states import (
     DIVERGED,
     ENDED,
+    FAILED,
     MIRRORING,
     PAUSE,
     PROMOTE,
@@ -17,15 +20,23 @@ from pybroker.cluster.image.link_states import (
     PROMOTING,
     RESUME,
     STOP,
+    STOPPED,
 )
+from pybroker.config.resources import BROKER
+from pybroker.replication.mirrored_partition import HISTORY_PATIENCE_MS
+from pybroker.storage.results import TimestampOffset, TransactionMarker
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from pybroker_protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from pybroker_protocol.records import TRANSACTIONAL_FLAG
 from tests.links.virtual_link import LinkedClusters, stored_of
 from tests.replication.cluster import NAME
 from tests.replication.test_divergence import only
+from tests.storage.batches import batch, end_marker
 
 # What was under way to a broker that is gone is given up by then: nothing breaks a connection in this world.
 FETCH_TIMEOUT_MS = 40_000
+
+PRODUCER_ID = 7
 
 
 @pytest.fixture
@@ -277,6 +288,125 @@ def test_a_promotion_ends_where_a_source_that_was_cut_does(linked: LinkedCluster
     assert_same(linked)
 
 
+@pytest.mark.parametrize("count", [0, 1, 8], ids=["fewer-records", "some-others", "more-others"])
+def test_a_source_that_came_back_from_a_backup_stops_the_partition_and_nothing_is_cut(
+    linked: LinkedClusters, count: int
+) -> None:
+    """Its leader epochs went back with it: other records stand at the same offsets, and under the same epochs."""
+    produce(linked)
+    linked.settle()
+    for leader in (2, 1):
+        linked.source.elect(leader)
+        linked.source.tell()
+        produce(linked, 2)
+        linked.settle()
+    here = linked.stored(linked.here)
+    assert len(here) == 7
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    for broker in list(linked.source.brokers.values()):
+        broker.log().truncate_to(3)
+        broker.stop()
+    linked.source.set(leader=1, leader_epoch=1, isr=(1, 2))
+    for broker_id in (1, 2):
+        linked.source.start(broker_id, tell=False)
+    linked.source.tell()
+    produce(linked, count)
+    linked.world.advance(2_000)
+    asked = len(linked.questions)
+    linked.is_away = False
+    linked.world.advance(5_000)
+    (progress,) = linked.mirrors[11].progress("west")
+    assert progress["problem"] == "the source does not know the last leader epoch here"
+    linked.world.advance(HISTORY_PATIENCE_MS)
+    assert len(linked.questions) - asked < 200
+    assert [report.kind for report in linked.reports] == [FAILED]
+    assert "another history" in linked.reports[0].reason
+    assert linked.state == STOPPED
+    assert linked.stored(linked.here) == here
+
+
+def test_a_leader_that_was_deposed_and_does_not_know_the_last_epoch_stops_nothing(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.elect(2)
+    linked.source.tell()
+    produce(linked)
+    linked.settle()
+    epoch = linked.source.state().leader_epoch
+    linked.source.set(leader=1, leader_epoch=epoch - 1)  # as a broker says that has not heard of the last election
+    linked.source.brokers[1].log().truncate_to(3)
+    linked.source.tell()
+    linked.world.advance(HISTORY_PATIENCE_MS // 2)
+    linked.source.set(leader=2, leader_epoch=epoch + 1, isr=(2,))
+    linked.source.tell((2,))  # the other one takes itself for the leader on and on
+    produce(linked)
+    linked.world.advance(2 * HISTORY_PATIENCE_MS)
+    assert linked.state == MIRRORING
+    assert_same(linked)
+
+
+def test_an_answer_that_the_end_of_a_transaction_came_into_begins_nothing_anew(linked: LinkedClusters) -> None:
+    """The source reads its high watermark, then its last stable offset, and a marker is committed in between."""
+    begin_transaction(linked)
+    here = linked.stored(linked.here)
+    answer_that_it_has_ended(linked)
+    assert linked.stored(linked.here) == here
+    linked.settle()
+    assert linked.stored(linked.here) == here
+    end_transaction(linked)
+    linked.settle()
+    assert_same(linked)
+    assert not linked.here.brokers[11].log().producers.ongoing_txns
+
+
+def test_a_log_with_a_transaction_open_that_two_answers_say_has_ended_is_fetched_anew(linked: LinkedClusters) -> None:
+    begin_transaction(linked)
+    answer_that_it_has_ended(linked)
+    answer_that_it_has_ended(linked)
+    assert linked.here.brokers[11].offsets() == (0, 0, 0)
+    linked.settle()
+    assert_same(linked)
+
+
+def test_a_source_is_asked_again_whether_it_has_nothing_left_of_the_end_of_a_transaction(
+    linked: LinkedClusters, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_transaction(linked)
+    producers = linked.source.brokers[1].log().producers  # which forget what the cleaner took all of
+    producers.ongoing_txns.clear()
+    producers.producers.clear()
+    produce(linked, 1)
+    linked.world.advance(1_000)
+    assert "of which the source has nothing left" in caplog.text
+
+
+def answer_that_it_has_ended(linked: LinkedClusters) -> None:
+    """The leader here is answered that the source has no transaction open, and nothing more than is here."""
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    fetcher = linked.mirrors[11]._links["west"]._fetchers[mirrored.source_leader]
+    end = mirrored.log.log_end_offset
+    data = SimpleNamespace(records=b"", high_watermark=end, last_stable_offset=end + 1, log_start_offset=0)
+    fetcher._append(mirrored, cast(Any, data))
+
+
+def begin_transaction(linked: LinkedClusters) -> None:
+    """Three records and one of a transaction that is open; the mirror has all."""
+    produce(linked)
+    source = linked.source.brokers[1]
+    verifications = source.log().producers.verifications
+    verifications.succeed(PRODUCER_ID, verifications.begin(PRODUCER_ID, 0, 0, False, 0), 0)
+    source.produce(producer_id=PRODUCER_ID, producer_epoch=0, sequence=0, attributes=TRANSACTIONAL_FLAG)
+    linked.settle()
+    assert linked.here.brokers[11].log().producers.ongoing_txns
+
+
+def end_transaction(linked: LinkedClusters) -> None:
+    marker = TransactionMarker(PRODUCER_ID, 0, 0, True, 0)
+    records = bytes(end_marker(PRODUCER_ID, 0, commit=True))
+    linked.source.brokers[1].partition().end_transaction(records, marker, lambda _: None)
+
+
 def test_a_source_that_ends_before_the_end_here_is_said_so(linked: LinkedClusters) -> None:
     mirror_what_one_leader_has_alone(linked)
     linked.hears_reports = False
@@ -363,3 +493,107 @@ def test_a_link_brings_no_more_bytes_per_second_than_it_may(tmp_path: Path) -> N
         assert linked.stored(linked.here) == original
     finally:
         linked.close()
+
+
+def test_a_link_whose_keys_lack_for_a_moment_says_so_and_is_tried_again(tmp_path: Path) -> None:
+    linked = LinkedClusters(tmp_path)
+    try:
+        linked.refusal = "ssl.truststore.location: no such file"
+        produce(linked)
+        linked.settle()
+        assert problems(linked) == [linked.refusal]
+        linked.refusal = None
+        linked.settle()
+        assert_same(linked)
+        assert problems(linked) == []
+    finally:
+        linked.close()
+
+
+def test_a_source_that_one_broker_does_not_reach_is_said_so_by_that_broker(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.is_away = True
+    linked.world.advance(FETCH_TIMEOUT_MS)
+    (problem,) = problems(linked)
+    assert problem.startswith("its source does not answer: no connection to it can be made")
+    linked.is_away = False
+    linked.settle()
+    assert problems(linked) == []
+
+
+def test_a_broker_of_the_source_that_does_not_answer_is_named(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    linked.source.brokers[1].kill()  # it leads still, as the source's other broker says
+    linked.world.advance(2 * FETCH_TIMEOUT_MS)
+    (problem,) = problems(linked)
+    assert problem.startswith("broker 1 of the source does not answer")
+
+
+def problems(linked: LinkedClusters) -> list[str]:
+    """What the leader here says is the matter with its partitions."""
+    return [str(each["problem"]) for each in linked.mirrors[11].progress("west") if "problem" in each]
+
+
+def test_nothing_is_kept_of_a_link_that_is_deleted(linked: LinkedClusters) -> None:
+    produce(linked)
+    linked.settle()
+    mirrors, broker = linked.mirrors[11], linked.here.brokers[11]
+    (link,) = mirrors._links.values()
+    cast(dict[str, str], broker.config.static).clear()
+    linked.here._change(configs={**linked.here.image.configs, (BROKER, ""): {}})
+    linked.here.tell()
+    assert (link._config, link._source) == (None, None)
+    asked = len(linked.questions)
+    linked.settle()
+    assert len(linked.questions) == asked
+    linked.become(STOPPED)  # as the controller decides
+    assert mirrors._links == {}
+
+
+# --- what records may be like -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_in_an_old_format_stop_the_partition_with_the_reason(linked: LinkedClusters, magic: int) -> None:
+    produce(linked)
+    linked.settle()
+    (mirrored,) = linked.mirrors[11]._mirrored[NAME].values()
+    fetcher = linked.mirrors[11]._links["west"]._fetchers[mirrored.source_leader]
+    old = bytes(batch([b"old"], base_offset=3, magic=magic))
+    data = SimpleNamespace(records=old, high_watermark=4, last_stable_offset=4, log_start_offset=0)
+    fetcher._append(mirrored, cast(Any, data))
+    linked.settle()
+    assert linked.state == STOPPED
+    assert [report.kind for report in linked.reports] == [FAILED]
+    assert "a format older than" in linked.reports[0].reason
+    assert len(linked.stored(linked.here)) == 3
+
+
+@pytest.mark.parametrize("is_known_here", [False, True])
+def test_times_that_the_source_has_set_stay(linked: LinkedClusters, is_known_here: bool) -> None:
+    for cluster in (linked.source, linked.here)[: 1 + is_known_here]:
+        cluster.configure_topic(message_timestamp_type="LogAppendTime")
+        cluster.tell()
+    produce(linked)
+    linked.world.advance(5_000)
+    assert_same(linked)
+    there, here = (
+        broker.log().offset_of_max_timestamp() for broker in (linked.source.brokers[1], linked.here.brokers[11])
+    )
+    assert isinstance(there, TimestampOffset)
+    assert isinstance(here, TimestampOffset)
+    assert (here.timestamp, here.offset) == (there.timestamp, there.offset)
+    assert there.timestamp > linked.world.clock.now_ms() - 60_000
+
+
+def test_a_batch_comes_that_is_longer_than_what_brokers_here_take_from_clients(linked: LinkedClusters) -> None:
+    linked.source.configure_topic(max_message_bytes="4000000")
+    linked.source.tell()
+    results = linked.source.brokers[1].produce(value=bytes(2_000_000))
+    linked.settle()
+    assert [result.error_code for result in results] == [0]
+    produce(linked)
+    linked.settle()
+    assert_same(linked)

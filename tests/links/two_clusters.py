@@ -78,7 +78,7 @@ class TwoClusters:
 
     def adopt(self) -> None:
         """The former writer is to mirror the present one."""
-        there = SourceTopic(NAME, TOPIC_ID, (self.writer.state().leader_epoch,))
+        there = SourceTopic(NAME, TOPIC_ID, (self.writer.state().leader_epoch,), {})
         source = SourceCluster("that-cluster", {NAME: there})
         config, rules = _config(adopt=NAME), cast(Any, None)  # a topic that is here is not made
         self.decide(self.mirror, lambda builder: end_of(follow_source(builder, config, source, rules)))

@@ -21,6 +21,7 @@ from pybroker.cluster.image.link_states import MirroredTopic, MirrorReport
 from pybroker.cluster.links.source_port import ANY_NODE
 from pybroker.cluster.membership.peers import CONTROL, PeerDone, PeerError, PeerFailure
 from pybroker.config.link_config import LinkConfig
+from pybroker.config.schema import ConfigError
 from pybroker.replication.mirrors import Mirrors
 from pybroker_protocol.messages.metadata import (
     MetadataRequest,
@@ -113,6 +114,7 @@ class LinkedClusters:
         self.reports: list[MirrorReport] = []
         self.questions: list[Request] = []  # of the link's, to its source
         self.hears_reports = True
+        self.refusal: str | None = None  # why no connection can be made with the link's settings
         self.here.set(leader_epoch=EPOCHS_AHEAD)
         self.become("mirroring")
         self.mirrors = {broker_id: self.mirror_on(broker) for broker_id, broker in self.here.brokers.items()}
@@ -121,6 +123,8 @@ class LinkedClusters:
         """Have a broker that has started mirror what it leads."""
 
         def connect(_config: LinkConfig) -> VirtualSource:
+            if self.refusal is not None:
+                raise ConfigError(self.refusal)
             return VirtualSource(self.source, lambda: self.is_away, self.questions)
 
         return Mirrors(broker.replicas, broker.metadata, connect, partial(self._report, broker))

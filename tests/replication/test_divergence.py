@@ -259,3 +259,16 @@ def test_a_leader_that_never_had_a_record_says_where_others_are_to_begin(make_cl
     assert log.end_offset_for_epoch(1, 1) == (1, 0)
     assert log.end_offset_for_epoch(-1, 1) == (-1, -1)
     assert log.end_offset_for_epoch(2, 1) == (-1, -1)
+
+
+def test_a_follower_whose_last_epoch_its_leader_does_not_know_asks_ever_more_rarely(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(replicas=(1, 2))
+    cluster.brokers[1].produce(value=b"a")
+    cluster.settle()
+    follower = cluster.brokers[2]
+    follower.log().leader_epochs.assign(50, 0)  # as no leader of this cluster gives it
+    cluster.brokers[1].produce(acks=1, value=b"b")
+    cluster.pass_ms(1_000)
+    asked = len(follower.asked)
+    cluster.pass_ms(20_000)
+    assert 0 < len(follower.asked) - asked < 150

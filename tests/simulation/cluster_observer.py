@@ -193,6 +193,7 @@ class ClusterObserver:
         self._processes = processes
         self._moved: dict[Process, set[LogState]] = {}  # the logs of which an offset was set since the last look
         self._replicas: dict[tuple[str, Partition], Replica] = {}
+        self._first_epochs: dict[Partition, int] = {}  # of topics that were mirrored
         self._lives: dict[str, int] = {}
         # What was looked at last: each broker's image, numbers of led partitions and of logs.
         self._roles: dict[Process, Any] = {}
@@ -344,17 +345,33 @@ class ClusterObserver:
             and not (is_cut_short and end < end_before)
             and (is_new or end < end_before or epoch > epoch_before)
         ):
-            self._check_producers(where, log, model, replica.was_read)
+            self._check_producers(process, where, log, model, replica.was_read)
 
-    def _check_producers(self, where: str, log: Log, model: LogModel, was_read: bool) -> None:
+    def _first_epoch(self, process: Process, log: Log) -> int:
+        """The leader epoch below which another cluster has written; 0 where none has, as far as brokers know."""
+        part = (self._model.topic(log.topic, log.topic_id), log.partition)
+        server: Any = process.server
+        mirror = server.services.metadata.image.mirrors.get(log.topic)
+        known = 0 if mirror is None else mirror.first_epoch(log.partition)
+        self._first_epochs[part] = max(known, self._first_epochs.get(part, 0))
+        return self._first_epochs[part]
+
+    def _check_producers(self, process: Process, where: str, log: Log, model: LogModel, was_read: bool) -> None:
         """Of a cleaned log the committed batches are told by the model."""
         found = left = read_directory(log.path)
         is_cleaned = log.topic in self._model.compacted_topics
         if is_cleaned:
             found = [*model.batches, *(batch for batch in found if batch.base_offset >= model.end_offset)]
             found = [batch for batch in found if batch.base_offset < log.log_end_offset]
-        all_batches = log.log_start_offset == 0
-        check_producers(where, log, found, left if is_cleaned else None, all_batches=all_batches, was_read=was_read)
+        check_producers(
+            where,
+            log,
+            found,
+            left if is_cleaned else None,
+            all_batches=log.log_start_offset == 0,
+            was_read=was_read,
+            first_epoch=self._first_epoch(process, log),
+        )
 
     def _look_at_leader(self, broker: str, where: str, leader: Any, replica: Replica, high: int, end: int) -> None:
         epoch = leader.leader_epoch
@@ -485,7 +502,7 @@ class ClusterObserver:
             model = self._model.log(self._model.topic(log.topic, log.topic_id), log.partition)
             where = f"{log.topic}-{log.partition} on {process.name}"
             check(log.log_end_offset == model.end_offset, SAME_PREFIX, f"{where} ends at {log.log_end_offset}")
-            self._check_producers(where, log, model, was_read=True)  # it has just started
+            self._check_producers(process, where, log, model, was_read=True)  # it has just started
             found = read_directory(Path(log.path))
             model.check_replica(where, found, log.log_start_offset, model.end_offset, SAME_PREFIX)
         image = server.services.metadata.image

@@ -25,6 +25,7 @@ EPOCHS_OF_PRODUCERS = "a producer's epoch never goes back in a log"
 MARKERS = "a log takes no marker of a deposed coordinator"
 BATCHES_RETAINED = 5
 LAST_SEQUENCE = (1 << 31) - 1
+IDS_WITH_A_MARK = 1 << 32  # from here on a producer id says which cluster has given it
 _COORDINATOR_EPOCH = struct.Struct(">hi").unpack_from
 
 # (first sequence, last sequence, first offset, last offset)
@@ -83,6 +84,7 @@ def check_producers(
     *,
     all_batches: bool,
     was_read: bool,
+    first_epoch: int = 0,
 ) -> None:
     """Compare what an open log remembers with what its batches say.
 
@@ -90,8 +92,11 @@ def check_producers(
     in Kafka: a replica that fetches the log from its beginning after that knows no later epochs than are left.
     ``all_batches``: none has ever been taken from the log's beginning, so that it remembers no producer besides.
     ``was_read``: the log was opened, or cut, so that of a producer's last batches it may remember fewer than five.
+    ``first_epoch``: what lies below that leader epoch is another cluster's, and counts for none of ours.
     """
+    batches = list(batches)
     expected, state = replayed(batches), log.producers
+    own = replayed(batch for batch in batches if batch.leader_epoch >= first_epoch)
     least = None if left is None else replayed(left)
     if all_batches:
         strangers = state.producers.keys() - expected.keys()
@@ -100,15 +105,26 @@ def check_producers(
         entry = state.producers.get(producer_id)
         if entry is None:
             all_is_gone = least is not None and producer_id not in least
+            if _may_be_anothers(producer_id, first_epoch):
+                all_is_gone = all_is_gone or not own.get(producer_id, NOTHING).written
             check(all_is_gone, PRODUCERS, f"{where}: producer {producer_id} is forgotten, {producer}")
             continue
         least_of = producer if least is None else least.get(producer_id, NOTHING)
-        difference = _difference(entry, producer, least_of, is_exact=all_batches and not was_read)
+        is_exact = all_batches and not was_read
+        difference = _difference(entry, producer, least_of, is_exact=is_exact)
+        if difference and _may_be_anothers(producer_id, first_epoch):
+            of_ours = own.get(producer_id, NOTHING)
+            difference = _difference(entry, of_ours, of_ours, is_exact=is_exact)
         check(not difference, PRODUCERS, f"{where}: producer {producer_id}: {difference}")
     is_open = {producer.open_since: key for key, producer in expected.items() if producer.open_since >= 0}
     same = all(state.ongoing_txns.get(offset) == key for offset, key in is_open.items())
     same = same and (not all_batches or len(is_open) == len(state.ongoing_txns))
     check(same, PRODUCERS, f"{where}: open since {state.ongoing_txns}, and by the batches since {is_open}")
+
+
+def _may_be_anothers(producer_id: int, first_epoch: int) -> bool:
+    """Whether the log's leader does not count what that producer id has left below its first epoch of our own."""
+    return first_epoch > 0 and producer_id < IDS_WITH_A_MARK
 
 
 def _difference(entry: ProducerStateEntry, producer: Producer, least: Producer, *, is_exact: bool) -> str:

@@ -1,7 +1,8 @@
 """Changing the overrides of topics, brokers, groups and client-metrics subscriptions.
 
 Owns: merging changes into overrides, that a topic must exist to have any, how long names are, and what holds of
-``min.insync.replicas`` while eligible leader replicas are tracked.  Which settings there are and what their values may
+``min.insync.replicas`` while eligible leader replicas are tracked.  Also that what a mirrored topic follows is not
+changed here.  Which settings there are and what their values may
 be is validated before, by the config service.
 
 Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager``.
@@ -9,7 +10,7 @@ Counterpart in Kafka: ``org.apache.kafka.controller.ConfigurationControlManager`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pybroker.cluster.decisions import eligible_replicas
 from pybroker.cluster.decisions.operations import NamedResult
@@ -50,9 +51,20 @@ def _alter(builder: ImageBuilder, change: ConfigChange) -> NamedResult:
             after.pop(name, None)
         else:
             after[name] = value
+    mirror = image.mirrors.get(change.resource_name) if change.resource_type == TOPIC else None
+    if mirror is not None and not mirror.is_writable and (refusal := _refusal_of_followed(before, after)) is not None:
+        return NamedResult(change.resource_name, ErrorCode.POLICY_VIOLATION, refusal)
     # A broker's are written also where they stay what they are: it looks at its files of keys again then (KAFKA-14136).
     if after != before or change.resource_type == BROKER:
         builder.put_overrides(resource, after)
         if after.get(MIN_INSYNC_REPLICAS) != before.get(MIN_INSYNC_REPLICAS):
             eligible_replicas.forget(builder, resource)
     return NamedResult(change.resource_name)
+
+
+def _refusal_of_followed(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
+    """Why settings of a mirrored topic are not changed: with others it would keep less than its source, or more."""
+    from pybroker.cluster.decisions.mirrored_topics import FOLLOWED_SETTINGS
+
+    changed = [name for name in FOLLOWED_SETTINGS if before.get(name) != after.get(name)]
+    return f"The topic is mirrored, and follows its source in {', '.join(changed)}." if changed else None

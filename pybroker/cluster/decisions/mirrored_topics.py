@@ -24,13 +24,14 @@ Counterpart in Kafka: none yet; KIP-1279 proposes ``ClusterMirrorControlManager`
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
+from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
 from pybroker.cluster.image.link_states import (
     ADOPTED,
     ALIKE,
@@ -41,17 +42,14 @@ from pybroker.cluster.image.link_states import (
     ENDED,
     FAIL_OVER,
     FETCHED,
-    MIRROR_STATE,
     PARTED,
     PAUSE,
     PROMOTE,
-    PROMOTED,
     PROMOTING,
     RESUME,
     STOP,
     STOPPED,
     TRANSITIONS,
-    WRITABLE,
     LinkState,
     MirroredTopic,
     MirrorReport,
@@ -59,8 +57,11 @@ from pybroker.cluster.image.link_states import (
     SourceTopic,
     own_producer_ids,
 )
+from pybroker.config.broker import BrokerConfig
 from pybroker.config.link_config import LinkConfig
 from pybroker.config.resources import TOPIC
+from pybroker.config.schema import ConfigError
+from pybroker.config.topic_settings import TOPIC_SETTINGS
 from pybroker_protocol.uuids import ZERO_UUID
 
 # How far a mirrored partition's leader epoch begins above the source's: leaders may change there so often before the
@@ -86,6 +87,7 @@ FOLLOWED_SETTINGS: Final = (
 
 # Of a topic whose settings were asked for before, and which was refused then, the former reason holds.
 _SETTINGS_UNKNOWN: Final = "its settings at the source are not known yet"
+_IS_HERE: Final = "a topic {} is here already"
 _NOT_SEEN: Final = "the source has no such topic, or the link may not see it"
 
 # As many refused topics of a link are kept with their reasons.
@@ -189,7 +191,7 @@ def follow_source(
     refused, before = dict(source.refused), dict(known.refused)
     for topic in source.topics.values():
         if config.mirrors(topic.name):
-            reason = yield from _follow_topic(builder, config, topic, rules)
+            reason = yield from _follow_topic(builder, config, source, topic, rules)
             if reason == _SETTINGS_UNKNOWN:
                 reason = before.get(topic.name, reason)
             if reason is not None:
@@ -223,26 +225,30 @@ def _problem_of(builder: ImageBuilder, known: LinkState, source: SourceCluster) 
 
 
 def _follow_topic(
-    builder: ImageBuilder, config: LinkConfig, topic: SourceTopic, rules: TopicRules
+    builder: ImageBuilder, config: LinkConfig, source: SourceCluster, topic: SourceTopic, rules: TopicRules
 ) -> Generator[None, None, str | None]:
     """Have one topic here as it is at the source; why that cannot be, where there is no state of its own to say so."""
     name = config.get("prefix") + topic.name
+    if name in INTERNAL_TOPICS:
+        return f"{name} is a topic of this cluster's coordinators"
     image = builder.view()
     mirror = image.mirrors.get(name)
     if name in image.topics_by_name and (mirror is None or mirror.is_writable) and config.adopts(topic.name):
         return _adopt(builder, config, name, topic)
     if mirror is None:
         if name in image.topics_by_name:
-            return f"a topic {name} is here already"
+            return _IS_HERE.format(name)
         return (yield from _begin(builder, config, name, topic, rules))
     if mirror.link != config.link:
-        return f"{name} is mirrored by the link {mirror.link}"
+        return _IS_HERE.format(name) if mirror.is_writable else f"{name} is mirrored by the link {mirror.link}"
     if mirror.state not in FETCHED:
         return None
     if ZERO_UUID not in (mirror.source_topic_id, topic.topic_id) and mirror.source_topic_id != topic.topic_id:
         return moved(builder, name, STOP, "at the source it was deleted and made anew")
     here = image.topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
+        if topic.name in source.unsure:
+            return None
         return moved(builder, name, STOP, f"at the source it has {len(topic.leader_epochs)} partitions alone")
     yield from _keep_up(builder, name, topic, rules)
     return None
@@ -254,10 +260,9 @@ def _begin(
     """Make a topic with its record; why it cannot be made."""
     if topic.configs is None:
         return _SETTINGS_UNKNOWN
-    is_mirrored_there = topic.configs.get(MIRROR_STATE, PROMOTED) not in WRITABLE
-    if is_mirrored_there and topic.name not in config.get("topics"):
+    if not topic.takes_writes and topic.name not in config.get("topics"):
         return "it is mirrored at the source: `topics` has to have its name for that, and no pattern"
-    settings = tuple(followed_settings(topic.configs).items())
+    settings = tuple(followed_settings(topic, rules.config).items())
     factor = config.get("replication.factor")
     wanted = NewTopic(name, len(topic.leader_epochs), factor or -1, (), settings)
     (creation,) = yield from create_topics(builder, [wanted], rules)
@@ -274,7 +279,11 @@ def _adopt(builder: ImageBuilder, config: LinkConfig, name: str, topic: SourceTo
     """Have a topic mirrored that is here already, and takes no writes from now on; why that cannot be."""
     here = builder.view().topics_by_name[name]
     if len(topic.leader_epochs) < len(here.partitions):
-        return f"a topic {name} is here already, with more partitions"
+        return f"{_IS_HERE.format(name)}, with more partitions"
+    if topic.configs is None:
+        return _SETTINGS_UNKNOWN
+    if not topic.takes_writes:
+        return "it is mirrored at the source: it has to take writes there before it is mirrored here"
     mirror = MirroredTopic(config.link, topic.name, topic.topic_id, ADOPTED)
     builder.put_mirror(name, mirror._replace(reason=_lacking(mirror, len(here.partitions))))
     image = builder.view()
@@ -299,7 +308,7 @@ def _keep_up(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicR
             return
     _raise_epochs(builder, builder.view().topics_by_name[name], topic)
     if topic.configs is not None:
-        _follow_settings(builder, name, topic.configs, rules)
+        _follow_settings(builder, name, topic, rules)
 
 
 def _raise_epochs(builder: ImageBuilder, here: TopicImage, topic: SourceTopic) -> None:
@@ -317,16 +326,29 @@ def _at_least(partition: PartitionImage, source_epoch: int) -> PartitionImage:
     return _in_epoch(partition, source_epoch + EPOCHS_AHEAD)
 
 
-def followed_settings(configs: Mapping[str, str]) -> dict[str, str]:
-    """Those of a source's topic that a mirrored one takes over."""
-    return {name: configs[name] for name in FOLLOWED_SETTINGS if name in configs}
+def followed_settings(topic: SourceTopic, config: BrokerConfig) -> dict[str, str]:
+    """Those that a mirrored topic takes over: what is set there, and defaults that are others than here."""
+    configs = topic.configs or {}
+    defaults = {name: text for name, text in topic.defaults.items() if not _is_default(config, name, text)}
+    both = {**defaults, **configs}
+    return {name: both[name] for name in FOLLOWED_SETTINGS if name in both}
 
 
-def _follow_settings(builder: ImageBuilder, name: str, configs: Mapping[str, str], rules: TopicRules) -> None:
+def _is_default(config: BrokerConfig, name: str, text: str) -> bool:
+    """Whether a topic here has that value of a setting where nothing sets it."""
+    try:
+        value = TOPIC_SETTINGS[name].parse(text)
+    except (KeyError, ConfigError):
+        return False
+    here = config.log_config.value(name)
+    return bool(frozenset(value) == here if isinstance(here, frozenset) else value == here)
+
+
+def _follow_settings(builder: ImageBuilder, name: str, topic: SourceTopic, rules: TopicRules) -> None:
     """Take over what has changed at the source; what cannot be here stops the topic."""
     before = builder.view().overrides(TOPIC, name)
     own = {setting: text for setting, text in before.items() if setting not in FOLLOWED_SETTINGS}
-    after = {**own, **followed_settings(configs)}
+    after = {**own, **followed_settings(topic, rules.config)}
     if after == before:
         return
     message = rules.config_error(dict(after), rules.config)
@@ -347,7 +369,7 @@ def _look_for_lost(
         return
     if name != config.get("prefix") + mirror.source_topic or not config.mirrors(mirror.source_topic):
         moved(builder, name, STOP, f"the link {config.link} does not mirror it any more")
-    elif mirror.source_topic not in source.topics:
+    elif mirror.source_topic not in source.topics and mirror.source_topic not in source.unsure:
         reason = source.refused.get(mirror.source_topic, _NOT_SEEN)
         moved(builder, name, STOP, reason)
 

@@ -118,6 +118,10 @@ class MirroredTopic(NamedTuple):
         """Whether clients may write to it."""
         return self.state in WRITABLE
 
+    def first_epoch(self, index: int) -> int:
+        """Everything below that leader epoch of the partition is the source's; 0 where nothing is known to be."""
+        return self.first_epochs[index] if self.is_writable and index < len(self.first_epochs) else 0
+
 
 class LinkState(NamedTuple):
     """What is known of a link: whose cluster its source is, and what is the matter with it, if anything is.
@@ -152,24 +156,32 @@ class SourceTopic(NamedTuple):
     """A topic of the source: the leader epoch of each partition, -1 where it has no leader.
 
     ``configs`` are the settings that a mirrored topic takes over, and ``MIRROR_STATE`` where it is mirrored there; None
-    where they are not known.
+    where they are not known.  ``defaults`` are those that nothing sets there.
     """
 
     name: str
     topic_id: bytes
     leader_epochs: tuple[int, ...]
     configs: Mapping[str, str] | None = None
+    defaults: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether it is no mirror there, as far as its settings are known."""
+        return (self.configs or {}).get(MIRROR_STATE, PROMOTED) in WRITABLE
 
 
 class SourceCluster(NamedTuple):
     """What the source says of itself: its topics as far as the link is to mirror them, and may see them.
 
-    ``refused`` has what the source does not say of topics that the link is to mirror, with the reason.
+    ``refused`` has what the source does not say of topics that the link is to mirror, with the reason.  ``unsure`` are
+    topics of which it may have said less than there is.
     """
 
     cluster_id: str
     topics: Mapping[str, SourceTopic]
     refused: Mapping[str, str] = MappingProxyType({})
+    unsure: frozenset[str] = frozenset()
 
 
 # What the leader of a mirrored partition finds.

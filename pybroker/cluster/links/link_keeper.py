@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.cluster.decisions.carried_access import SourceAccess, carry_access
 from pybroker.cluster.decisions.mirrored_topics import (
@@ -50,6 +50,9 @@ LOOKS_PER_SETTINGS: Final = 12
 # Topics whose settings are asked for with one request.
 TOPICS_PER_REQUEST: Final = 200
 
+# A broker that starts, or lags, may not know of topics that there are: so many looks in a row have to miss them.
+LOOKS_UNTIL_LOST: Final = 3
+
 # Why a topic is not mirrored that the source does not show.
 UNSEEN: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the source has no such topic, or the link may not see it",
@@ -71,6 +74,7 @@ class LinkKeeper:
         self._metadata = metadata
         self._connect = connect
         self._watched: dict[str, _WatchedSource] = {}
+        self._missed: dict[str, dict[str, int]] = {}  # by links: topics that were missed by so many looks in a row
         self._unsubscribe = metadata.subscribe(self._on_image)
         controller.activity_listeners.append(self._on_activity)
         self._on_activity(controller.is_active)
@@ -88,6 +92,7 @@ class LinkKeeper:
             for watched in self._watched.values():
                 watched.close()
             self._watched.clear()
+            self._missed.clear()
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         if not self._controller.is_active:
@@ -117,7 +122,34 @@ class LinkKeeper:
 
     def _follow(self, config: LinkConfig, source: SourceCluster) -> None:
         rules = self._controller.topic_rules
-        self._submit(lambda builder: follow_source(builder, config, source, rules))
+        missed, before = self._missed_topics(config, source), self._missed.get(config.link, {})
+        looks = {topic: before.get(topic, 0) + 1 for topic in missed}
+        self._missed[config.link] = looks
+        unsure = frozenset(topic for topic, count in looks.items() if count < LOOKS_UNTIL_LOST)
+
+        def decide(builder: ImageBuilder) -> Generator[None, None, None] | None:
+            watched = self._watched.get(config.link)
+            if watched is None or watched.config is not config:
+                return None  # it was altered meanwhile, and another look has begun
+            return follow_source(builder, config, source._replace(unsure=unsure), rules)
+
+        self._submit(decide)
+
+    def _missed_topics(self, config: LinkConfig, source: SourceCluster) -> list[str]:
+        """Topics that the link mirrors, and which the source does not show, or with fewer partitions."""
+        image = self._metadata.image
+        missed = []
+        for name, mirror in image.mirrors.items():
+            if mirror.link != config.link or mirror.is_writable:
+                continue
+            seen, topic = source.topics.get(mirror.source_topic), image.topics_by_name.get(name)
+            if seen is None:
+                is_missed = source.refused.get(mirror.source_topic) != UNSEEN[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            else:
+                is_missed = topic is not None and len(seen.leader_epochs) < len(topic.partitions)
+            if is_missed:
+                missed.append(mirror.source_topic)
+        return missed
 
     def _carry(self, config: LinkConfig, access: SourceAccess) -> None:
         known = self._metadata.image.links.get(config.link)
@@ -143,6 +175,13 @@ def _take_all_wishes(builder: ImageBuilder, links: dict[str, LinkConfig]) -> Non
         take_wishes(builder, config)
 
 
+class _Settings(NamedTuple):
+    """Those of a topic at the source: what is set there, and what it has by default."""
+
+    given: dict[str, str]
+    defaults: dict[str, str]
+
+
 class _WatchedSource:
     """One link's source, looked at every ``refresh.interval.ms``, and at once as the link's settings change.
 
@@ -160,6 +199,7 @@ class _WatchedSource:
         note: Callable[[str, str], None],
     ) -> None:
         self.config = config
+        self._asked_by = config  # what the link was set to as the look began that is under way
         self._env = env
         self._connect = connect
         self._follow = follow
@@ -202,6 +242,7 @@ class _WatchedSource:
                 self._fail(str(error))
                 return
         self._is_looking = True
+        self._asked_by = self.config
         names = self.config.names()
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(
@@ -213,7 +254,10 @@ class _WatchedSource:
         def answered(response: Any | None, error: PeerError | None) -> None:
             if self._closed:
                 return
-            if response is None:
+            if self._asked_by is not self.config:
+                self._is_looking = False
+                self._look_in(0)  # what was asked for is another question's
+            elif response is None:
                 self._fail(f"its source does not answer: {error}")
             else:
                 done(response)
@@ -222,6 +266,9 @@ class _WatchedSource:
         self._source.ask(ANY_NODE, request, version, answered, timeout_ms=LOOK_TIMEOUT_MS)
 
     def _on_metadata(self, response: Any) -> None:
+        if not response.brokers:
+            self._fail("its source names no brokers: it may be starting")  # and no topics, whichever there are
+            return
         assert self._source is not None
         self._source.learn({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
         topics = {
@@ -241,7 +288,7 @@ class _WatchedSource:
         self._seen &= topics.keys()
         self._ask_for_settings(source, {}, [name for name in topics if name not in self._seen])
 
-    def _ask_for_settings(self, source: SourceCluster, known: dict[str, dict[str, str]], rest: list[str]) -> None:
+    def _ask_for_settings(self, source: SourceCluster, known: dict[str, _Settings], rest: list[str]) -> None:
         """Ask for the settings of so many topics, then for those of the rest, and follow the source then."""
         if not rest:
             self._end(source, known)
@@ -271,10 +318,11 @@ class _WatchedSource:
 
         self._ask(request, DESCRIBE_CONFIGS_VERSION, answered)
 
-    def _end(self, source: SourceCluster, known: dict[str, dict[str, str]]) -> None:
-        self._seen.update(known)
+    def _end(self, source: SourceCluster, known: dict[str, _Settings]) -> None:
         self._is_looking = False
-        topics = {name: topic._replace(configs=known.get(name)) for name, topic in source.topics.items()}
+        topics = {name: _with_settings(topic, known.get(name)) for name, topic in source.topics.items()}
+        # Of one that is to be adopted it is asked each time whether it takes writes there.
+        self._seen.update(name for name in known if topics[name].takes_writes or not self.config.adopts(name))
         self._follow(self.config, source._replace(topics=topics))
         if self._looks % LOOKS_PER_SETTINGS == 1:
             self._look_at_access()
@@ -301,10 +349,13 @@ def _leader_epochs(partitions: list[Any]) -> tuple[int, ...]:
     return tuple(by_index.get(index, -1) for index in range(max(by_index) + 1))
 
 
-def _settings(configs: list[Any]) -> dict[str, str]:
-    """What is set at the source; its defaults are those of here."""
-    return {
-        config.name: config.value
-        for config in configs
-        if config.config_source != DEFAULT_CONFIG and config.value is not None and not config.is_sensitive
-    }
+def _settings(configs: list[Any]) -> _Settings:
+    known = _Settings({}, {})
+    for config in configs:
+        if config.value is not None and not config.is_sensitive:
+            (known.defaults if config.config_source == DEFAULT_CONFIG else known.given)[config.name] = config.value
+    return known
+
+
+def _with_settings(topic: SourceTopic, known: _Settings | None) -> SourceTopic:
+    return topic if known is None else topic._replace(configs=known.given, defaults=known.defaults)

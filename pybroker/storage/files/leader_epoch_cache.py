@@ -99,6 +99,11 @@ class LeaderEpochCache:
             found = epoch
         return found
 
+    def start_of(self, epoch: int, log_end_offset: int) -> int:
+        """Where the first epoch begins that is not below that one; at the log's end while there is none."""
+        entries = zip(self._epochs, self._start_offsets, strict=True)
+        return next((start_offset for known, start_offset in entries if known >= epoch), log_end_offset)
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after ``end_offset``."""
         while self._start_offsets and self._start_offsets[-1] >= end_offset:

@@ -379,6 +379,11 @@ class LogState:
             self.active.txn_index.append(aborted)
             self.guarded(self.active.txn_index.persist, "transaction index")
 
+    def forget_former_producers(self, first_epoch: int) -> None:
+        """Forget the producers of another cluster, which has written all that is below that leader epoch."""
+        if first_epoch > 0 and self.producers.producers:
+            self.producers.forget_former(self.leader_epochs.start_of(first_epoch, self.log_end_offset))
+
     # After a write --------------------------------------------------------------------------------------------------
 
     @property

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class PartitionLog(LogSetup):
     """A log, shut or open.  Everything runs on the broker's loop."""
 
-    __slots__ = ("_refusal", "_restart_point", "opened", "retention_due_ms")
+    __slots__ = ("_first_own_epoch", "_refusal", "_restart_point", "opened", "retention_due_ms")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class PartitionLog(LogSetup):
         self.retention_due_ms = 0  # of a shut log: before this time retention has nothing to do
         self._restart_point = restart_point
         self._refusal: Refusal | None = None
+        self._first_own_epoch = 0  # see ``begin_own_history``
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition})"
@@ -88,7 +89,17 @@ class PartitionLog(LogSetup):
             log.close_files()
             self.opened = None
             raise
+        log.forget_former_producers(self._first_own_epoch)
         return log
+
+    def begin_own_history(self, first_epoch: int) -> None:
+        """Below that leader epoch another cluster has written, whose producers are none of ours; 0 where none has.
+
+        It holds for each later opening, too, since the files have what producers left below the epoch.
+        """
+        self._first_own_epoch = first_epoch
+        if self.opened is not None:
+            self.opened.forget_former_producers(first_epoch)
 
     def _could_not_open(self, error: OSError | StorageError) -> None:
         if os_file.is_passing(error):

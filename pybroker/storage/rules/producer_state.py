@@ -28,6 +28,8 @@ from pybroker.storage.rules.verification_state import Verification, Verification
 
 BATCHES_RETAINED = 5
 NO_OFFSET = -1
+# From here on a producer id has the mark of the cluster that has given it; below it two clusters may give the same.
+MARKED_PRODUCER_IDS = 1 << 32
 _SEQUENCES = 1 << 31  # sequence numbers wrap from 2**31 - 1 to 0
 _LAST_SEQUENCE = _SEQUENCES - 1
 _LAST_EPOCH = (1 << 15) - 1
@@ -386,6 +388,22 @@ class ProducerStateManager:
     def has_completed_transactions(self) -> bool:
         """Whether a marker has ended a transaction of any of the producers that are remembered."""
         return any(entry.coordinator_epoch >= 0 for entry in self.producers.values())
+
+    def forget_former(self, offset: int) -> None:
+        """Forget what another cluster's producers have left below ``offset``: one of ours may have the same id.
+
+        A transaction that is open stays, until its marker has come.  What has no batch counts as the other cluster's.
+        """
+        for producer_id, entry in list(self.producers.items()):
+            if producer_id >= MARKED_PRODUCER_IDS or entry.current_txn_first_offset >= 0:
+                continue
+            batches = tuple(batch for batch in entry.batches if BatchMetadata._make(batch).base_offset >= offset)
+            if not batches:
+                del self.producers[producer_id]
+            elif len(batches) < len(entry.batches):
+                self.producers[producer_id] = ProducerStateEntry(
+                    entry.producer_epoch, batches, entry.last_timestamp, entry.coordinator_epoch
+                )
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Drop the decided transactions whose marker is below the high watermark."""
