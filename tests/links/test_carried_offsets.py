@@ -236,7 +236,7 @@ def is_committed(side: Cluster, group: str, offsets: dict[int, int]) -> bool:
         (5, 9, 5, False),
         (5, 3, 5, False),  # it went back here on purpose
         (5, 9, 8, True),  # it has gone back at the source
-        (8, 9, 5, True),
+        (8, 9, 5, False),  # it has gone on there, and further here
     ],
 )
 def test_an_offset_is_taken_over_where_the_source_has_moved(
