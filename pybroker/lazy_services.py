@@ -9,7 +9,7 @@ Kafka counterpart: the wiring in BrokerServer.startup.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # The end of the name under which a broker shows how far it is with a link.
 OF_PROGRESS: Final = ".partitions"
+# Of one value; a partition has a tenth of that at most.
+_LISTED_CHARS_MAX: Final = 30_000
 
 
 class LazyServices:
@@ -239,10 +241,30 @@ class LazyLinks:
 
 
 def _progress(mirrors: Mirrors, names: Collection[str]) -> dict[str, str]:
-    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``, as JSON."""
+    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``.
+
+    It is shown as several values, each a list in JSON, because a single one has 32 KiB at most: that name with a dot
+    and a number behind it.
+    """
     shown = {}
     for name in names:
         link = name.removeprefix(LINKS_PREFIX).removesuffix(OF_PROGRESS)
-        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}" and (partitions := mirrors.progress(link)):
-            shown[name] = json.dumps(partitions)
+        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}":
+            for number, text in enumerate(_lists(mirrors.progress(link))):
+                shown[f"{name}.{number}"] = text
     return shown
+
+
+def _lists(values: Sequence[object]) -> Iterator[str]:
+    """The values as JSON lists, none of them too long for a reply."""
+    parts: list[str] = []
+    size = 0
+    for value in values:
+        part = json.dumps(value)
+        if parts and size + len(part) > _LISTED_CHARS_MAX:
+            yield f"[{','.join(parts)}]"
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part) + 1
+    if parts:
+        yield f"[{','.join(parts)}]"
