@@ -16,7 +16,7 @@ from pybroker.testing import Broker, Cluster
 from tests.links.linked import (
     commit,
     committed,
-    leader_of,
+    end_of,
     produce,
     set_link,
     wait_for_state,
@@ -137,13 +137,6 @@ def test_brokers_take_over_the_groups_that_they_coordinate(source: Broker) -> No
         link(here, source, replication_factor="2")
         for number, name in enumerate(names):
             wait_until(partial(is_committed, here, name, {0: number, 1: 2 * number}), name)
-
-
-def end_of(side: Cluster, index: int) -> int:
-    """Where what its leader has of ``orders`` ends."""
-    replicas = leader_of(side, "orders", index)._running().services.replicas
-    end: int = replicas.partition("orders", index).log.log_end_offset
-    return end
 
 
 def _has_both(side: Cluster, group: str) -> bool:
