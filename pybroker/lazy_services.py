@@ -227,6 +227,7 @@ class LazyLinks:
                 return False
             return metadata.leader(GROUPS.topic, partition_of(group_id)) == services.broker_id
 
+        ends = PartitionEnds(services.replicas)
         carried = CarriedOffsets(
             services.env,
             services.config,
@@ -234,7 +235,8 @@ class LazyLinks:
             self._connect,
             lambda: services.groups,
             coordinates,
-            PartitionEnds(services.replicas).ask,
+            ends.ask,
+            ends.ask_before,
             self._settlements(CARRIED),
         )
         self._close_later.append(carried.close)

@@ -1,8 +1,8 @@
 """Offsets that groups have committed at a link's source: taken over here while a group has no members here.
 
 Owns: which groups and which offsets are taken over, when the source is looked at, and what was seen there.  Does not
-own what a group accepts (``group/offsets/offset_operations``), a connection (``cluster/links/source_port``), nor what
-is done for good (``settlements``).
+own what is news of a group (``news_of_groups``), what one accepts (``group/offsets/offset_operations``), a connection
+(``cluster/links/source_port``), nor what is done for good (``settlements``).
 
 Invariants
 - Each broker takes over the groups that it coordinates, and commits as any consumer without a group would: who has
@@ -13,7 +13,8 @@ Invariants
 - Of no other cluster than the link's source anything is taken over.
 - An offset goes back only where it has gone back at the source since the last look. What was read here is not forgotten
   for the sake of an old offset there.
-- No offset is past what is here, by the word of the partition's leader; without that word it is not taken over.
+- No offset is past what is here, by the word of the partition's leader; without that word it is not taken over.  Of a
+  promoted topic none is past what was here of its source, whatever is written since.
 
 Counterpart in Kafka: ``MirrorCheckpointTask``, which has to translate offsets.
 """
@@ -24,7 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pybroker.cluster.image.link_states import FETCHED, PROMOTED, LinkState
 from pybroker.cluster.links.source_port import (
@@ -37,15 +38,11 @@ from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.resources import BROKER
 from pybroker.config.schema import ConfigError
 from pybroker.coordinators.last_looks import LastLooks
+from pybroker.coordinators.news_of_groups import Key, SourceOffset, commit_of, is_news, is_news_to_the_end
 from pybroker.coordinators.settlements import leaders_have_moved
 from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.list_groups import ListGroupsRequest
 from pybroker_protocol.messages.metadata import MetadataRequest
-from pybroker_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from pybroker_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
@@ -74,27 +71,18 @@ _NOT_NOW: Final = frozenset(
     }
 )
 
-# A group's offset: the topic's name here, and the partition.
-_Key = tuple[str, int]
-
-AskEnds = Callable[[Collection[_Key], Callable[[Mapping[_Key, int]], None]], None]
+AskEnds = Callable[[Collection[Key], Callable[[Mapping[Key, int]], None]], None]
+AskEndsBefore = Callable[[Mapping[Key, int], Callable[[Mapping[Key, int]], None]], None]
 
 logger = logging.getLogger(__name__)
-
-
-class _Offset(NamedTuple):
-    """An offset of the source, or where what is here ends before it."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str | None
 
 
 class CarriedOffsets:
     """One per broker that has mirrored topics.
 
-    ``groups()`` is this broker's coordinator, ``coordinates(group_id)`` whether it is that group's, and
-    ``ends(partitions, done)`` asks where what is committed of each ends here (``replication/partition_ends``).
+    ``groups()`` is this broker's coordinator, ``coordinates(group_id)`` whether it is that group's.
+    ``ends(partitions, done)`` asks where what is committed of each ends here, and ``ends_before(epochs, done)`` where
+    what was written before a leader epoch does (``replication/partition_ends``).
     """
 
     def __init__(
@@ -106,6 +94,7 @@ class CarriedOffsets:
         groups: Callable[[], GroupCoordinator],
         coordinates: Callable[[str], bool],
         ends: AskEnds,
+        ends_before: AskEndsBefore,
         settlements: Settlements,
     ) -> None:
         self.env = env
@@ -114,6 +103,7 @@ class CarriedOffsets:
         self.groups = groups
         self.coordinates = coordinates
         self.ends = ends
+        self.ends_before = ends_before
         self.settlements = settlements
         self._config = config
         self._links: dict[str, _CarriedLink] = {}
@@ -174,8 +164,8 @@ class _CarriedLink:
         self._owner = owner
         self._config = config
         self._source: Source | None = None
-        self._seen: dict[tuple[str, _Key], int] = {}  # at the source, when it was looked at last
-        self._found: dict[tuple[str, _Key], int] = {}  # in this look
+        self._seen: dict[tuple[str, Key], int] = {}  # at the source, when it was looked at last
+        self._found: dict[tuple[str, Key], int] = {}  # in this look
         self._last_looks = LastLooks(owner.settlements)
         self._names: dict[str, str] = {}  # of topics: here, by the source's
         self._cluster_id = ""  # the source's, as this look knows it
@@ -349,12 +339,14 @@ class _CarriedLink:
 
     def _on_offsets(self, response: Any) -> None:
         for group in response.groups:
+            if group.group_id not in self._looked_at:
+                continue  # it was not asked for
             if group.error_code:
                 self._failed.add(group.group_id)
             elif offsets := self._offsets_of(group):
                 self._steps.appendleft(partial(self._look_here, group.group_id, offsets))
 
-    def _offsets_of(self, group: Any) -> dict[_Key, _Offset]:
+    def _offsets_of(self, group: Any) -> dict[Key, SourceOffset]:
         """The group's offsets in topics that are mirrored, as they can be here."""
         found = {}
         topics = self._owner.metadata.image.topics_by_name
@@ -367,15 +359,19 @@ class _CarriedLink:
             for each in topic.partitions:
                 if each.error_code:
                     self._failed.add(group.group_id)  # a transaction with it is open
-                elif each.committed_offset >= 0 and each.partition_index < len(topics[name].partitions):
-                    found[name, each.partition_index] = _Offset(
+                elif (
+                    each.committed_offset >= 0
+                    and each.partition_index < len(topics[name].partitions)
+                    and self._last_looks.first_epoch(name, each.partition_index) != -1
+                ):
+                    found[name, each.partition_index] = SourceOffset(
                         each.committed_offset, each.committed_leader_epoch, each.metadata
                     )
         return found
 
     # --- what is here ------------------------------------------------------------------------------------------------
 
-    def _look_here(self, group_id: str, offsets: dict[_Key, _Offset]) -> None:
+    def _look_here(self, group_id: str, offsets: dict[Key, SourceOffset]) -> None:
         def known(response: Any) -> None:
             if response.error_code:
                 self._note(group_id, response.error_code)
@@ -391,7 +387,7 @@ class _CarriedLink:
         asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
         self._owner.groups().fetch_offsets(asked, False, known)
 
-    def _take(self, group_id: str, offsets: dict[_Key, _Offset], here: dict[_Key, int]) -> None:
+    def _take(self, group_id: str, offsets: dict[Key, SourceOffset], here: dict[Key, int]) -> None:
         """Take over what has moved at the source, as far as it is here."""
         news = {}
         for key, found in offsets.items():
@@ -400,17 +396,28 @@ class _CarriedLink:
             else:
                 self._found[group_id, key] = found.offset
         if news:
-            self._owner.ends(news, lambda ends: self._commit(group_id, news, here, ends))
+            self._ask_ends(news, lambda ends: self._commit(group_id, news, here, ends))
         else:
             self._go_on()
 
+    def _ask_ends(self, keys: Collection[Key], done: Callable[[Mapping[Key, int]], None]) -> None:
+        """Ask where each ends; one of a promoted topic where what is the source's does."""
+        epochs = {key: epoch for key in keys if (epoch := self._last_looks.first_epoch(*key)) is not None}
+        others = [key for key in keys if key not in epochs]
+        if epochs:
+            self._owner.ends_before(
+                epochs, lambda known: self._owner.ends(others, lambda ends: done({**known, **ends}))
+            )
+        else:
+            self._owner.ends(others, done)
+
     def _commit(
-        self, group_id: str, news: dict[_Key, _Offset], here: dict[_Key, int], ends: Mapping[_Key, int]
+        self, group_id: str, news: dict[Key, SourceOffset], here: dict[Key, int], ends: Mapping[Key, int]
     ) -> None:
         """Commit what is news, none of it past the ``ends`` that are known."""
         if self._closed:
             return
-        taken: dict[_Key, _Offset] = {}
+        taken: dict[Key, SourceOffset] = {}
         topics = self._owner.metadata.image.topics_by_name
         for key, found in news.items():
             if key[0] not in topics:
@@ -425,8 +432,8 @@ class _CarriedLink:
                 self._found[group_id, key] = seen
             if end < 0:
                 self._failed.add(group_id)
-            elif end > here.get(key, -1) or (seen is not None and found.offset < seen and end != here[key]):
-                taken[key] = _Offset(end, -1, found.metadata)
+            elif is_news_to_the_end(end, found.offset, here.get(key, -1), seen):
+                taken[key] = SourceOffset(end, -1, found.metadata)
         if not taken:
             self._go_on()
             return
@@ -439,44 +446,11 @@ class _CarriedLink:
                 self._note(group_id, min(codes))
             self._go_on()
 
-        self._owner.groups().commit_offsets(self._commit_of(group_id, taken), COMMIT_VERSION, committed)
-
-    def _commit_of(self, group_id: str, offsets: dict[_Key, _Offset]) -> OffsetCommitRequest:
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        by_name = self._owner.metadata.image.topics_by_name
-        for (name, index), found in offsets.items():
-            topic = topics.get(name)
-            if topic is None:
-                topic_id = by_name[name].topic_id
-                topic = topics[name] = OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[])
-            topic.partitions.append(
-                OffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=found.offset,
-                    committed_leader_epoch=found.leader_epoch,
-                    committed_metadata=found.metadata,
-                )
-            )
-        return OffsetCommitRequest(
-            group_id=group_id,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=list(topics.values()),
-        )
+        commit = commit_of(group_id, taken, {name: topics[name].topic_id for name, _ in taken})
+        self._owner.groups().commit_offsets(commit, COMMIT_VERSION, committed)
 
     def _note(self, group_id: str, error_code: int) -> None:
         """A group here did not take them: it has members, which is as it should be, or cannot now."""
         if error_code in _NOT_NOW:
             self._failed.add(group_id)
         logger.debug("link %s: group %s takes no offsets: %s", self._config.link, group_id, error_name(error_code))
-
-
-def is_news(at_source: int, here: int, seen: int | None) -> bool:
-    """Whether an offset is taken over; ``here`` is -1 where none is, ``seen`` what was there at the last look.
-
-    What goes on at the source takes no group back that has read further here; what was set back there does.
-    """
-    if here < 0 or at_source == here or seen is None:
-        return at_source > here
-    return at_source < seen or (at_source > here and at_source != seen)

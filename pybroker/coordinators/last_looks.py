@@ -96,6 +96,17 @@ class LastLooks:
             return topic not in self._looks or self._looks[topic].needs(group_id, partition)
         return any(look.needs(group_id, partition) for look in self._looks.values())
 
+    def first_epoch(self, topic: str, partition: int) -> int | None:
+        """The leader epoch with which a partition of one of these began to take writes; None of another topic.
+
+        A partition that is younger has nothing of the source's: -1.
+        """
+        look = self._looks.get(topic)
+        if look is None:
+            return None
+        epochs = look.mirror.first_epochs
+        return epochs[partition] if partition < len(epochs) else -1
+
     def end(self, looked_at: Mapping[str, int], failed: Collection[str], are_all_known: bool) -> None:
         """A look has ended.  ``looked_at`` has its groups with their partitions, ``failed`` those of them that could
         not be looked at."""

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.cluster.image.link_states import FAILED_OVER, MIRRORING, PROMOTED
-from pybroker.coordinators.carried_offsets import is_news
+from pybroker.coordinators.news_of_groups import is_news
 from pybroker.testing import Broker, Cluster
 from tests.links.linked import (
     commit,

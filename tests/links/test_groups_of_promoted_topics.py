@@ -154,6 +154,17 @@ def test_what_a_broker_has_done_is_told_until_the_controller_hears_it(here: Grou
     assert (here.mirror.carried, here.mirror.lowered) == (ALL_SETTLED, ALL_SETTLED)
 
 
+def test_no_offset_of_a_promoted_topic_is_past_what_was_here_of_its_source(here: GroupsHere) -> None:
+    here.source.offsets = {OF_FIRST: {0: 130, 1: 70}}  # its consumers have gone on
+    here.source.is_away = True
+    promote(here)
+    here.look()
+    here.ends[TOPIC, 0] = 150  # producers have come here meanwhile
+    here.source.is_away = False
+    here.look(2)
+    assert here.committed(OF_FIRST) == {0: 100, 1: 70}
+
+
 def test_a_link_without_groups_has_none_to_look_at_and_later_ones_come_too_late() -> None:
     here = GroupsHere(groups="")
     here.source.offsets = {OF_FIRST: {0: 30}}

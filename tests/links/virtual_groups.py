@@ -127,7 +127,15 @@ class Coordinating:
 
         self.past = OffsetsPastTheEnd(env, metadata, lambda: self.groups, side.ask_ends, settlements(LOWERED))
         self.carried = CarriedOffsets(
-            env, broker_config, metadata, connect, lambda: self.groups, coordinates, side.ask_ends, settlements(CARRIED)
+            env,
+            broker_config,
+            metadata,
+            connect,
+            lambda: self.groups,
+            coordinates,
+            side.ask_ends,
+            side.ask_ends_before,
+            settlements(CARRIED),
         )
 
     def lead(self, partitions: set[int]) -> None:
@@ -155,6 +163,7 @@ class GroupsHere:
             **settings,
         }
         self.ends: dict[Key, int] = {(TOPIC, 0): 100, (TOPIC, 1): 100}
+        self.cut_over = dict(self.ends)  # where what is the source's ends of a promoted topic
         self.hears = True  # the controller, of what coordinators have done
         states = [PartitionImage(replicas=(1, 2), isr=(1, 2), leader=leader, leader_epoch=5) for leader in (1, 2)]
         topics = [
@@ -235,6 +244,10 @@ class GroupsHere:
     def ask_ends(self, partitions: Iterable[Key], done: Callable[[Mapping[Key, int]], None]) -> None:
         known = {key: self.ends[key] for key in partitions if key in self.ends}
         self.world.timers.call_later(LATENCY_MS, done, known)
+
+    def ask_ends_before(self, epochs: Mapping[Key, int], done: Callable[[Mapping[Key, int]], None]) -> None:
+        assert all(self.mirror.first_epochs[index] == epoch for (_, index), epoch in epochs.items())
+        self.world.timers.call_later(LATENCY_MS, done, {key: self.cut_over[key] for key in epochs})
 
     def _coordinator(self, group: str) -> GroupCoordinator:
         return next(
