@@ -13,9 +13,10 @@ Counterpart in Kafka: none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pybroker.cluster.decisions.settled_offsets import text_of
+from pybroker.cluster.decisions.settled_offsets import is_settled, text_of
 from pybroker.cluster.image.coordinator_table import GROUPS
 from pybroker.cluster.image.link_states import CARRIED, MirroredTopic, MirrorReport
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 # Between two tries to tell the controller.
 TELL_RETRY_MS: Final = 500
-# Topics of which is told at once.
+# Topics of which is told at once, and partitions of groups of each: their names and epochs are one string.
 TOLD_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 1_000
 
 Report = Callable[[Sequence[MirrorReport], Callable[[int], None]], None]
 # Partitions of ``__consumer_offsets`` with their leader epochs.
@@ -62,6 +64,8 @@ class Settlements:
     def pending(self, mirror: MirroredTopic, led: Led) -> Led:
         """Those of them of which the image does not have that they are settled."""
         settled = mirror.carried if self._kind == CARRIED else mirror.lowered
+        if settled and is_settled(self._metadata.image, settled):
+            return {}
         return {index: epoch for index, epoch in led.items() if not settled >> index & 1}
 
     def is_settled(self, mirror: MirroredTopic, led: Led) -> bool:
@@ -91,8 +95,8 @@ class Settlements:
             if not left:
                 del self._untold[name]  # the image has it, or another one coordinates
             elif len(reports) < TOLD_MAX:
-                topic_id = image.topics_by_name[name].topic_id
-                reports.append(MirrorReport(topic_id, 0, first_epoch, self._kind, text_of(left)))
+                topic_id, some = image.topics_by_name[name].topic_id, dict(islice(left.items(), PARTITIONS_MAX))
+                reports.append(MirrorReport(topic_id, 0, first_epoch, self._kind, text_of(some)))
         if not reports:
             return
         self._is_telling = True

@@ -19,6 +19,7 @@ alone.  It carries no quotas.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from types import MappingProxyType
@@ -135,7 +136,7 @@ def _carry_acls(
 ) -> Generator[None, None, tuple[Brought, list[str]]]:
     """What the link has brought by now, and the words for the rest."""
     present, writable = builder.view().acls, _writable(builder, config)
-    topics = [mirror.source_topic for mirror in builder.view().mirrors.values() if mirror.link == config.link]
+    topics = sorted(mirror.source_topic for mirror in builder.view().mirrors.values() if mirror.link == config.link)
     wanted: dict[bytes, tuple[bytes, Acl]] = {}  # by their ids here: with those at the source
     left: Counter[str] = Counter()
     for acl in acls:
@@ -168,7 +169,7 @@ def _carry_acls(
 
 
 def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Sequence[Acl] | None:
-    """The ACL under the names of this cluster; None for what is not carried.  ``topics`` are what is mirrored."""
+    """The ACL under the names of this cluster; None for what is not carried.  ``topics``: what is mirrored, sorted."""
     resource_type, prefix = known(Resource, acl.resource_type), config.get("prefix")
     if resource_type in _OF_ANY_LINK:
         return (acl,)
@@ -181,9 +182,14 @@ def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Seque
             return (acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)),)
         return [acl._replace(resource_name=topic) for topic in topics]
     is_literal = acl.pattern_type == PatternType.LITERAL
-    if not (config.mirrors(name) if is_literal else any(topic.startswith(name) for topic in topics)):
+    if not (config.mirrors(name) if is_literal else _begins_any(name, topics)):
         return None
     return (acl._replace(resource_name=prefix + name),)
+
+
+def _begins_any(prefix: str, topics: Sequence[str]) -> bool:
+    first = bisect_left(topics, prefix)
+    return first < len(topics) and topics[first].startswith(prefix)
 
 
 def _what_it_is_of(acl: Acl) -> str:
