@@ -12,7 +12,7 @@ Invariants
 - What is compared with an end was committed before that end was asked for. What is compared with a cut was committed
   before the cut, where this broker has coordinated the group since then: its own clock says so.  So no group is taken
   back to before what it has read here.
-- A broker that starts, or takes a partition of groups over, looks at what nobody has settled there.  Then the clock of
+- A broker that starts, or takes a partition of groups over, looks at what is not settled there.  Then the clock of
   the former coordinator says nothing: what is behind the cut goes back to it, because reading twice is better than
   skipping.
 
@@ -90,7 +90,7 @@ class OffsetsPastTheEnd:
         self._closed = False
         self._unsubscribe = metadata.subscribe(self._on_image)
         for name in metadata.image.mirrors:
-            self._note(metadata.image, name, {})  # what was committed before a cut nobody here has seen
+            self._note(metadata.image, name, {})  # of which cuts no time is known
         self._check_soon()
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What this broker's coordinator has done for groups' offsets in mirrored topics, told to the controller.
+"""What this broker's coordinator has done for groups' offsets in mirrored topics, as the controller hears it.
 
 Owns: which partitions of ``__consumer_offsets`` are to be looked at for a topic, and that a word is repeated until the
 image has it.  Does not own what is looked at (``carried_offsets``, ``offsets_past_the_end``), nor what the controller
 makes of it (``decisions/settled_offsets``).
 
-Invariant: what a broker has not told before it was killed, or lost its leadership, is to be done by the next
-coordinator; what the image has is done for good.
+Invariant: the next coordinator does what a broker has not reported before it was killed, or lost its leadership; what
+the image has is done for good.
 
 Counterpart in Kafka: none.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Between two tries to tell the controller.
 TELL_RETRY_MS: Final = 500
-# Topics of which is told at once, and partitions of groups of each: their names and epochs are one string.
+# Topics of one report, and partitions of groups of each: their numbers and epochs are one string.
 TOLD_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 1_000
 

@@ -43,7 +43,7 @@ class Link(NamedTuple):
     """A link by its settings, without the link's name before theirs: a secret is None.
 
     ``removable`` are those that commands have set; the others stand in the files of brokers.  ``refused_more`` topics
-    are refused, too, whose names are not told, because a value has 32 KiB at most.
+    are refused, too, whose names the brokers leave out, because a value has 32 KiB at most.
     """
 
     name: str

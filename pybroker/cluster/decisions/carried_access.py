@@ -52,7 +52,7 @@ class SourceAccess(NamedTuple):
     """What the source says of who may do what there; None for what the link does not carry, or is not told.
 
     ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` those that the link may see.
-    ``refused`` says why a kind is not told.
+    ``refused`` says why the source keeps a kind to itself.
     """
 
     acls: Sequence[Acl] | None = None

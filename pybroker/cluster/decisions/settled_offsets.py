@@ -4,7 +4,7 @@ Owns: which partitions of ``__consumer_offsets`` are settled, by the word of the
 what is done there (``coordinators/carried_offsets``, ``coordinators/offsets_past_the_end``).
 
 Invariants: a broker's word counts for partitions that it leads still in the same leader epoch, and for the topic as it
-stood.  So whoever coordinates groups next does again what is not settled, and nothing else.
+stood.  So the next coordinator does again what is not settled, and nothing else.
 
 Counterpart in Kafka: none.
 """
