@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 
 class _Round(NamedTuple):
-    """As what a topic was looked at last; when this broker has heard of its cut, and what of groups it led then."""
+    """As what a topic was looked at last; by partitions of groups, in which leader epoch and at what time this broker
+    has heard of its cut, or has looked first."""
 
     first_epoch: int
     partings: tuple[tuple[int, int, int], ...]
-    noticed_ms: int
-    led: Led
+    noticed: dict[int, tuple[int, int]]
 
 
 class _Look(NamedTuple):
@@ -64,7 +64,7 @@ class _Look(NamedTuple):
 
     mirrors: dict[str, MirroredTopic]
     pending: dict[str, Led]
-    led: Led
+    began_ms: int
 
 
 class OffsetsPastTheEnd:
@@ -116,12 +116,13 @@ class OffsetsPastTheEnd:
         if mirror is None or not (mirror.is_writable or mirror.is_cut):
             self._rounds.pop(name, None)
             return
-        noticed_ms = self._env.clock.now_ms()
+        now_ms = self._env.clock.now_ms()
+        noticed = {at: (epoch, now_ms) for at, epoch in led.items()}
         if before is not None and before.partings == mirror.partings:
             if before.first_epoch == mirror.first_epoch:
                 return
-            noticed_ms, led = before.noticed_ms, before.led
-        self._rounds[name] = _Round(mirror.first_epoch, mirror.partings, noticed_ms, led)
+            noticed = before.noticed
+        self._rounds[name] = _Round(mirror.first_epoch, mirror.partings, noticed)
         self._unchecked.add(name)
 
     def _check_soon(self) -> None:
@@ -145,7 +146,7 @@ class OffsetsPastTheEnd:
         if not pending:
             return
         self._is_checking = True
-        look = _Look(mirrors, pending, led)
+        look = _Look(mirrors, pending, self._env.clock.now_ms())
 
         def known(held: list[HeldOffset] | int) -> None:
             if isinstance(held, int):
@@ -161,11 +162,14 @@ class OffsetsPastTheEnd:
         unknown: set[str] = set()
         partition_of = self._groups().partition_of
         cuts = {name: {index: offset for index, offset, _ in look.mirrors[name].partings} for name in look.pending}
+        times = {name: self._times_of_cut(name, partitions) for name, partitions in look.pending.items()}
         for each in held:
             at = partition_of(each.group_id)
             if at not in look.pending[each.topic]:
                 continue
-            end = cuts[each.topic].get(each.partition) if self._is_of_before_the_cut(each, at, look.led) else None
+            time_ms = times[each.topic].get(at)
+            is_of_before = time_ms is None or each.committed_ms <= time_ms
+            end = cuts[each.topic].get(each.partition) if is_of_before else None
             if end is None and look.mirrors[each.topic].is_writable:
                 end = ends.get((each.topic, each.partition))
                 if end is None:
@@ -174,10 +178,18 @@ class OffsetsPastTheEnd:
                 past.setdefault(each.group_id, []).append((each, end))
         self._lower(look, past, unknown)
 
-    def _is_of_before_the_cut(self, held: HeldOffset, at: int, led: Led) -> bool:
-        """Whether an offset may be one of before the cut of its topic; ``at`` is the group's partition."""
-        seen = self._rounds.get(held.topic)
-        return seen is None or seen.led.get(at) != led.get(at) or held.committed_ms <= seen.noticed_ms
+    def _times_of_cut(self, name: str, partitions: Led) -> dict[int, int]:
+        """By partitions of groups, until when what was committed may be of before the cut, where that is known."""
+        noticed = self._rounds[name].noticed if name in self._rounds else {}
+        return {at: noticed[at][1] for at, epoch in partitions.items() if at in noticed and noticed[at][0] == epoch}
+
+    def _note_look(self, look: _Look, name: str) -> None:
+        """All that was past the cut is lowered: another look, if there is one, has the time of this one."""
+        partitions = look.pending[name]
+        known = self._times_of_cut(name, partitions)
+        if name in self._rounds:
+            new = {at: (epoch, look.began_ms) for at, epoch in partitions.items() if at not in known}
+            self._rounds[name].noticed.update(new)
 
     def _lower(self, look: _Look, past: Mapping[str, list[tuple[HeldOffset, int]]], unknown: set[str]) -> None:
         if past:
@@ -194,6 +206,8 @@ class OffsetsPastTheEnd:
 
         def done(codes: list[int]) -> None:
             failed = {each.topic for code, (_, some) in zip(codes, batches, strict=True) if code for each, _ in some}
+            for name in look.pending.keys() - failed:
+                self._note_look(look, name)
             self._end(look, unknown | failed)
 
         gather = Gather(len(batches), done)

@@ -257,6 +257,22 @@ def test_a_cut_is_looked_at_by_the_next_coordinator_whatever_the_clock_of_the_la
     here.close()
 
 
+def test_what_is_read_behind_a_cut_stands_though_a_broker_that_has_started_looks_twice(here: GroupsHere) -> None:
+    here.commit(OF_FIRST, p0=70)
+    here.kill(1)
+    cut(here)
+    here.hears = False
+    here.start(1)
+    here.look()
+    assert here.committed(OF_FIRST) == {0: 50}
+    here.commit(OF_FIRST, p0=60)
+    here.moved(FAIL_OVER)
+    here.hears = True
+    here.look(2)
+    assert here.committed(OF_FIRST) == {0: 60}
+    assert here.mirror.lowered == ALL_SETTLED
+
+
 def test_a_cut_is_remembered_through_a_promotion_until_groups_have_gone_back(here: GroupsHere) -> None:
     here.commit(OF_FIRST, p0=70)
     here.kill(1)
