@@ -68,7 +68,7 @@ class LastLooks:
     def add(self, topic: str, mirror: MirroredTopic) -> bool:
         """The topic is promoted; whether that is new."""
         known = self._looks.get(topic)
-        if known is not None and known.mirror.first_epoch == mirror.first_epoch:
+        if known is not None and known.mirror.writable_since == mirror.writable_since:
             return False
         self._looks[topic] = _LastLook(mirror)
         return True
@@ -83,7 +83,7 @@ class LastLooks:
         led = self._settlements.led()
         for topic, look in list(self._looks.items()):
             mirror = mirrors.get(topic)
-            if mirror is None or mirror.state != PROMOTED or mirror.first_epoch != look.mirror.first_epoch:
+            if mirror is None or mirror.state != PROMOTED or mirror.writable_since != look.mirror.writable_since:
                 del self._looks[topic]
                 continue
             look.pending = self._settlements.pending(mirror, led)

@@ -119,10 +119,10 @@ class OffsetsPastTheEnd:
         now_ms = self._env.clock.now_ms()
         noticed = {at: (epoch, now_ms) for at, epoch in led.items()}
         if before is not None and before.partings == mirror.partings:
-            if before.first_epoch == mirror.first_epoch:
+            if before.first_epoch == mirror.writable_since:
                 return
             noticed = before.noticed
-        self._rounds[name] = _Round(mirror.first_epoch, mirror.partings, noticed)
+        self._rounds[name] = _Round(mirror.writable_since, mirror.partings, noticed)
         self._unchecked.add(name)
 
     def _check_soon(self) -> None:

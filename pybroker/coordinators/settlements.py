@@ -75,9 +75,9 @@ class Settlements:
     def tell(self, name: str, mirror: MirroredTopic, settled: Mapping[int, int]) -> None:
         """These are settled for the topic, as the mirror stood when it was looked at."""
         if settled:
-            before, led = self._untold.get(name, (mirror.first_epoch, {}))
-            known = led if before == mirror.first_epoch else {}
-            self._untold[name] = mirror.first_epoch, {**known, **settled}
+            before, led = self._untold.get(name, (mirror.writable_since, {}))
+            known = led if before == mirror.writable_since else {}
+            self._untold[name] = mirror.writable_since, {**known, **settled}
             self._tell_in(0)
 
     def _tell_in(self, pause_ms: int) -> None:
@@ -90,7 +90,7 @@ class Settlements:
         reports: list[MirrorReport] = []
         for name, (first_epoch, settled) in list(self._untold.items()):
             mirror = image.mirrors.get(name)
-            pending = self.pending(mirror, led) if mirror is not None and mirror.first_epoch == first_epoch else {}
+            pending = self.pending(mirror, led) if mirror is not None and mirror.writable_since == first_epoch else {}
             left = {index: epoch for index, epoch in settled.items() if pending.get(index) == epoch}
             if not left:
                 del self._untold[name]  # the image has it, or another one coordinates

@@ -22,7 +22,7 @@ def settle(
     builder: ImageBuilder, kind: int, reason: str, *, broker_id: int = 1, first_epoch: int | None = None
 ) -> None:
     topic_id = builder.view().topics_by_name["orders"].topic_id
-    epoch = mirror(builder).first_epoch if first_epoch is None else first_epoch
+    epoch = mirror(builder).writable_since if first_epoch is None else first_epoch
     take_reports(builder, broker_id, [MirrorReport(topic_id, 0, epoch, kind, reason)])
 
 

@@ -29,21 +29,19 @@ from typing import Final
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
-from pybroker.cluster.decisions.settled_offsets import is_settled, take_settled
+from pybroker.cluster.decisions.settled_offsets import SETTLED, is_settled, take_settled
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.image.link_states import (
     ADOPTED,
     ALIKE,
     ASKED_FOR,
-    CARRIED,
     CAUGHT_UP,
     DISCARD,
     DIVERGED,
     ENDED,
     FAIL_OVER,
     FETCHED,
-    LOWERED,
     MIRROR_STATE,
     PARTED,
     PAUSE,
@@ -368,7 +366,7 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         mirror = None if topic is None else builder.view().mirrors.get(topic.name)
         if topic is None or mirror is None or not 0 <= report.partition < len(topic.partitions):
             continue
-        if report.kind in (CARRIED, LOWERED):
+        if report.kind in SETTLED:
             take_settled(builder, broker_id, topic.name, report)
             continue
         partition = topic.partitions[report.partition]

@@ -11,13 +11,16 @@ Counterpart in Kafka: none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pybroker.cluster.image.coordinator_table import GROUPS
-from pybroker.cluster.image.link_states import CARRIED, MirrorReport
+from pybroker.cluster.image.link_states import CARRIED, LOWERED, MirrorReport
 
 if TYPE_CHECKING:
     from pybroker.cluster.image.cluster_image import ClusterImage, ImageBuilder
+
+# The reports that are these.
+SETTLED: Final = (CARRIED, LOWERED)
 
 
 def is_settled(image: ClusterImage, settled: int) -> bool:
@@ -30,7 +33,7 @@ def take_settled(builder: ImageBuilder, broker_id: int, name: str, report: Mirro
     """Take a coordinator's word, as far as it is not out of date."""
     image = builder.view()
     mirror, offsets = image.mirrors[name], image.topics_by_name.get(GROUPS.topic)
-    if offsets is None or report.leader_epoch != mirror.first_epoch:
+    if offsets is None or report.leader_epoch != mirror.writable_since:
         return
     before = mirror.carried if report.kind == CARRIED else mirror.lowered
     settled = before

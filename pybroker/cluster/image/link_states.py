@@ -120,19 +120,19 @@ class MirroredTopic(NamedTuple):
     lowered: int = 0
 
     @property
-    def is_writable(self) -> bool:
-        """Whether clients may write to it."""
-        return self.state in WRITABLE
-
-    @property
     def is_cut(self) -> bool:
         """Whether what its source lacks is cut off, or is about to be."""
         return bool(self.partings) and self.state != ADOPTED
 
     @property
-    def first_epoch(self) -> int:
+    def writable_since(self) -> int:
         """The leader epoch with which its first partition began to take writes; -1 where it takes none."""
         return self.first_epochs[0] if self.is_writable and self.first_epochs else -1
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether clients may write to it."""
+        return self.state in WRITABLE
 
 
 class LinkState(NamedTuple):
@@ -202,7 +202,7 @@ LOWERED: Final = 5
 class MirrorReport(NamedTuple):
     """A leader's word to the controller; ``leader_epoch`` is that of the partition here.
 
-    CARRIED and LOWERED are a coordinator's: ``leader_epoch`` is the topic's ``first_epoch``, and ``reason`` has
+    CARRIED and LOWERED are a coordinator's: ``leader_epoch`` is the topic's ``writable_since``, and ``reason`` has
     partitions of ``__consumer_offsets``, each with its leader epoch behind a colon.
     """
 
