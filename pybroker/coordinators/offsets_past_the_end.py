@@ -139,7 +139,7 @@ class OffsetsPastTheEnd:
         """Look at all that groups have committed in the topics, and then at where these end."""
         self._timer = None
         image, led = self._metadata.image, self._settlements.led()
-        mirrors = {name: image.mirrors[name] for name in self._unchecked if name in self._rounds}
+        mirrors = {name: image.mirrors[name] for name in sorted(self._unchecked) if name in self._rounds}
         self._unchecked.clear()
         pending = {name: self._settlements.pending(mirror, led) for name, mirror in mirrors.items()}
         pending = {name: partitions for name, partitions in pending.items() if partitions}
@@ -152,7 +152,7 @@ class OffsetsPastTheEnd:
             if isinstance(held, int):
                 self._end(look, pending)
                 return
-            asked = {(each.topic, each.partition) for each in held if mirrors[each.topic].is_writable}
+            asked = dict.fromkeys((each.topic, each.partition) for each in held if mirrors[each.topic].is_writable)
             self._written_ends(asked, partial(self._compare, look, held))
 
         self._groups().list_offsets_in(list(pending), known)

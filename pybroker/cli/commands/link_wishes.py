@@ -124,7 +124,7 @@ def pause_stopped(client: AdminClient, link: Link, stopped: Sequence[Mirror]) ->
 def ended_pauses(link: Link, topics: Sequence[str] | None, chosen: Sequence[Mirror]) -> list[str]:
     """What is taken out of ``pause`` to resume these, all of it without ``topics``; CommandFailed where a pattern that
     is left holds one of them."""
-    names = {each.source_topic for each in chosen}
+    names = [each.source_topic for each in chosen]
     ended = [pause for pause in link.listed("pause") if not topics or pause in topics or pause in names]
     left = [pause for pause in link.listed("pause") if pause not in ended]
     for name in names:
