@@ -8,8 +8,8 @@ Invariants
 - Each broker takes over the groups that it coordinates, and commits as any consumer without a group would: who has
   members refuses that.
 - Only offsets in topics that the link mirrors are taken over, until a topic takes writes.  Each group is looked at once
-  more after it was promoted, so that what its last consumers committed is here: by the broker that coordinates the
-  group then, or by the next one.
+  more after it was promoted, so that what its last consumers committed is here.  Who coordinates the group does that,
+  or the next coordinator.
 - Of no other cluster than the link's source anything is taken over.
 - An offset goes back only where it has gone back at the source since the last look. What was read here is not forgotten
   for the sake of an old offset there.

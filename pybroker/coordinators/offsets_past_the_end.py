@@ -51,8 +51,11 @@ logger = logging.getLogger(__name__)
 
 
 class _Round(NamedTuple):
-    """As what a topic was looked at last; by partitions of groups, in which leader epoch and at what time this broker
-    has heard of its cut, or has looked first."""
+    """As what a topic was looked at last.
+
+    ``noticed`` has, by partitions of groups, the leader epoch and the time in which this broker has heard of its cut, or
+    has looked first.
+    """
 
     first_epoch: int
     partings: tuple[tuple[int, int, int], ...]

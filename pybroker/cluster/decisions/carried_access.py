@@ -11,7 +11,7 @@ Invariants
   revoked here, or set otherwise, does not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
 - An ACL of a mirrored topic names it as it is called here.  One of all topics there is one of each topic of the link
-  here, and no right to others; one of a prefix comes where a topic of the link has it.
+  here, and no right to others.  One of a prefix comes where a topic of the link has it.
 
 Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
 alone.  It carries no quotas.

@@ -103,9 +103,9 @@ class MirroredTopic(NamedTuple):
     began in each partition: everything of former epochs is the source's.  ``partings`` says of one that is, or was,
     ADOPTED what the source lacks: (partition, the offset from which on, the records that are here behind that).
 
-    ``carried`` and ``lowered`` are sets of partitions of ``__consumer_offsets``, a bit each, of which the coordinators
-    have done what follows for the groups' offsets: of one that is PROMOTED they have looked at the source once more,
-    and of one that takes writes, or was cut, nothing is past the end.
+    ``carried`` and ``lowered`` are sets of partitions of ``__consumer_offsets``, a bit each.  Their coordinators have
+    done what follows for groups' offsets.  Of one that is PROMOTED they have looked at the source once more.  Of one
+    that takes writes, or was cut, nothing is past the end.
     """
 
     link: str
