@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 class _Round(NamedTuple):
     """As what a topic was looked at last.
 
-    ``noticed`` has, by partitions of groups, the leader epoch and the time in which this broker has heard of its cut, or
-    has looked first.
+    ``noticed`` has, by partitions of groups, the leader epoch and the time in which this broker has heard of its cut,
+    or has looked first.
     """
 
     first_epoch: int
