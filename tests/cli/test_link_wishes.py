@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pybroker.cli.commands import link_wishes
 from pybroker.cli.commands.link_wishes import (
     NAMES_BYTES_MAX,
     adoption,
@@ -17,6 +16,7 @@ from pybroker.cli.commands.link_wishes import (
     pause_stopped,
     taken_back,
 )
+from pybroker.cli.requests import link_requests
 from pybroker.cli.requests.link_requests import FAILED_OVER, MIRRORING, PAUSED, PROMOTED, STOPPED, Link, Mirror
 from pybroker.cli.terminal.failure import CommandFailed
 
@@ -37,8 +37,8 @@ class Brokers:
         self.changes: list[tuple[str, str, list[str]]] = []
         self.longest = 0
         for name in ("links", "mirrors_of", "change", "await_states"):
-            monkeypatch.setattr(link_wishes.link_requests, name, getattr(self, name))
-        monkeypatch.setattr(link_wishes.link_requests, "link_named", lambda client, name: link(**self.settings))
+            monkeypatch.setattr(link_requests, name, getattr(self, name))
+        monkeypatch.setattr(link_requests, "link_named", lambda client, name: link(**self.settings))
 
     def links(self, client: Any) -> dict[str, Link]:
         return {"west": link(**self.settings)}
