@@ -9,7 +9,7 @@ Kafka counterpart: the wiring in BrokerServer.startup.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pybroker.cluster.membership.controller_channel import ControllerChannel
     from pybroker.cluster.membership.peers import Peers
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
+    from pybroker.coordinators.settlements import Settlements
     from pybroker.coordinators.transaction.transaction_coordinator import TransactionCoordinator
     from pybroker.coordinators.transaction.transaction_ports import MarkerWriter
     from pybroker.replication.mirrors import Mirrors, Report
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 # The end of the name under which a broker shows how far it is with a link.
 OF_PROGRESS: Final = ".partitions"
-_OF_GROUPS: Final = ".groups"
+# Of one value; a partition has a tenth of that at most.
+_LISTED_CHARS_MAX: Final = 30_000
 
 
 class LazyServices:
@@ -151,7 +153,7 @@ class LazyLinks:
         self._connect = connect
         self._report = report
         self._close_later = close_later
-        self._has_keeper = self._has_mirrors = self._has_groups = False
+        self._has_keeper = self._has_mirrors = False
 
     def follow(self) -> None:
         """Look at the image that there is, and at those that come."""
@@ -168,17 +170,15 @@ class LazyLinks:
         if not self._has_mirrors and image.mirrors:
             self._has_mirrors = True
             self._mirror()
+            self._carry()
         names = [name for name in (*config.static, *config.cluster_default) if name.startswith(LINKS_PREFIX)]
         if not self._has_keeper and (names or image.links):
             self._has_keeper = True
             self._keep()
-        if not self._has_groups and any(name.endswith(_OF_GROUPS) for name in names):
-            self._has_groups = True
-            self._carry()
 
     def _mirror(self) -> None:
         """Fetch what this broker leads, and have no client write to it."""
-        from pybroker.cluster.image.link_states import own_producer_ids
+        from pybroker.cluster.image.link_states import LOWERED, own_producer_ids
         from pybroker.coordinators.offsets_past_the_end import OffsetsPastTheEnd
         from pybroker.handlers.read_only_topics import ReadOnlyTopics
         from pybroker.replication.mirrors import Mirrors
@@ -190,9 +190,17 @@ class LazyLinks:
         mirrors = Mirrors(services.replicas, services.metadata, self._connect, self._report)
         self._close_later.append(mirrors.close)
         written_ends = partial(PartitionEnds(services.replicas).ask, written=True)
-        past = OffsetsPastTheEnd(services.env, services.metadata, lambda: services.groups, written_ends)
+        past = OffsetsPastTheEnd(
+            services.env, services.metadata, lambda: services.groups, written_ends, self._settlements(LOWERED)
+        )
         self._close_later.append(past.close)
         services.configs.show = partial(_progress, mirrors)
+
+    def _settlements(self, kind: int) -> Settlements:
+        from pybroker.coordinators.settlements import Settlements
+
+        services = self._services
+        return Settlements(services.env, services.metadata, services.broker_id, self._report, kind)
 
     def _keep(self) -> None:
         """Look at sources while this broker's controller is active."""
@@ -204,6 +212,7 @@ class LazyLinks:
 
     def _carry(self) -> None:
         """Take over what groups commit at sources."""
+        from pybroker.cluster.image.link_states import CARRIED
         from pybroker.coordinators.carried_offsets import CarriedOffsets
         from pybroker.coordinators.partitioning import partitioner
         from pybroker.replication.partition_ends import PartitionEnds
@@ -218,6 +227,7 @@ class LazyLinks:
                 return False
             return metadata.leader(GROUPS.topic, partition_of(group_id)) == services.broker_id
 
+        ends = PartitionEnds(services.replicas)
         carried = CarriedOffsets(
             services.env,
             services.config,
@@ -225,16 +235,38 @@ class LazyLinks:
             self._connect,
             lambda: services.groups,
             coordinates,
-            PartitionEnds(services.replicas).ask,
+            ends.ask,
+            ends.ask_before,
+            self._settlements(CARRIED),
         )
         self._close_later.append(carried.close)
 
 
 def _progress(mirrors: Mirrors, names: Collection[str]) -> dict[str, str]:
-    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``, as JSON."""
+    """How far this broker is with each link that is asked for: ``pybroker.links.<link>.partitions``.
+
+    It is shown as several values, each a list in JSON, because a single one has 32 KiB at most: that name with a dot
+    and a number behind it.
+    """
     shown = {}
     for name in names:
         link = name.removeprefix(LINKS_PREFIX).removesuffix(OF_PROGRESS)
-        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}" and (partitions := mirrors.progress(link)):
-            shown[name] = json.dumps(partitions)
+        if name == f"{LINKS_PREFIX}{link}{OF_PROGRESS}":
+            for number, text in enumerate(_lists(mirrors.progress(link))):
+                shown[f"{name}.{number}"] = text
     return shown
+
+
+def _lists(values: Sequence[object]) -> Iterator[str]:
+    """The values as JSON lists, none of them too long for a reply."""
+    parts: list[str] = []
+    size = 0
+    for value in values:
+        part = json.dumps(value)
+        if parts and size + len(part) > _LISTED_CHARS_MAX:
+            yield f"[{','.join(parts)}]"
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part) + 1
+    if parts:
+        yield f"[{','.join(parts)}]"

@@ -36,7 +36,7 @@ from pybroker.config.resources import (
 )
 from pybroker.config.rules import check_change
 from pybroker.config.schema import BROKER as PER_BROKER
-from pybroker.config.schema import FIXED, LIST, ConfigError, Setting, list_text, parse_value, value_text
+from pybroker.config.schema import FIXED, LIST, ConfigError, Setting, list_text, parse_value, too_long, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS
 from pybroker_protocol.errors import ErrorCode
 
@@ -222,10 +222,14 @@ def compile_match(patterns: Sequence[str]) -> dict[str, re.Pattern[str]]:
 def _updates(
     alteration: Alteration, current: Overrides, setting_of: Callable[[str], Setting | None]
 ) -> dict[str, str | None]:
-    return {
+    updates = {
         operation.name: _new_value(operation, current.get(operation.name), setting_of(operation.name))
         for operation in alteration.operations
     }
+    for name, value in updates.items():
+        if value is not None and (message := too_long(name, value)) is not None:
+            raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
+    return updates
 
 
 def _new_value(operation: AlterConfigOp, current: str | None, setting: Setting | None) -> str | None:

@@ -32,11 +32,12 @@ from pybroker.config.names import (
     PROVIDERS,
     base_name,
     broker_setting,
+    is_sensitive,
 )
 from pybroker.config.own_settings import LINKS_PREFIX
 from pybroker.config.properties import parse_properties
 from pybroker.config.rules import absolute_paths, broken_rule, check_together
-from pybroker.config.schema import BuiltIn, ConfigError, Setting, WrongArgument
+from pybroker.config.schema import BuiltIn, ConfigError, Setting, WrongArgument, too_long
 from pybroker.config.secret_files import tell_of_exposed_settings
 from pybroker.config.topic_settings import TOPIC_SYNONYMS
 from pybroker.config.without_effect import suggestion, tell_without_effect
@@ -384,13 +385,15 @@ def _shortened(name: str) -> str:
 
 
 def _require_text(settings: Mapping[str, str]) -> None:
-    """Names of directories may be any bytes; clients read everything else."""
+    """Names of directories may be any bytes; clients read everything else, and what is no secret is shown to them."""
     for name, value in settings.items():
         if name not in _DIRECTORIES and base_name(name) is not None:
             try:
                 value.encode()
             except UnicodeEncodeError:
                 raise ConfigError(f"the value of {name} is not UTF-8") from None
+        if not is_sensitive(broker_setting(name)) and (message := too_long(name, value)) is not None:
+            raise ConfigError(message)
 
 
 def _is_known(name: str) -> bool:

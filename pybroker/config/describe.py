@@ -13,7 +13,7 @@ Counterpart in Kafka: ``kafka.server.ConfigHelper``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -41,10 +41,14 @@ from pybroker.config.resources import (
 from pybroker.config.schema import FIXED, STRING, UNKNOWN, ConfigError, Setting, value_text
 from pybroker.config.topic_settings import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from pybroker_protocol.java_order import in_hash_map_order, string_hash
+from pybroker_protocol.primitives import STRING_BYTES_MAX
 
 Overrides = Mapping[str, str]
 
 _TABLES: Final = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS, CLIENT_METRICS: CLIENT_METRICS_SETTINGS}
+
+# What a value has that is made of several parts: less than a reply can show, with room for the count of the rest.
+SHOWN_BYTES_MAX: Final = 32_000
 
 # What the names of settings begin with that Kafka does not know.
 _OURS = "pybroker."
@@ -124,11 +128,10 @@ def link_entries(links: Mapping[str, Any], keys: Collection[str] | None) -> list
     """
     shown = {}
     for link, state in links.items():
-        refused = "; ".join(f"{topic}: {reason}" for topic, reason in state.refused)
         shown[f"{LINKS_PREFIX}{link}.source.cluster.id"] = state.source_cluster_id
         shown[f"{LINKS_PREFIX}{link}.problem"] = state.problem
-        shown[f"{LINKS_PREFIX}{link}.refused"] = refused
-        shown[f"{LINKS_PREFIX}{link}.not.carried"] = "; ".join(state.not_carried)
+        shown[f"{LINKS_PREFIX}{link}.refused"] = _some_of([f"{topic}: {reason}" for topic, reason in state.refused])
+        shown[f"{LINKS_PREFIX}{link}.not.carried"] = _some_of(state.not_carried)
     wanted = {name: text for name, text in shown.items() if text and (not keys or name in keys)}
     return [_shown(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG) for name, text in wanted.items()]
 
@@ -138,7 +141,21 @@ def shown_entries(shown: Mapping[str, str]) -> list[ConfigEntry]:
     return [_shown(name, text, STATIC_BROKER_CONFIG) for name, text in shown.items()]
 
 
+def _some_of(parts: Sequence[str]) -> str:
+    """As many of them as a value may have; the others are counted."""
+    text, left = "", len(parts)
+    for part in parts:
+        longer = f"{text}; {part}" if text else part
+        if text and len(longer.encode()) > SHOWN_BYTES_MAX:
+            return f"{text}; and {left} more"
+        text, left = longer, left - 1
+    return text
+
+
 def _shown(name: str, text: str, source: int) -> ConfigEntry:
+    """A single one that is too long is cut: without it the other settings would not be described either."""
+    if len(text.encode()) > STRING_BYTES_MAX:
+        text = text.encode()[:SHOWN_BYTES_MAX].decode(errors="ignore") + "…"
     return ConfigEntry(name, text, source, STRING, read_only=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -20,23 +21,19 @@ from pybroker.config.schema import ConfigError
 class LinkConfig:
     """What one link is set to: ``get(setting)`` by the name behind the link's; two with the same texts are equal.
 
-    What cannot be accepted, as out of an older version's store, has its default; ``error`` says of the first what is
-    the matter.  Printed without its values.
+    What cannot be accepted, as out of an older version's store, has its default.  Printed without its values.
     """
 
     def __init__(self, link: str, texts: Mapping[str, str]) -> None:
         self.link = link
         self.texts = dict(texts)
-        self.error: str | None = None
         self._values: dict[str, Any] = {}
         for setting, text in self.texts.items():
             row = row_of(setting)
             if row is None:
                 continue
-            try:
+            with suppress(ConfigError):
                 self._values[setting] = row._replace(name=self.name_of(setting)).parse(text)
-            except ConfigError as error:
-                self.error = self.error or str(error)
 
     def __repr__(self) -> str:
         return f"LinkConfig({self.link!r}, [hidden])"
@@ -112,6 +109,10 @@ class LinkConfig:
     @cached_property
     def _carried(self) -> dict[str, re.Pattern[str]]:
         return {kind: _pattern(self.get(kind)) for kind in ("acls", "quotas", "users")}
+
+    def named_groups(self) -> list[str]:
+        """The groups that ``groups`` names one by one."""
+        return [each for each in self.get("groups") if "*" not in each]
 
     def matches(self, kind: str, name: str) -> bool:
         """Whether "acls", "quotas" or "users" of that name are taken over: a principal, an entity's name, a user."""

@@ -118,7 +118,7 @@ LINK_DOCUMENTATION: Final[dict[str, str]] = {
     "users": "Users of SCRAM whom the link's description names while they are missing here: passwords do not come.",
     "throttled.rate": "Bytes per second that each broker fetches for the link at most; -1 is no bound.",
     "replication.factor": "Replicas of mirrored topics; -1 is this cluster's default.",
-    "refresh.interval.ms": "How often the source's topics, partitions and settings are looked at.",
+    "refresh.interval.ms": "How often the source's topics are looked at; settings of known ones each twelfth time.",
     "security.protocol": "Protocol towards the source's brokers.",
     "sasl.mechanism": "By which the link logs in at the source.",
     "sasl.jaas.config": "User and password at the source, as a client has them.",

@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from pybroker_protocol.primitives import STRING_BYTES_MAX
+
 # Types, with the numbers that DescribeConfigs sends (DescribeConfigsResponse.ConfigType).
 UNKNOWN: Final = 0
 BOOLEAN: Final = 1
@@ -350,6 +352,14 @@ def parse_value(name: str, text: str, type_: int) -> Any:
         # Kafka drops repeated elements and keeps the order of the first ones.
         return tuple(dict.fromkeys(element.strip() for element in trimmed.split(","))) if trimmed else ()
     return trimmed
+
+
+def too_long(name: str, text: str) -> str | None:
+    """Why a value is refused that no reply could show, and with it no other setting of its resource; None if it can."""
+    size = len(text.encode(errors="surrogatepass"))
+    if size <= STRING_BYTES_MAX:
+        return None
+    return f"Invalid value for configuration {name}: it has {size} bytes, and {STRING_BYTES_MAX} are the most"
 
 
 def value_text(value: Any) -> str | None:

@@ -5,10 +5,16 @@ it would read everything twice, or skip what comes.  So such an offset is lowere
 cut, for groups of all kinds, whatever has committed it.
 
 Owns: when that is looked at, and that it is tried until each partition's leader has said where it ends.  Does not own
-the ends (``replication/partition_ends``), nor the records (``group/offsets/lowered_offsets``).
+the ends (``replication/partition_ends``), the records (``group/offsets/lowered_offsets``), nor what is done for good
+(``settlements``).
 
-Invariant: what is compared with an end was committed before that end was asked for, and what is compared with a cut
-before the cut.  So no group is taken back to before what it has read here.
+Invariants
+- What is compared with an end was committed before that end was asked for. What is compared with a cut was committed
+  before the cut, where this broker has coordinated the group since then: its own clock says so.  So no group is taken
+  back to before what it has read here.
+- A broker that starts, or takes a partition of groups over, looks at what is not settled there.  Then the clock of
+  the former coordinator says nothing: what is behind the cut goes back to it, because reading twice is better than
+  skipping.
 
 Counterpart in Kafka: none.
 """
@@ -20,14 +26,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pybroker.cluster.image.coordinator_table import GROUPS
-from pybroker.cluster.image.link_states import ADOPTED, MIRRORING
+from pybroker.coordinators.gather import Gather
+from pybroker.coordinators.settlements import leaders_have_moved
 
 if TYPE_CHECKING:
-    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta, TopicImage
+    from pybroker.cluster.image.cluster_image import ClusterImage, ImageDelta
+    from pybroker.cluster.image.link_states import MirroredTopic
     from pybroker.cluster.image.metadata_cache import MetadataCache
     from pybroker.coordinators.group.group_coordinator import GroupCoordinator
     from pybroker.coordinators.group.offsets.lowered_offsets import HeldOffset
+    from pybroker.coordinators.settlements import Led, Settlements
     from pybroker.env import Cancellable, Env
 
 # Between two tries: a group's partition is being loaded, or a leader does not say where a log ends.
@@ -42,124 +50,187 @@ WrittenEnds = Callable[[Iterable[tuple[str, int]], Callable[[Mapping[tuple[str, 
 logger = logging.getLogger(__name__)
 
 
-class _Cut(NamedTuple):
-    """From where on partitions of a topic were discarded, and when this broker has heard of it."""
+class _Round(NamedTuple):
+    """As what a topic was looked at last.
 
-    noticed_ms: int
-    offsets: dict[tuple[str, int], int]
+    ``noticed`` has, by partitions of groups, the leader epoch and the time in which this broker has heard of its cut,
+    or has looked first.
+    """
+
+    first_epoch: int
+    partings: tuple[tuple[int, int, int], ...]
+    noticed: dict[int, tuple[int, int]]
+
+
+class _Look(NamedTuple):
+    """The topics of one look, and the partitions of groups of which each is to be settled."""
+
+    mirrors: dict[str, MirroredTopic]
+    pending: dict[str, Led]
+    began_ms: int
 
 
 class OffsetsPastTheEnd:
     """One per broker with mirrored topics; ``groups()`` is this broker's coordinator."""
 
     def __init__(
-        self, env: Env, metadata: MetadataCache, groups: Callable[[], GroupCoordinator], written_ends: WrittenEnds
+        self,
+        env: Env,
+        metadata: MetadataCache,
+        groups: Callable[[], GroupCoordinator],
+        written_ends: WrittenEnds,
+        settlements: Settlements,
     ) -> None:
         self._env = env
         self._metadata = metadata
         self._groups = groups
         self._written_ends = written_ends
-        self._begun: set[str] = set()  # topics that have begun to take writes since this process runs, or were cut
-        self._cuts: dict[str, _Cut] = {}
+        self._settlements = settlements
+        self._rounds: dict[str, _Round] = {}
         self._unchecked: set[str] = set()
         self._timer: Cancellable | None = None
         self._is_checking = False
         self._closed = False
         self._unsubscribe = metadata.subscribe(self._on_image)
+        for name in metadata.image.mirrors:
+            self._note(metadata.image, name, {})  # of which cuts no time is known
+        self._check_soon()
 
     def close(self) -> None:
         """Look at nothing any more."""
         self._closed = True
         self._unsubscribe()
+        self._settlements.close()
         if self._timer is not None:
             self._timer.cancel()
 
     def _on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
-        begun: set[str] = set()
-        for name in delta.mirrors_changed:
-            mirror = image.mirrors.get(name)
-            if mirror is None or mirror.state == ADOPTED:
-                self._cuts.pop(name, None)  # it has another history now
-            elif mirror.state == MIRRORING and mirror.partings and name not in self._cuts:
-                offsets = {(name, index): offset for index, offset, _ in mirror.partings}
-                self._cuts[name] = _Cut(self._env.clock.now_ms(), offsets)
-            if self._is_concerned(image, name):
-                begun.add(name)
-        self._begun |= begun
-        if any(before.name == GROUPS.topic and _has_moved(before, after) for before, after in delta.topics_changed):
-            begun |= self._begun  # groups have another coordinator now
-        self._unchecked |= begun
-        if begun:
+        if delta.mirrors_changed:
+            led = self._settlements.led()
+            for name in delta.mirrors_changed:
+                self._note(image, name, led)
+        if leaders_have_moved(delta):
+            self._unchecked |= self._rounds.keys()
+        self._check_soon()
+
+    def _note(self, image: ClusterImage, name: str, led: Led) -> None:
+        """A topic that takes writes now, or is cut, is looked at; of one that was the cut is of before."""
+        mirror, before = image.mirrors.get(name), self._rounds.get(name)
+        if mirror is None or not (mirror.is_writable or mirror.is_cut):
+            self._rounds.pop(name, None)
+            return
+        now_ms = self._env.clock.now_ms()
+        noticed = {at: (epoch, now_ms) for at, epoch in led.items()}
+        if before is not None and before.partings == mirror.partings:
+            if before.first_epoch == mirror.writable_since:
+                return
+            noticed = before.noticed
+        self._rounds[name] = _Round(mirror.writable_since, mirror.partings, noticed)
+        self._unchecked.add(name)
+
+    def _check_soon(self) -> None:
+        if self._unchecked:
             self._check_in(0)
-
-    def _is_concerned(self, image: ClusterImage, name: str) -> bool:
-        return name in image.mirrors and (image.mirrors[name].is_writable or name in self._cuts)
-
-    def _takes_writes(self, name: str) -> bool:
-        mirror = self._metadata.image.mirrors.get(name)
-        return mirror is not None and mirror.is_writable
 
     def _check_in(self, pause_ms: int) -> None:
         if self._timer is None and not self._is_checking and not self._closed:
             self._timer = self._env.timers.call_later(pause_ms, self._check)
 
+    # --- a look ------------------------------------------------------------------------------------------------------
+
     def _check(self) -> None:
         """Look at all that groups have committed in the topics, and then at where these end."""
         self._timer = None
-        image = self._metadata.image
-        self._begun = {name for name in self._begun if self._is_concerned(image, name)}
-        topics = [name for name in self._unchecked if self._is_concerned(image, name)]
+        image, led = self._metadata.image, self._settlements.led()
+        mirrors = {name: image.mirrors[name] for name in sorted(self._unchecked) if name in self._rounds}
         self._unchecked.clear()
-        if not topics or GROUPS.topic not in image.topics_by_name:
+        pending = {name: self._settlements.pending(mirror, led) for name, mirror in mirrors.items()}
+        pending = {name: partitions for name, partitions in pending.items() if partitions}
+        if not pending:
             return
         self._is_checking = True
+        look = _Look(mirrors, pending, self._env.clock.now_ms())
 
         def known(held: list[HeldOffset] | int) -> None:
             if isinstance(held, int):
-                self._end(topics)
-            else:
-                asked = {(each.topic, each.partition) for each in held if self._takes_writes(each.topic)}
-                self._written_ends(asked, partial(self._compare, held))
+                self._end(look, pending)
+                return
+            asked = dict.fromkeys((each.topic, each.partition) for each in held if mirrors[each.topic].is_writable)
+            self._written_ends(asked, partial(self._compare, look, held))
 
-        self._groups().list_offsets_in(topics, known)
+        self._groups().list_offsets_in(list(pending), known)
 
-    def _compare(self, held: list[HeldOffset], ends: Mapping[tuple[str, int], int]) -> None:
+    def _compare(self, look: _Look, held: list[HeldOffset], ends: Mapping[tuple[str, int], int]) -> None:
         past: dict[str, list[tuple[HeldOffset, int]]] = {}
         unknown: set[str] = set()
+        partition_of = self._groups().partition_of
+        cuts = {name: {index: offset for index, offset, _ in look.mirrors[name].partings} for name in look.pending}
+        times = {name: self._times_of_cut(name, partitions) for name, partitions in look.pending.items()}
         for each in held:
-            key, cut = (each.topic, each.partition), self._cuts.get(each.topic)
-            end = cut.offsets.get(key) if cut is not None and each.committed_ms <= cut.noticed_ms else None
-            if end is None and self._takes_writes(each.topic):
-                end = ends.get(key)
+            at = partition_of(each.group_id)
+            if at not in look.pending[each.topic]:
+                continue
+            time_ms = times[each.topic].get(at)
+            is_of_before = time_ms is None or each.committed_ms <= time_ms
+            end = cuts[each.topic].get(each.partition) if is_of_before else None
+            if end is None and look.mirrors[each.topic].is_writable:
+                end = ends.get((each.topic, each.partition))
                 if end is None:
                     unknown.add(each.topic)
             if end is not None and each.offset > end:
                 past.setdefault(each.group_id, []).append((each, end))
+        self._lower(look, past, unknown)
+
+    def _times_of_cut(self, name: str, partitions: Led) -> dict[int, int]:
+        """By partitions of groups, until when what was committed may be of before the cut, where that is known."""
+        noticed = self._rounds[name].noticed if name in self._rounds else {}
+        return {at: noticed[at][1] for at, epoch in partitions.items() if at in noticed and noticed[at][0] == epoch}
+
+    def _note_look(self, look: _Look, name: str) -> None:
+        """All that was past the cut is lowered: another look, if there is one, has the time of this one."""
+        partitions = look.pending[name]
+        known = self._times_of_cut(name, partitions)
+        if name in self._rounds:
+            new = {at: (epoch, look.began_ms) for at, epoch in partitions.items() if at not in known}
+            self._rounds[name].noticed.update(new)
+
+    def _lower(self, look: _Look, past: Mapping[str, list[tuple[HeldOffset, int]]], unknown: set[str]) -> None:
         if past:
             first = ", ".join(
                 f"{each.group_id} in {each.topic}-{each.partition} from {each.offset} to {end}"
                 for (each, end), *_ in list(past.values())[:_NAMED_MAX]
             )
             logger.warning("offsets of %d groups are past the end, and are lowered, as of %s", len(past), first)
-        for group_id, lowered in past.items():
-            for start in range(0, len(lowered), _LOWERED_AT_ONCE):
-                some = lowered[start : start + _LOWERED_AT_ONCE]
-                self._groups().lower_offsets(group_id, some, partial(self._lowered, {each.topic for each, _ in some}))
-        self._end(unknown)
+        batches = [
+            (group_id, lowered[start : start + _LOWERED_AT_ONCE])
+            for group_id, lowered in past.items()
+            for start in range(0, len(lowered), _LOWERED_AT_ONCE)
+        ]
 
-    def _lowered(self, topics: Iterable[str], error_code: int) -> None:
-        if error_code:
-            self._unchecked.update(topics)
-            self._check_in(PAST_THE_END_RETRY_MS)
+        def done(codes: list[int]) -> None:
+            failed = {each.topic for code, (_, some) in zip(codes, batches, strict=True) if code for each, _ in some}
+            for name in look.pending.keys() - failed:
+                self._note_look(look, name)
+            self._end(look, unknown | failed)
 
-    def _end(self, again: Iterable[str]) -> None:
-        """Topics of which not all is known are looked at again."""
+        gather = Gather(len(batches), done)
+        for position, (group_id, some) in enumerate(batches):
+            self._groups().lower_offsets(group_id, some, gather.slot(position))
+
+    def _end(self, look: _Look, again: Iterable[str]) -> None:
+        """Topics of which not all is known are looked at again, and the others are settled."""
         self._is_checking = False
-        self._unchecked.update(again)
+        if self._closed:
+            return
+        again, loaded = set(again), set(self._groups().partitions)
+        for name, partitions in look.pending.items():
+            if name not in again:
+                self._settlements.tell(
+                    name, look.mirrors[name], {at: epoch for at, epoch in partitions.items() if at in loaded}
+                )
+            if not loaded >= partitions.keys():
+                again.add(name)
+        pause_ms = 0 if self._unchecked else PAST_THE_END_RETRY_MS
+        self._unchecked |= again
         if self._unchecked:
-            self._check_in(PAST_THE_END_RETRY_MS)
-
-
-def _has_moved(before: TopicImage, after: TopicImage) -> bool:
-    """Whether a partition has another leader."""
-    return [each.leader for each in before.partitions] != [each.leader for each in after.partitions]
+            self._check_in(pause_ms)

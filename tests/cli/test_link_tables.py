@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,3 +189,42 @@ def test_a_file_that_a_link_cannot_follow_is_refused(tmp_path: Path, text: bytes
     path.write_bytes(text)
     with pytest.raises(CommandFailed, match=str(path)):
         given(source_config=str(path))
+
+
+def test_refused_topics_whose_names_are_not_told_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_all = [
+        entry("pybroker.links.west.bootstrap.servers", "b:1"),
+        entry("pybroker.links.west.refused", "a: why not; b: it is here; and 17 more", read_only=True),
+    ]
+    link = links_told(monkeypatch, of_all, [])["west"]
+    assert (link.refused, link.refused_more) == ({"a": "why not", "b": "it is here"}, 17)
+    view = LinkView.of(link, [], [])
+    assert shown(show_link, view)[-1] == ["and 17 more", "refused", "-", "-", "-"]
+    assert view.document()["refused_more"] == 17
+
+
+def test_partitions_are_read_of_as_many_values_as_a_broker_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "pybroker.links.west.partitions"
+    lists = [[{"topic": "orders", "partition": index} for index in part] for part in (range(3), range(3, 5))]
+    entries = [{"name": f"{name}.{number}", "value": json.dumps(each)} for number, each in enumerate(lists)]
+    asked = [(None, [*entries, {"name": "pybroker.links.westward.partitions.0", "value": "[{}]"}])]
+    monkeypatch.setattr(config_requests, "described_all", lambda client, resources, broker: asked)
+    brokers: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(brokers=[SimpleNamespace(node_id=1)]))
+    assert [each.partition for each in link_requests.progress(brokers, "west")] == list(range(5))
+
+
+def test_a_description_of_thousands_of_topics_looks_at_each_of_them_once() -> None:
+    class Counting(dict[str, list[Progress]]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[str]:
+            Counting.looks += 1
+            return super().__iter__()
+
+        def items(self) -> Any:
+            Counting.looks += 1
+            return super().items()
+
+    topics = [mirror(f"t{number}") for number in range(50)]
+    LinkView(WEST, topics, Counting((each.topic, []) for each in topics)).document()
+    assert Counting.looks == 1

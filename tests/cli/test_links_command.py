@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness.waiting import wait_until
 
+from pybroker.replication.mirrors import Mirrors
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
 from tests.links.linked import produce, stored, wait_until_mirrored
@@ -198,6 +199,19 @@ def test_a_file_that_others_may_read_is_told_of(links: CommandLine, tmp_path: Pa
     )
 
 
+def test_a_description_has_as_many_partitions_as_there_are(
+    links: CommandLine, source: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(links, source, topics="orders")
+    found = [
+        {"topic": "orders", "partition": index, "end": 10**9, "sourceEnd": 10**9, "lag": 0, "rate": 0}
+        for index in range(5_000)
+    ]
+    monkeypatch.setattr(Mirrors, "progress", lambda self, link: found)
+    (topic,) = links.json("links", "describe", "west")["topics"]
+    assert [each["partition"] for each in topic["partitions"]] == list(range(5_000))
+
+
 # --- pause, resume, promote, failover, delete ------------------------------------------------------------------------
 
 
@@ -244,6 +258,15 @@ def test_a_promotion_that_takes_longer_goes_on(links: CommandLine, source: Broke
     assert states(links)["orders"] == "promoting"
 
 
+@pytest.mark.parametrize(("command", "state"), [("promote", "promoted"), ("failover", "failed-over")])
+def test_all_topics_are_those_of_now(links: CommandLine, source: Broker, command: str, state: str) -> None:
+    create(links, source)
+    links.ok("links", command, "west", "--all")
+    source.create_topic("later")
+    wait_until(lambda: "later" in states(links), "a later topic")
+    assert states(links) == {"later": "mirroring", "orders": state, "payments": state}
+
+
 def test_a_failover_asks_no_source(links: CommandLine, source: Broker, here: Broker) -> None:
     create(links, source)
     source.stop()
@@ -284,4 +307,13 @@ def test_a_link_in_the_files_of_brokers_is_shown_and_not_deleted(source: Broker)
 def test_json_of_a_description_is_one_document_of_all(links: CommandLine, source: Broker) -> None:
     create(links, source, topics="orders")
     document = json.loads(links.ok("links", "describe", "west", "--json"))
-    assert [*document] == ["link", "source_cluster", "problem", "settings", "topics", "refused", "not_carried"]
+    assert [*document] == [
+        "link",
+        "source_cluster",
+        "problem",
+        "settings",
+        "topics",
+        "refused",
+        "refused_more",
+        "not_carried",
+    ]

@@ -41,6 +41,13 @@ def carried(config: LinkConfig, builder: ImageBuilder | None = None, **access: A
     return builder
 
 
+def mirroring(topic: str, prefix: str = "") -> ImageBuilder:
+    """A cluster whose link mirrors a topic."""
+    builder = ImageBuilder(ClusterImage(cluster_id="here"))
+    builder.put_mirror(prefix + topic, MirroredTopic("west", topic))
+    return builder
+
+
 def acls_of(builder: ImageBuilder) -> list[Acl]:
     return sorted(builder.view().acls.values())
 
@@ -63,14 +70,33 @@ def test_acls_of_the_principals_that_are_named_are_carried() -> None:
     [
         (acl("orders"), "west.", acl("west.orders")),
         (acl("ord", pattern_type=PatternType.PREFIXED), "west.", acl("west.ord", pattern_type=PatternType.PREFIXED)),
-        (acl("*"), "", acl("*")),
+        (acl("*"), "", acl("orders")),
         (acl("*"), "west.", acl("west.", pattern_type=PatternType.PREFIXED)),
         (acl("billing", Resource.GROUP), "west.", acl("billing", Resource.GROUP)),
         (acl("tx", Resource.TRANSACTIONAL_ID), "", acl("tx", Resource.TRANSACTIONAL_ID)),
     ],
 )
 def test_an_acl_names_what_it_is_of_as_it_is_called_here(at_source: Acl, prefix: str, here: Acl) -> None:
-    assert acls_of(carried(link(acls="*", prefix=prefix), acls=[at_source])) == [here]
+    assert acls_of(carried(link(acls="*", prefix=prefix), mirroring("orders", prefix), acls=[at_source])) == [here]
+
+
+def test_a_right_to_all_topics_is_one_to_each_topic_of_the_link_and_to_no_other() -> None:
+    config, builder = link(acls="*"), mirroring("orders")
+    builder.put_mirror("payments", MirroredTopic("east", "payments"))
+    carried(config, builder, acls=[acl("*")])
+    assert acls_of(builder) == [acl("orders")]
+    builder.put_mirror("orders-2", MirroredTopic("west", "orders-2"))
+    carried(config, builder, acls=[acl("*")])
+    assert acls_of(builder) == [acl("orders"), acl("orders-2")]
+    carried(config, builder, acls=[acl("*"), acl("orders")])  # it is brought already, and stays with the other
+    carried(config, builder, acls=[])
+    assert acls_of(builder) == []
+
+
+def test_a_prefix_that_no_topic_of_the_link_has_stays_at_the_source() -> None:
+    builder = carried(link(acls="*"), mirroring("orders"), acls=[acl("pay", pattern_type=PatternType.PREFIXED)])
+    assert acls_of(builder) == []
+    assert notes(builder) == ("acls: 1 of topics that the link does not mirror",)
 
 
 def test_rights_over_the_cluster_and_over_what_is_not_mirrored_stay_at_the_source() -> None:
@@ -113,9 +139,11 @@ def test_a_quota_that_the_link_has_brought_goes_when_it_is_removed_at_the_source
 def test_a_quota_that_was_here_before_stays_whatever_the_source_has() -> None:
     builder = ImageBuilder(ClusterImage(cluster_id="here"))
     builder.put_quotas(USER_ALICE, RATES)
-    for at_source in ({USER_ALICE: RATES}, {}):
-        carried(link(quotas="*"), builder, quotas=at_source)
+    others = dict.fromkeys(RATES, 9.0)
+    for at_source, note in ((RATES, ()), (others, ("quotas: 2 that this cluster has set otherwise",)), ({}, ())):
+        carried(link(quotas="*"), builder, quotas={USER_ALICE: at_source})
         assert builder.view().quotas == {USER_ALICE: RATES}
+        assert notes(builder) == note
 
 
 @pytest.mark.parametrize("later", [{"refused": {"quotas": "the source does not answer that"}}, {}])
@@ -136,6 +164,10 @@ def test_a_quota_is_the_sources_no_more_once_a_topic_takes_writes_here(state: st
     builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
     carried(config, builder, quotas={})
     assert builder.view().quotas == {USER_ALICE: RATES}
+    for own in ({"producer_byte_rate": 5.0}, {}):
+        builder.put_quotas(USER_ALICE, own)
+        carried(config, builder, quotas={USER_ALICE: RATES})
+        assert builder.view().quotas == ({USER_ALICE: own} if own else {})
 
 
 def test_more_quotas_than_are_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +220,7 @@ def test_an_acl_of_a_topic_that_takes_writes_here_is_the_sources_no_more(state: 
     """A cut-over revokes the right to write at the source."""
     group, pattern = acl("billing", Resource.GROUP), acl("ord", pattern_type=PatternType.PREFIXED)
     of_both = [acl("orders"), acl("orders-2"), group, pattern]
-    builder = carried(link(acls="*"), acls=of_both)
+    builder = carried(link(acls="*"), mirroring("orders"), acls=of_both)
     builder.put_mirror("orders", MirroredTopic("west", "orders", state=state))
     builder.put_mirror("orders-2", MirroredTopic("west", "orders-2"))
     carried(link(acls="*"), builder, acls=[])
@@ -228,6 +260,17 @@ def test_a_quota_that_cannot_be_here_is_named_and_the_others_come() -> None:
     builder = carried(link(quotas="*"), quotas={alice: {"new_quota": 1.0}, bob: {"request_percentage": 5.0}})
     assert builder.view().quotas == {bob: {"request_percentage": 5.0}}
     assert notes(builder) == ("quotas: user alice: Invalid configuration key new_quota",)
+
+
+def test_groups_that_are_named_and_not_seen_at_the_source_are_told() -> None:
+    config = link(groups="billing,shipping,audit*")
+    builder = carried(config, groups={"shipping"})
+    assert notes(builder) == (
+        "groups: the source has no such groups, or the link's user needs DESCRIBE on them: billing",
+    )
+    assert notes(carried(config, builder, groups={"shipping", "billing"})) == ()
+    many = link(groups=",".join(f"group-{number:03}" for number in range(NOT_CARRIED_MAX + 5)))
+    assert notes(carried(many, groups=()))[0].endswith(f"group-{NOT_CARRIED_MAX - 1:03} and 5 more")
 
 
 def test_users_are_named_until_they_are_here() -> None:

@@ -66,6 +66,26 @@ def test_operation_on_a_list(configs: Configs, before: str | None, operation: Al
     assert configs.overrides(TOPIC, TOPIC_NAME).get(POLICY) == after
 
 
+@pytest.mark.parametrize(
+    ("resource_type", "resource_name", "name", "form"),
+    [
+        (BROKER, "", "pybroker.links.west.promote", "topic-{:06}"),
+        (TOPIC, TOPIC_NAME, "leader.replication.throttled.replicas", "{}:1000000"),
+    ],
+)
+def test_a_value_does_not_grow_beyond_what_a_reply_can_show(
+    configs: Configs, resource_type: int, resource_name: str, name: str, form: str
+) -> None:
+    for first in (0, 1_000):
+        text = ",".join(form.format(number) for number in range(first, first + 1_000))
+        assert configs.alter(resource_type, resource_name, AlterConfigOp(name, text, APPEND)) == OK
+    before = configs.overrides(resource_type, resource_name)
+    text = ",".join(form.format(number) for number in range(2_000, 4_000))
+    outcome = configs.alter(resource_type, resource_name, AlterConfigOp(name, text, APPEND))
+    assert_refused(outcome, ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {name}: it has ")
+    assert configs.overrides(resource_type, resource_name) == before
+
+
 @pytest.mark.parametrize(("kind", "verb"), [(APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")])
 def test_only_lists_can_be_appended_to(configs: Configs, kind: int, verb: str) -> None:
     outcome = configs.alter(TOPIC, TOPIC_NAME, AlterConfigOp("retention.ms", "1", kind))

@@ -39,6 +39,13 @@ def test_later_layers_win(tmp_path: Path) -> None:
     assert (config["num.io.threads"], config["background.threads"]) == (4, 10)
 
 
+@pytest.mark.parametrize("name", ["listeners", "log.dirs", "pybroker.links.west.topics"])
+def test_a_value_that_no_reply_can_show_is_refused_at_the_start_and_a_long_secret_is_none(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: it has 32768 bytes, and 32767 are the most"):
+        BrokerConfig.load(settings=[(name, "x" * 32_768)])
+    BrokerConfig.load(settings=[("ssl.keystore.password", "x" * 32_768)])
+
+
 def test_dynamic_change_names_what_changed() -> None:
     config = BrokerConfig()
     assert config.apply_dynamic({"num.io.threads": "8"}, {}) == frozenset()

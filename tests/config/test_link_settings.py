@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from pybroker.cluster.image.link_states import LinkState
 from pybroker.config.alter import change_broker
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.describe import broker_default_entries
+from pybroker.config.describe import broker_default_entries, link_entries
 from pybroker.config.documentation import documentation
 from pybroker.config.link_config import LinkConfig, links_of
 from pybroker.config.link_settings import LINK_DOCUMENTATION, LINK_SETTINGS, link_setting
 from pybroker.config.resources import APPEND, BROKER, Alteration, AlterConfigOp, ConfigFailure
 from pybroker.config.schema import ConfigError
+from pybroker_protocol.primitives import STRING_BYTES_MAX
 
 SECRET = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="unguessable";'
 
@@ -91,6 +93,24 @@ def test_topics_are_appended() -> None:
     name = "pybroker.links.west.promote"
     assert alter(AlterConfigOp(name, "b", APPEND)) == {name: "b"}
     assert alter(AlterConfigOp(name, "b", APPEND), **{name: "a"}) == {name: "a,b"}
+
+
+def test_what_is_told_of_links_is_cut_before_no_reply_could_have_it_and_the_rest_is_counted() -> None:
+    refused = tuple(
+        (f"{number:03}{'t' * 246}", f"a topic {'p' * 240}{number:03} is here already") for number in range(100)
+    )
+    notes = tuple(f"acls: {number} {'é' * 400}" for number in range(60))
+    problem = "é" * 40_000
+    entries = link_entries({"west": LinkState("c", problem, refused, notes)}, None)
+    told = {entry.name: entry.value or "" for entry in entries}
+    assert max(len(text.encode()) for text in told.values()) <= STRING_BYTES_MAX
+    shown = told["pybroker.links.west.refused"].split("; ")
+    left = len(refused) - len(shown) + 1
+    assert shown == [*(f"{topic}: {why}" for topic, why in refused[: len(shown) - 1]), f"and {left} more"]
+    assert told["pybroker.links.west.not.carried"].endswith(" more")
+    assert told["pybroker.links.west.problem"].endswith("é…")
+    few = {entry.name: entry.value for entry in link_entries({"west": LinkState("c", "", refused[:2])}, None)}
+    assert few["pybroker.links.west.refused"] == "; ".join(f"{topic}: {why}" for topic, why in refused[:2])
 
 
 def test_what_is_shown_of_a_link_has_no_secret() -> None:

@@ -101,6 +101,13 @@ def leader_of(side: Broker | Cluster, topic: str, index: int) -> Any:
     return side.brokers.get(leader)
 
 
+def end_of(side: Broker | Cluster, index: int) -> int:
+    """Where what its leader has of ``orders`` ends."""
+    replicas = leader_of(side, "orders", index)._running().services.replicas
+    end: int = replicas.partition("orders", index).log.log_end_offset
+    return end
+
+
 def stored(side: Broker | Cluster, topic: str, index: int) -> dict[int, bytes]:
     """The batches in the files of the partition's leader, by their base offsets."""
     leader = leader_of(side, topic, index)

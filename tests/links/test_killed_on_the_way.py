@@ -11,6 +11,9 @@ from pybroker.cluster.image.link_states import ADOPTED, FAILED_OVER, MIRRORING, 
 from pybroker.testing import Broker
 from tests.links.linked import (
     all_stored,
+    commit,
+    committed,
+    end_of,
     image_of,
     produce,
     produce_transactions,
@@ -79,6 +82,29 @@ def test_a_promotion_is_over_for_good_whenever_the_broker_is_killed(source: Brok
     here.restart()
     assert wait_for_state(here, "orders", PROMOTED).first_epochs == mirror.first_epochs
     assert len(read_all(here, "orders")) == 90
+
+
+def test_a_group_goes_on_where_it_was_whenever_the_broker_is_killed(source: Broker, here: Broker) -> None:
+    commit(here, "of-before", {0: 1})
+    set_link(here.bootstrap, groups="billing", refresh_interval_ms="60000")
+    commit(source, "billing", {0: 3, 1: 4})
+    set_link(here.bootstrap, promote="orders")
+    wait_for_state(here, "orders", PROMOTED)
+    here.kill()
+    here.restart()
+    wait_until(lambda: committed(here, "billing") == {0: 3, 1: 4}, "the group's offsets")
+
+
+def test_a_group_that_had_read_further_goes_on_at_the_end_whenever_the_broker_is_killed(
+    source: Broker, here: Broker
+) -> None:
+    source.kill()
+    commit(here, "shipping", {0: 5_000})
+    set_link(here.bootstrap, failover="orders")
+    wait_for_state(here, "orders", FAILED_OVER)
+    here.kill()
+    here.restart()
+    wait_until(lambda: committed(here, "shipping") == {0: end_of(here, 0)}, "the group's offset to be lowered")
 
 
 def test_a_failover_goes_on_without_the_source_and_ends_open_transactions(source: Broker, here: Broker) -> None:

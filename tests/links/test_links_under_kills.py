@@ -1,4 +1,5 @@
-"""Real clusters with a link between them, of which every process is killed once under load.
+"""Real clusters with a link between them, of which every process is killed once under load, and here once more during
+the promotion.
 
 What the source has acknowledged below the mirrored end is here, at the same offset, byte for byte.  A group that moves
 over after the promotion reads each record once.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -132,7 +134,13 @@ def test_everything_is_mirrored_byte_for_byte_though_every_process_is_killed(sou
     wait_until(lambda: here.ends() == source.ends(), "all to be mirrored")
     wait_until(lambda: all(is_same(source, here, index) for index in range(PARTITIONS)), "the same bytes on all")
     check_acknowledged(here, load)
-    links.ok("links", "promote", "west", TOPIC)
+    before += read(source, lambda found: len(found) >= STEP)
+    with ThreadPoolExecutor() as pool:
+        promotion = pool.submit(links.ok, "links", "promote", "west", TOPIC)
+        for broker in here.brokers:
+            broker.kill()
+            broker.start()
+        promotion.result()
     check_group(source, here, load, before)
 
 

@@ -19,7 +19,7 @@ from pybroker.testing import Broker, Security
 from pybroker_protocol.messages.metadata import MetadataRequest
 from tests.cli.command import CommandLine
 from tests.cli.scripted_broker import scripted_broker
-from tests.links.linked import produce, stored, wait_until_mirrored
+from tests.links.linked import committed, produce, stored, wait_until_mirrored
 
 OFTEN = ("--set", "refresh.interval.ms=100")
 
@@ -232,6 +232,21 @@ def test_topic_that_the_link_may_see_and_not_mirror_has_the_reason(
     if "payments" in states(links):
         links.ok("links", "resume", "west", "payments")
     wait_until(lambda: states(links).get("payments") == "mirroring", "the topic to be mirrored")
+
+
+def test_group_that_the_link_may_not_see_is_named_until_it_may(
+    links: CommandLine, guarded: tuple[Broker, CommandLine, str], tmp_path: Path
+) -> None:
+    source, admin, login = guarded
+    its = str(tmp_path / "admin")
+    reset = ("groups", "reset-offsets", "billing", "-t", "orders", "--to-offset", "0", "--execute")
+    admin.ok(*reset, "--command-config", its)
+    create(links, "west", source.bootstrap, "-t", "orders", "-g", "billing", "--source-config", login)
+    told = "groups: the source has no such groups, or the link's user needs DESCRIBE on them: billing"
+    wait_until(lambda: described(links)["not_carried"] == [told], "the group to be named")
+    admin.ok("acls", "add", "-g", "billing", "-p", "User:alice", "-o", "describe", "--command-config", its)
+    wait_until(lambda: described(links)["not_carried"] == [], "the group to be seen")
+    wait_until(lambda: committed(links, "billing") == {0: 0}, "the group's offsets")
 
 
 def test_topic_of_two_links_is_the_first_ones_alone(links: CommandLine, source: Broker, here: Broker) -> None:

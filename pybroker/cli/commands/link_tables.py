@@ -37,24 +37,26 @@ class LinkView(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """All of it; a secret is null."""
+        lags = self.lags()
         return {
             "link": self.link.name,
             "source_cluster": self.link.source_cluster,
             "problem": self.link.problem,
             "settings": dict(self.link.settings),
-            "topics": [self._topic(each) for each in self.mirrors],
+            "topics": [self._topic(each, lags[each.topic]) for each in self.mirrors],
             "refused": dict(self.link.refused),
+            "refused_more": self.link.refused_more,
             "not_carried": list(self.link.not_carried),
         }
 
-    def _topic(self, mirror: Mirror) -> dict[str, Any]:
+    def _topic(self, mirror: Mirror, lag: int | None) -> dict[str, Any]:
         found = self.partitions[mirror.topic]
         return {
             "topic": mirror.topic,
             "source_topic": mirror.source_topic,
             "state": mirror.state,
             "reason": mirror.reason or _problems(found),
-            "lag": self.lags()[mirror.topic],
+            "lag": lag,
             "bytes_per_second": _sum([each.rate for each in found]),
             "partitions": [
                 {
@@ -95,6 +97,8 @@ def show_link(output: Output, view: LinkView) -> None:
         ((link.settings.get("prefix") or "") + topic, None, REFUSED, None, None, why)
         for topic, why in link.refused.items()
     ]
+    if link.refused_more:
+        rows.append((f"and {link.refused_more} more", None, REFUSED, None, None, None))
     columns = ("TOPIC", "SOURCE-TOPIC", "STATE", "LAG", "RATE", "REASON")
     output.table(*_without_empty(columns, rows, optional=("SOURCE-TOPIC", "REASON")), none="(no topics are mirrored)")
     if link.not_carried:

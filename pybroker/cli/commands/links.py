@@ -4,7 +4,7 @@ Owns: how a link and its topics are named on the command line, what each command
 What a link may be set to the broker says.  Secrets come out of a file (``link_options``), and are never shown.
 
 Topics are named as at the source, ``*`` for any characters.  A name of none of the link's topics is refused, because
-brokers would wait for one.
+brokers would wait for one.  ``link_wishes`` has what becomes of the names.
 
 Counterpart: none in Kafka yet; KIP-1279 proposes ``kafka-cluster-mirrors.sh``.
 """
@@ -34,6 +34,16 @@ from pybroker.cli.commands.link_options import (
     given_settings,
 )
 from pybroker.cli.commands.link_tables import LinkView, counted_topics, show_link, show_partitions, show_settings
+from pybroker.cli.commands.link_wishes import (
+    ALL,
+    WISH_S,
+    adoption,
+    chosen_topics,
+    ended_pauses,
+    fulfil,
+    pause_stopped,
+    wanted_names,
+)
 from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.requests import link_requests
@@ -61,9 +71,7 @@ app = typer.Typer(
 
 # After 10 s the controller reports a source that does not answer.
 _FIRST_LOOK_S: Final = 15.0
-_WISH_S: Final = 20.0
 _PROMOTION_S: Final = 60.0
-_ALL: Final = "*"
 
 Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
 SomeTopics = Annotated[
@@ -72,7 +80,7 @@ SomeTopics = Annotated[
 NamedTopics = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Topics by their names at the source.")
 ]
-AllTopics = Annotated[bool, typer.Option("--all", help="All topics that the link mirrors.")]
+AllTopics = Annotated[bool, typer.Option("--all", help="All topics that the link mirrors now.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the settings, and change nothing.")]
 
 
@@ -147,6 +155,7 @@ def list_links(session: Session) -> None:
             "states": dict(sorted(Counter(each.state for each in mirrors if each.link == link.name).items())),
             "problem": link.problem,
             "refused": dict(link.refused),
+            "refused_more": link.refused_more,
         }
         for link in found.values()
     ]
@@ -154,7 +163,7 @@ def list_links(session: Session) -> None:
         (
             each["link"],
             each["source"],
-            counted_topics(each["states"], len(each["refused"])),
+            counted_topics(each["states"], len(each["refused"]) + each["refused_more"]),
             each["problem"],
         )
         for each in shown
@@ -231,12 +240,12 @@ def alter_link(
 
 @admin_command(app, "pause")
 def pause_topics(session: Session, *, name: Name, topics: SomeTopics = None) -> None:
-    """Mirror topics no more for the time being; they stay read-only."""
-    wanted = topics or [_ALL]
+    """Mirror topics no more for the time being; they stay read-only. * and all mean those that come later, too."""
+    wanted = topics or [ALL]
     with session.client() as client:
-        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        chosen = chosen_topics(client, link_requests.link_named(client, name), wanted)
         link_requests.change(client, name, {"pause": ("APPEND", ",".join(wanted))})
-        found = link_requests.await_states(client, chosen, (PAUSED,), _WISH_S)
+        found = link_requests.await_states(client, chosen, (PAUSED,), WISH_S)
     _report(session, found, (PAUSED,))
 
 
@@ -245,38 +254,15 @@ def resume_topics(session: Session, *, name: Name, topics: SomeTopics = None) ->
     """Mirror topics again that are paused, or have stopped by what is mended now."""
     with session.client() as client:
         link = link_requests.link_named(client, name)
-        chosen = _chosen(client, link, topics or [_ALL])
-        _pause_stopped(client, link, [each for each in chosen if each.state == STOPPED])
+        chosen = chosen_topics(client, link, topics or [ALL])
+        pause_stopped(client, link, [each for each in chosen if each.state == STOPPED])
         link = link_requests.link_named(client, name)
-        ended = [pause for pause in link.listed("pause") if not topics or _ends(pause, topics, chosen)]
-        left = [pause for pause in link.listed("pause") if pause not in ended]
-        for each in chosen:
-            if held := next((pause for pause in left if fnmatchcase(each.source_topic, pause)), None):
-                raise CommandFailed(f"{each.source_topic} is paused by {held}: resume that")
+        ended = ended_pauses(link, topics, chosen)
         if ended:
             link_requests.change(client, name, {"pause": ("SUBTRACT", ",".join(ended))})
         states = link_requests.FETCHED
-        found = link_requests.await_states(client, chosen, states, _WISH_S)
+        found = link_requests.await_states(client, chosen, states, WISH_S)
     _report(session, found, states)
-
-
-def _ends(pause: str, topics: Sequence[str], chosen: Sequence[Mirror]) -> bool:
-    """Whether a name among those that are paused is meant by what is resumed."""
-    return pause in topics or any(pause == each.source_topic for each in chosen)
-
-
-def _pause_stopped(client: AdminClient, link: Link, stopped: Sequence[Mirror]) -> None:
-    """What has stopped goes on by a pause that ends; a promotion that was asked for is asked for no more."""
-    if not stopped:
-        return
-    names = [each.source_topic for each in stopped]
-    changes: dict[str, tuple[str, str | None]] = {"pause": ("APPEND", ",".join(names))}
-    if promoted := [name for name in names if name in link.listed("promote")]:
-        changes["promote"] = ("SUBTRACT", ",".join(promoted))
-    link_requests.change(client, link.name, changes)
-    for each in link_requests.await_states(client, stopped, (PAUSED,), _WISH_S):
-        if each.state == STOPPED:
-            raise CommandFailed(f"{each.topic} is still stopped: {each.reason}")
 
 
 @admin_command(app, "promote")
@@ -294,15 +280,14 @@ def promote_topics(
 
     A promotion that takes longer than --timeout goes on.
     """
-    wanted = _wanted(topics, everything)
+    wanted = wanted_names(topics, everything)
     with session.client() as client:
-        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        chosen = chosen_topics(client, link_requests.link_named(client, name), wanted)
         if stopped := next((each for each in chosen if each.state == STOPPED), None):
             raise CommandFailed(
                 f"{stopped.topic} is stopped: {stopped.reason}; resume it first, or fail over to what is here"
             )
-        link_requests.change(client, name, {"promote": ("APPEND", ",".join(wanted))})
-        found = link_requests.await_states(client, chosen, (PROMOTED, STOPPED), timeout)
+        found = fulfil(client, name, "promote", chosen, (PROMOTED, STOPPED), timeout)
         behind = {}
         if any(each.state not in WRITABLE for each in found):
             behind = LinkView.of(Link(name, {}, frozenset()), found, link_requests.progress(client, name)).lags()
@@ -317,11 +302,10 @@ def fail_over_topics(
 
     What it has acknowledged and was not mirrored yet is not here.
     """
-    wanted = _wanted(topics, everything)
+    wanted = wanted_names(topics, everything)
     with session.client() as client:
-        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
-        link_requests.change(client, name, {"failover": ("APPEND", ",".join(wanted))})
-        found = link_requests.await_states(client, chosen, (FAILED_OVER,), _WISH_S)
+        chosen = chosen_topics(client, link_requests.link_named(client, name), wanted)
+        found = fulfil(client, name, "failover", chosen, (FAILED_OVER,), WISH_S)
     _report(session, found, (FAILED_OVER,))
 
 
@@ -334,18 +318,18 @@ def adopt_topics(
     everything: AllTopics = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait until it is known.")
-    ] = _WISH_S,
+    ] = WISH_S,
 ) -> None:
     """Mirror topics that are here already, as on the way back to a former source: they take no more writes here.
 
     Nothing of them is cut. Where the source has all that is here, records come at once; else it is said what it lacks,
     and links discard or links failover goes on.
     """
-    wanted = _wanted(topics, everything)
+    wanted = wanted_names(topics, everything)
     with session.client() as client:
         link = link_requests.link_named(client, name)
         here = link_requests.topics_here(client, link, wanted)
-        link_requests.change(client, name, _adoption(link, list(here.values())))
+        link_requests.change(client, name, adoption(link, list(here.values())))
         found = link_requests.await_adoption(client, name, list(here), timeout)
         link = link_requests.link_named(client, name)
     known = {each.topic for each in found}
@@ -359,23 +343,6 @@ def adopt_topics(
             f"To delete what the source lacks: pybroker links discard {name} TOPIC\n"
             f"To keep a topic as it is, and write to it here: pybroker links failover {name} TOPIC"
         )
-
-
-def _adoption(link: Link, names: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Have these mirrored, by their names at the source, and take back what was wanted of them before.
-
-    What was once agreed to be discarded is asked for again.  CommandFailed where a pattern wants it.
-    """
-    changes: dict[str, tuple[str, str | None]] = {"adopt": ("APPEND", ",".join(names))}
-    for setting in ("discard", "promote", "failover"):
-        listed = link.listed(setting)
-        for pattern in listed:
-            if "*" in pattern and (held := next((name for name in names if fnmatchcase(name, pattern)), None)):
-                undo = f"pybroker links alter {link.name} --subtract '{setting}={pattern}'"
-                raise CommandFailed(f"{held} is named by {setting}={pattern}, which {undo} takes back")
-        if taken_back := [name for name in names if name in listed]:
-            changes[setting] = ("SUBTRACT", ",".join(taken_back))
-    return changes
 
 
 def _not_adopted(link: Link, topic: str) -> CommandFailed:
@@ -401,9 +368,9 @@ def discard_records(
 
     Groups that have read such records go on behind the last one that both clusters have.
     """
-    wanted = _wanted(topics, everything)
+    wanted = wanted_names(topics, everything)
     with session.client() as client:
-        chosen = _chosen(client, link_requests.link_named(client, name), wanted)
+        chosen = chosen_topics(client, link_requests.link_named(client, name), wanted)
         adopted = [each for each in chosen if each.state == ADOPTED]
         if not everything and (other := next((each for each in chosen if each.state != ADOPTED), None)):
             raise CommandFailed(f"{other.topic} is {other.state}: only what is adopted has records to discard")
@@ -413,7 +380,7 @@ def discard_records(
         if adopted and yes:
             names = ",".join(each.source_topic for each in adopted)
             link_requests.change(client, name, {"discard": ("APPEND", names)})
-            found = link_requests.await_states(client, adopted, (*link_requests.FETCHED, PAUSED), _WISH_S)
+            found = link_requests.await_states(client, adopted, (*link_requests.FETCHED, PAUSED), WISH_S)
     lost = {each.topic: each.reason for each in adopted}
     document = [{**_stands(each), "lost": lost[each.topic]} for each in found]
     rows = [(each["topic"], each["state"], each["lost"]) for each in document]
@@ -444,27 +411,12 @@ def delete_link(
                 "promote or fail over first, or --force leaves read-only topics"
             )
         link_requests.change(client, name, dict.fromkeys(sorted(link.removable), ("DELETE", None)))
-        found = link_requests.await_states(client, left, (STOPPED,), _WISH_S)
+        found = link_requests.await_states(client, left, (STOPPED,), WISH_S)
     document = {"link": name, "status": "deleted", "stopped": [each.topic for each in found if each.state == STOPPED]}
     session.output.result(document, ("LINK", "STATUS", "STOPPED"), [tuple(document.values())])
 
 
 # --- topics of a link ------------------------------------------------------------------------------------------------
-
-
-def _wanted(topics: Sequence[str] | None, everything: bool) -> list[str]:
-    if bool(topics) == everything:
-        raise misused("name topics, or say --all")
-    return [_ALL] if everything else list(topics or ())
-
-
-def _chosen(client: AdminClient, link: Link, wanted: Sequence[str]) -> list[Mirror]:
-    """The topics of the link that are named; CommandFailed for a name of none, but for all of them."""
-    found = link_requests.mirrors_of(client, link.name)
-    for name in wanted:
-        if name != _ALL and not any(fnmatchcase(each.source_topic, name) for each in found):
-            raise CommandFailed(f"link {link.name} mirrors no topic {name}")
-    return [each for each in found if any(fnmatchcase(each.source_topic, name) for name in wanted)]
 
 
 def _report(

@@ -36,12 +36,14 @@ _OF_MIRRORS: Final = tuple(f"pybroker.mirror.{name}" for name in ("link", "topic
 _TOPICS_AT_ONCE: Final = 500
 _OWN: Final = "pybroker."
 _NEXT_REFUSED: Final = re.compile(r"; (?=[\w.-]+: )")
+_MORE: Final = re.compile(r"; and (\d+) more$")
 
 
 class Link(NamedTuple):
     """A link by its settings, without the link's name before theirs: a secret is None.
 
-    ``removable`` are those that commands have set; the others stand in the files of brokers.
+    ``removable`` are those that commands have set; the others stand in the files of brokers.  ``refused_more`` topics
+    are refused, too, whose names the brokers leave out, because a value has 32 KiB at most.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Link(NamedTuple):
     problem: str | None = None
     refused: Mapping[str, str] = {}
     not_carried: tuple[str, ...] = ()
+    refused_more: int = 0
 
     def listed(self, setting: str) -> list[str]:
         """The names in a setting that is a list."""
@@ -108,7 +111,9 @@ def links(client: AdminClient) -> dict[str, Link]:
 
 
 def _link(name: str, settings: dict[str, str | None], removable: set[str], told: Mapping[str, str]) -> Link:
-    refused = (part.partition(": ") for part in _NEXT_REFUSED.split(told.get(_REFUSED, "")) if part)
+    told_refused = told.get(_REFUSED, "")
+    more = _MORE.search(told_refused)
+    refused = (part.partition(": ") for part in _NEXT_REFUSED.split(_MORE.sub("", told_refused)) if part)
     return Link(
         name,
         dict(sorted(settings.items())),
@@ -117,6 +122,7 @@ def _link(name: str, settings: dict[str, str | None], removable: set[str], told:
         told.get(_PROBLEM) or None,
         {topic: reason for topic, _, reason in refused},
         tuple(note for note in told.get(_NOT_CARRIED, "").split("; ") if note),
+        0 if more is None else int(more[1]),
     )
 
 
@@ -241,7 +247,7 @@ def progress(client: AdminClient, link: str) -> list[Progress]:
             asked = [Resource("broker", str(broker.node_id), (name,))]
             for _, entries in config_requests.described_all(client, asked, broker.node_id):
                 for entry in entries:
-                    found += json.loads(entry["value"] or "[]") if entry["name"] == name else ()
+                    found += json.loads(entry["value"]) if entry["name"].startswith(f"{name}.") else ()
         return found
 
     found = [

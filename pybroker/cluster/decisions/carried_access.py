@@ -1,16 +1,17 @@
-"""ACLs and quotas of a link's source, taken over here on request, and what cannot be.
+"""ACLs and quotas of a link's source, taken over here on request, and what cannot be: of users and groups, too.
 
 Owns: which of them a link carries, under which names, and the words for what is not carried.  Does not own when the
 source is asked (``cluster/links/source_access``), nor what an ACL or a quota may be (``acl_changes``,
 ``quota_changes``).
 
 Invariants
-- What is set here is added to and set anew.  Of what is missing at the source only what the link itself has brought is
-  taken away.  An ACL of what takes writes here stays, and so does a quota once any topic does: a cut-over revokes
-  rights at the source.  Of a topic that takes writes no ACL is brought any more, so that one that is revoked here does
-  not come again.
+- What is here is added to.  Only what the link itself has brought is changed, or taken away when it is missing at the
+  source.  An ACL of what takes writes here stays, and so does a quota once any topic does: a cut-over revokes rights at
+  the source.  Of a topic that takes writes no ACL is brought any more, and then no quota either, so that what is
+  revoked here, or set otherwise, does not come again.
 - No right over the cluster itself, its tokens or its users comes from another cluster.
-- An ACL of a mirrored topic names it as it is called here.
+- An ACL of a mirrored topic names it as it is called here.  One of all topics there is one of each topic of the link
+  here, and no right to others.  One of a prefix comes where a topic of the link has it.
 
 Counterpart in Kafka: the ACLs of ``MirrorSourceConnector``, which takes none away: its class of 4.3.1 creates them
 alone.  It carries no quotas.
@@ -18,8 +19,9 @@ alone.  It carries no quotas.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -49,12 +51,14 @@ _OF_ANY_LINK: Final = frozenset((Resource.GROUP, Resource.TRANSACTIONAL_ID))
 class SourceAccess(NamedTuple):
     """What the source says of who may do what there; None for what the link does not carry, or is not told.
 
-    ``users`` has the mechanisms of each user that has SCRAM credentials.  ``refused`` says why a kind is not told.
+    ``users`` has the mechanisms of each user that has SCRAM credentials, ``groups`` those that the link may see.
+    ``refused`` says why the source keeps a kind to itself.
     """
 
     acls: Sequence[Acl] | None = None
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
     users: Mapping[str, Sequence[int]] | None = None
+    groups: Collection[str] | None = None
     refused: Mapping[str, str] = MappingProxyType({})
 
 
@@ -82,6 +86,8 @@ def carry_access(
         notes += quota_notes
     if access.users is not None:
         notes += _missing_users(builder, config, access.users)
+    if access.groups is not None:
+        notes += _missing_groups(config, access.groups)
     after = known_state._replace(not_carried=tuple(notes), brought_acls=brought, brought_quotas=brought_quotas)
     if after != known_state:
         builder.put_link(config.link, after)
@@ -130,24 +136,26 @@ def _carry_acls(
 ) -> Generator[None, None, tuple[Brought, list[str]]]:
     """What the link has brought by now, and the words for the rest."""
     present, writable = builder.view().acls, _writable(builder, config)
-    wanted: dict[bytes, Acl] = {}  # by their ids at the source
+    topics = sorted(mirror.source_topic for mirror in builder.view().mirrors.values() if mirror.link == config.link)
+    wanted: dict[bytes, tuple[bytes, Acl]] = {}  # by their ids here: with those at the source
     left: Counter[str] = Counter()
     for acl in acls:
-        if config.matches("acls", acl.principal):
-            here = _as_it_is_here(config, acl)
-            if here is None:
-                left[_what_it_is_of(acl)] += 1
-            elif here.acl_id() in present:
+        as_here = _as_it_is_here(config, acl, topics) if config.matches("acls", acl.principal) else ()
+        if as_here is None:
+            left[_what_it_is_of(acl)] += 1
+        for here in as_here or ():
+            if here.acl_id() in present:
                 pass
             elif _is_of_one_topic(here) and here.resource_name in writable:
                 left["topics that take writes here, whose ACLs are this cluster's own"] += 1
             else:
-                wanted[acl.acl_id()] = here
+                wanted[here.acl_id()] = acl.acl_id(), here
+            yield
         yield
     room = max(BROUGHT_ACLS_MAX - len(brought), 0)
     if len(wanted) > room:
         left[f"more than {BROUGHT_ACLS_MAX}, which a link brings at most"] = len(wanted) - room
-    chosen = list(wanted.items())[: min(ACLS_PER_REQUEST, room)]
+    chosen = list(wanted.values())[: min(ACLS_PER_REQUEST, room)]
     outcomes = yield from create_acls(builder, [here for _, here in chosen])
     refused, created = [], []
     for (there, acl), outcome in zip(chosen, outcomes, strict=True):
@@ -160,19 +168,28 @@ def _carry_acls(
     ]
 
 
-def _as_it_is_here(config: LinkConfig, acl: Acl) -> Acl | None:
-    """The ACL under the names of this cluster; None for what is not carried."""
+def _as_it_is_here(config: LinkConfig, acl: Acl, topics: Sequence[str]) -> Sequence[Acl] | None:
+    """The ACL under the names of this cluster; None for what is not carried.  ``topics``: what is mirrored, sorted."""
     resource_type, prefix = known(Resource, acl.resource_type), config.get("prefix")
     if resource_type in _OF_ANY_LINK:
-        return acl
+        return (acl,)
     if resource_type is not Resource.TOPIC:
         return None
-    if acl.pattern_type == PatternType.LITERAL and acl.resource_name == "*":
+    name = acl.resource_name
+    if acl.pattern_type == PatternType.LITERAL and name == "*":
         # Of all topics there: here of those that the link makes.
-        return acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)) if prefix else acl
-    if acl.pattern_type == PatternType.LITERAL and not config.mirrors(acl.resource_name):
+        if prefix:
+            return (acl._replace(resource_name=prefix, pattern_type=int(PatternType.PREFIXED)),)
+        return [acl._replace(resource_name=topic) for topic in topics]
+    is_literal = acl.pattern_type == PatternType.LITERAL
+    if not (config.mirrors(name) if is_literal else _begins_any(name, topics)):
         return None
-    return acl._replace(resource_name=prefix + acl.resource_name)
+    return (acl._replace(resource_name=prefix + name),)
+
+
+def _begins_any(prefix: str, topics: Sequence[str]) -> bool:
+    first = bisect_left(topics, prefix)
+    return first < len(topics) and topics[first].startswith(prefix)
 
 
 def _what_it_is_of(acl: Acl) -> str:
@@ -192,22 +209,27 @@ def _carry_quotas(
     brought: BroughtQuotas,
 ) -> tuple[BroughtQuotas, list[str]]:
     """What the link has brought by now, and the words for the rest."""
+    if _writable(builder, config):
+        return (), []  # they are this cluster's own
     here = builder.view().quotas
     changes: dict[QuotaEntity, dict[str, float | None]] = {}
-    is_own = bool(_writable(builder, config))
-    kept = dict.fromkeys(() if is_own else brought)
+    kept = dict.fromkeys(brought)
     for entity, name in tuple(kept):
         if name not in here.get(entity, {}):
             del kept[entity, name]  # it was removed by hand
         elif name not in quotas.get(entity, {}):
             changes.setdefault(entity, {})[name] = None
     room = BROUGHT_QUOTAS_MAX - len(kept)
-    over = 0
+    over = others = 0
     for entity, values in quotas.items():
         if not all(config.matches("quotas", _DEFAULT if name is None else name) for _, name in entity):
             continue
         for name, value in values.items():
-            if here.get(entity, {}).get(name) == value:
+            own = here.get(entity, {}).get(name)
+            if own == value:
+                continue
+            if own is not None and (entity, name) not in kept:
+                others += 1
                 continue
             room -= (entity, name) not in kept
             if room < 0:
@@ -229,8 +251,10 @@ def _carry_quotas(
         for result in results
         if result.error_code
     ]
-    more = [f"quotas: {over} of more than {BROUGHT_QUOTAS_MAX}, which a link brings at most"] if over else []
-    return () if is_own else tuple(kept), more + refused[:NOT_CARRIED_MAX]
+    left = [f"quotas: {over} of more than {BROUGHT_QUOTAS_MAX}, which a link brings at most"] if over else []
+    if others:
+        left.append(f"quotas: {others} that this cluster has set otherwise")
+    return tuple(kept), left + refused[:NOT_CARRIED_MAX]
 
 
 # --- users -----------------------------------------------------------------------------------------------------------
@@ -249,7 +273,22 @@ def _missing_users(builder: ImageBuilder, config: LinkConfig, users: Mapping[str
                 )
     if not missing:
         return []
-    named = ", ".join(f"{user} ({how})" for user, how in list(missing.items())[:NOT_CARRIED_MAX])
-    more = len(missing) - NOT_CARRIED_MAX
-    others = f" and {more} more" if more > 0 else ""
-    return [f"users: passwords cannot be read from a cluster, so these have to be made here: {named}{others}"]
+    named = _some_of([f"{user} ({how})" for user, how in missing.items()])
+    return [f"users: passwords cannot be read from a cluster, so these have to be made here: {named}"]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def _missing_groups(config: LinkConfig, groups: Collection[str]) -> list[str]:
+    """Groups that the link names one by one, of which it takes no offsets over."""
+    missing = [name for name in config.named_groups() if name not in groups]
+    if not missing:
+        return []
+    why = "the source has no such groups, or the link's user needs DESCRIBE on them"
+    return [f"groups: {why}: {_some_of(missing)}"]
+
+
+def _some_of(names: Sequence[str]) -> str:
+    more = len(names) - NOT_CARRIED_MAX
+    return ", ".join(names[:NOT_CARRIED_MAX]) + (f" and {more} more" if more > 0 else "")

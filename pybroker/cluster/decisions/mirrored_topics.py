@@ -29,6 +29,7 @@ from typing import Final
 
 from pybroker.cluster.decisions.operations import MorePartitions, NewTopic
 from pybroker.cluster.decisions.placement import Refused
+from pybroker.cluster.decisions.settled_offsets import SETTLED, is_settled, take_settled
 from pybroker.cluster.decisions.topic_changes import TopicRules, create_topics, grow_topic
 from pybroker.cluster.image.cluster_image import ImageBuilder, PartitionImage, TopicImage
 from pybroker.cluster.image.coordinator_table import INTERNAL_TOPICS
@@ -114,10 +115,12 @@ def moved(builder: ImageBuilder, name: str, by: str, reason: str = "") -> str | 
         return f"it is {mirror.state}"
     if state == mirror.state and (state not in _WITH_REASON or mirror.reason == reason or by != STOP):
         return None
-    partings = mirror.partings if by == DISCARD else ()
+    # Groups that have read what is cut go back to where it began: the record says so until that is done.
+    is_cut = by == DISCARD or (mirror.is_cut and not is_settled(builder.view(), mirror.lowered))
+    partings = mirror.partings if is_cut else ()
     after = mirror._replace(state=state, reason=reason if state in _WITH_REASON else "", ended=(), partings=partings)
     if after.is_writable:
-        after = after._replace(first_epochs=_begin_epochs(builder, name))
+        after = after._replace(first_epochs=_begin_epochs(builder, name), carried=0, lowered=0)
     elif mirror.state in _LEFT_BY_EPOCH and state != mirror.state:
         _begin_epochs(builder, name)
     builder.put_mirror(name, after)
@@ -384,6 +387,9 @@ def take_reports(builder: ImageBuilder, broker_id: int, reports: Sequence[Mirror
         topic = builder.view().topics_by_id.get(report.topic_id)
         mirror = None if topic is None else builder.view().mirrors.get(topic.name)
         if topic is None or mirror is None or not 0 <= report.partition < len(topic.partitions):
+            continue
+        if report.kind in SETTLED:
+            take_settled(builder, broker_id, topic.name, report)
             continue
         partition = topic.partitions[report.partition]
         if (partition.leader, partition.leader_epoch) != (broker_id, report.leader_epoch):

@@ -102,6 +102,10 @@ class MirroredTopic(NamedTuple):
     since it is ADOPTED.  ``first_epochs`` has, since it takes writes, the leader epoch with which they
     began in each partition: everything of former epochs is the source's.  ``partings`` says of one that is, or was,
     ADOPTED what the source lacks: (partition, the offset from which on, the records that are here behind that).
+
+    ``carried`` and ``lowered`` are sets of partitions of ``__consumer_offsets``, a bit each.  Their coordinators have
+    done what follows for groups' offsets.  Of one that is PROMOTED they have looked at the source once more.  Of one
+    that takes writes, or was cut, nothing is past the end.
     """
 
     link: str
@@ -112,6 +116,18 @@ class MirroredTopic(NamedTuple):
     ended: tuple[int, ...] = ()
     first_epochs: tuple[int, ...] = ()
     partings: tuple[tuple[int, int, int], ...] = ()
+    carried: int = 0
+    lowered: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what its source lacks is cut off, or is about to be."""
+        return bool(self.partings) and self.state != ADOPTED
+
+    @property
+    def writable_since(self) -> int:
+        """The leader epoch with which its first partition began to take writes; -1 where it takes none."""
+        return self.first_epochs[0] if self.is_writable and self.first_epochs else -1
 
     @property
     def is_writable(self) -> bool:
@@ -190,9 +206,17 @@ DIVERGED: Final = 1  # the source has other records at our offsets: they are cut
 FAILED: Final = 2  # it cannot go on
 PARTED: Final = 3  # where an adopted partition's history parts from the source's
 
+# What coordinators have done for groups' offsets in a topic.
+CARRIED: Final = 4
+LOWERED: Final = 5
+
 
 class MirrorReport(NamedTuple):
-    """A leader's word to the controller; ``leader_epoch`` is that of the partition here."""
+    """A leader's word to the controller; ``leader_epoch`` is that of the partition here.
+
+    CARRIED and LOWERED are a coordinator's: ``leader_epoch`` is the topic's ``writable_since``, and ``reason`` has
+    partitions of ``__consumer_offsets``, each with its leader epoch behind a colon.
+    """
 
     topic_id: bytes
     partition: int

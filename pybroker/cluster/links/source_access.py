@@ -1,4 +1,5 @@
-"""Asking a link's source who may do what there: ACLs, quotas, and which users have SCRAM credentials.
+"""Asking a link's source who may do what there: ACLs, quotas, which users have SCRAM credentials, and which groups are
+seen.
 
 Owns: the questions, of those kinds alone that the link is set to carry, and the words for a source that does not tell.
 Does not own what follows (``decisions/carried_access``), nor when it is asked (``link_keeper``).
@@ -18,12 +19,16 @@ from pybroker.cluster.links.source_port import (
     DESCRIBE_ACLS_VERSION,
     DESCRIBE_CLIENT_QUOTAS_VERSION,
     DESCRIBE_USER_SCRAM_CREDENTIALS_VERSION,
+    LIST_GROUPS_VERSION,
+    METADATA_VERSION,
 )
 from pybroker.security.acl_bindings import Acl, AclOperation, PatternType, Permission, Resource
 from pybroker_protocol.errors import ErrorCode, error_name
 from pybroker_protocol.messages.describe_acls import DescribeAclsRequest
 from pybroker_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from pybroker_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from pybroker_protocol.messages.list_groups import ListGroupsRequest
+from pybroker_protocol.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:
     from pybroker.cluster.links.source_port import Source
@@ -35,35 +40,73 @@ ACCESS_TIMEOUT_MS: Final = 10_000
 # What a link may carry, by the setting that says of which.
 KINDS: Final = ("acls", "quotas", "users")
 
+_GROUPS: Final = "groups"
+_UNANSWERED: Final = "the source does not answer that"
+
 _RIGHT: Final = {"acls": "DESCRIBE", "quotas": "DESCRIBE_CONFIGS", "users": "DESCRIBE"}
 
 
 def ask_for_access(source: Source, config: LinkConfig, done: Callable[[SourceAccess], None]) -> None:
     """``done(access)`` with what the link carries, once the source has answered each question, or has not."""
-    waits_for = [kind for kind in KINDS if config.get(kind)]
+    kinds = [kind for kind in KINDS if config.get(kind)]
+    waits_for = [*kinds, *([_GROUPS] if config.named_groups() else [])]
     found = SourceAccess()
     if not waits_for:
         done(found)
         return
 
-    def answered(kind: str, response: Any | None) -> None:
+    def take(kind: str, told: Any, why: str | None) -> None:
         nonlocal found
-        why = _refusal(kind, response)
         if why is None:
-            found = found._replace(**{kind: _READ[kind](response)})
+            found = found._replace(**{kind: told})
         else:
             found = found._replace(refused={**found.refused, kind: why})
         waits_for.remove(kind)
         if not waits_for:
             done(found)
 
-    for kind in tuple(waits_for):
+    if _GROUPS in waits_for:
+        _ask_for_groups(source, lambda groups: take(_GROUPS, groups, _UNANSWERED if groups is None else None))
+    for kind in kinds:
 
         def told(response: Any | None, _error: PeerError | None, kind: str = kind) -> None:
-            answered(kind, response)
+            why = _refusal(kind, response)
+            take(kind, None if why else _READ[kind](response), why)
 
         request, version = _question(kind)
         source.ask(ANY_NODE, request, version, told, timeout_ms=ACCESS_TIMEOUT_MS)
+
+
+def _ask_for_groups(source: Source, done: Callable[[set[str] | None], None]) -> None:
+    """``done(groups)`` that the link may see, each node's; None where one does not answer."""
+    groups: set[str] | None = set()
+    waits_for: set[int] = set()
+
+    def listed(node: int, response: Any | None) -> None:
+        nonlocal groups
+        if response is None or response.error_code:
+            groups = None
+        elif groups is not None:
+            groups.update(group.group_id for group in response.groups)
+        waits_for.discard(node)
+        if not waits_for:
+            done(groups)
+
+    def known(response: Any | None, _error: PeerError | None) -> None:
+        if response is None or not response.brokers:
+            done(None)
+            return
+        waits_for.update(broker.node_id for broker in response.brokers)
+        for node in tuple(waits_for):
+
+            def told(response: Any | None, _error: PeerError | None, node: int = node) -> None:
+                listed(node, response)
+
+            request = ListGroupsRequest(states_filter=[])
+            source.ask(node, request, LIST_GROUPS_VERSION, told, timeout_ms=ACCESS_TIMEOUT_MS)
+
+    nodes = MetadataRequest(topics=[], allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+    source.ask(ANY_NODE, nodes, METADATA_VERSION, known, timeout_ms=ACCESS_TIMEOUT_MS)
 
 
 def _question(kind: str) -> tuple[Request, int]:
@@ -86,7 +129,7 @@ def _question(kind: str) -> tuple[Request, int]:
 def _refusal(kind: str, response: Any | None) -> str | None:
     """Why the source does not tell; None where it does."""
     if response is None:
-        return "the source does not answer that"
+        return _UNANSWERED
     if response.error_code == ErrorCode.SECURITY_DISABLED:
         return "the source has none, because it has no authorizer"
     if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

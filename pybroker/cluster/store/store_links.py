@@ -57,6 +57,8 @@ def mirror_fields(mirror: MirroredTopic) -> dict[str, Any]:
         "ended": mirror.ended,
         "firstEpochs": mirror.first_epochs,
         "partings": mirror.partings,
+        "carried": mirror.carried,
+        "lowered": mirror.lowered,
     }
     fields.update((name, value) for name, value in optional.items() if value)
     return fields
@@ -97,4 +99,6 @@ def _mirror(fields: Mapping[str, Any]) -> MirroredTopic:
         tuple(fields.get("ended", ())),
         tuple(fields.get("firstEpochs", ())),
         tuple((partition, offset, count) for partition, offset, count in fields.get("partings", ())),
+        fields.get("carried", 0),
+        fields.get("lowered", 0),
     )

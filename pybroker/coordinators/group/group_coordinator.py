@@ -266,6 +266,11 @@ class GroupCoordinator:
         waiter = Waiter(done, offset_delete_error)
         self._submit(request.group_id, lambda shard, _now_ms: shard.delete_offsets(request), waiter)
 
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of ``__consumer_offsets`` that are here, or are being loaded; those that failed are not."""
+        return self._runtime.partitions
+
     def list_offsets_in(self, topics: Collection[str], done: Callable[[list[HeldOffset] | int], None]) -> None:
         """What the groups that this broker coordinates have committed of these topics; an error code while some of
         them are loading."""
