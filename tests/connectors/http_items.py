@@ -11,9 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Server:
-    """A server that gives the items behind ``after``, and may answer with an error."""
+    """A server that gives the items behind ``after``, and may answer with an error.
 
-    def __init__(self) -> None:
+    One that takes the place of ``before``, which is closed, has its address.
+    """
+
+    def __init__(self, before: Server | None = None) -> None:
         self.items: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str | None]] = []
         self.code = 200
@@ -24,7 +27,7 @@ class Server:
             def do_GET(self) -> None:
                 after = parse_qs(urlsplit(self.path).query).get("after", ["0"])[0]
                 world.asked.append((self.path, self.headers.get("Authorization")))
-                body = world.answer([item for item in world.items if item["id"] > int(after)])
+                body = world.answer([item for item in world.items if item.get("id", 0) > int(after)])
                 self.send_response(world.code)
                 if world.code == 302:
                     self.send_header("Location", "/elsewhere")
@@ -35,10 +38,11 @@ class Server:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0 if before is None else before.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/items"
+        self.port: int = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/items"
 
     def close(self) -> None:
         self._server.shutdown()

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from time import monotonic
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
@@ -22,6 +23,9 @@ from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S
 from pybroker.pipeline.topics.client_log import with_client_log
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, client_settings
 
+# What is passed over may come as fast as a network has it.
+_LOGGED_EVERY_S: Final = 5.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,19 +33,24 @@ _log = logging.getLogger(__name__)
 class Polled:
     """What a source has given: keys and values of records, and the offset behind them by the source's partition.
 
-    ``topics`` has the topic of each record, where they do not all go to the connector's.
+    ``topics`` has the topic of each record, where they do not all go to the connector's.  Where there are records and
+    it ``has_more``, it is asked again at once, else after the interval.  ``passed_over`` counts what came and is no
+    record, of which ``reason`` says why the last one is none.
     """
 
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     offsets: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
+    has_more: bool = True
+    passed_over: int = 0
+    reason: str = ""
 
 
 class Poller(Protocol):
     """A source; used by one thread."""
 
     def poll(self) -> Polled:
-        """What there is now; raises what is wrong.  May wait for the interval of the source."""
+        """What there is now; raises what is wrong.  May wait for a source that is away."""
         ...
 
     def close(self) -> None:
@@ -59,6 +68,9 @@ class PolledRun:
     def __init__(self, work: Work, opened: Open) -> None:
         self._work, self._open = work, opened
         self._failure: str | None = None
+        self._passed_over = 0
+        self._logged_at_s = -_LOGGED_EVERY_S
+        self._remark: str | None = None
         self._topic: str = "" if work.kind.names_topics else work.value("topic")
         self._interval_s: float = work.value("poll.interval.ms") / 1_000
         self._thread = threading.Thread(target=self._run, name=f"connector-{work.name}", daemon=True)
@@ -72,7 +84,7 @@ class PolledRun:
     @property
     def remark(self) -> str | None:
         """See `Run`."""
-        return None
+        return self._remark
 
     def stop(self) -> None:
         """See `Run`."""
@@ -97,14 +109,24 @@ class PolledRun:
         try:
             while not ends.is_set():
                 polled = poller.poll()
-                if not polled.records:
+                self._count(polled)
+                if polled.records:
+                    topics = polled.topics or [self._topic] * len(polled.records)
+                    records = [(topic, *record) for topic, record in zip(topics, polled.records, strict=True)]
+                    self._write(producer, records, place.records(polled.offsets))
+                if not (polled.records and polled.has_more):
                     ends.wait(self._interval_s)
-                    continue
-                topics = polled.topics or [self._topic] * len(polled.records)
-                records = [(topic, *record) for topic, record in zip(topics, polled.records, strict=True)]
-                self._write(producer, records, place.records(polled.offsets))
         finally:
             poller.close()
+
+    def _count(self, polled: Polled) -> None:
+        if not polled.passed_over:
+            return
+        self._passed_over += polled.passed_over
+        self._remark = f"passed over since the start: {self._passed_over}, the last one: {polled.reason}"
+        if self._work.value("errors.log.enable") and monotonic() >= self._logged_at_s + _LOGGED_EVERY_S:
+            self._logged_at_s = monotonic()
+            _log.warning("%s: %s", self._work.name, self._remark)
 
     def _write(
         self,
