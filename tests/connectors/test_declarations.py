@@ -115,6 +115,23 @@ def test_a_key_or_value_that_is_wrong_is_told_with_its_line_and_what_is_near(con
     assert told(config) == wrong
 
 
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [
+        ("incrementing", ["incrementing"]),
+        ("timestamp", ["timestamp"]),
+        ("timestamp+incrementing", ["incrementing", "timestamp"]),
+    ],
+)
+def test_each_column_that_tells_new_rows_has_to_be_named(mode: str, missing: list[str]) -> None:
+    (found,) = declarations(
+        f"name: a\nconnector.class: JdbcSource\ntopic: t\n{URL}table: rows\nmode: {mode}\n", "a.yaml"
+    )
+    assert findings(found) == [
+        f'a.yaml:1: Missing required configuration "{each}.column.name" which has no default value.' for each in missing
+    ]
+
+
 def test_a_kind_that_is_not_there_names_the_nearest() -> None:
     (found,) = declarations("name: a\nconnector.class: JdbcSinc\n", "a.yaml")
     (wrong,) = findings(found)

@@ -162,7 +162,11 @@ def test_a_database_that_goes_and_comes_is_read_on_by_a_query_and_each_row_is_a_
     assert world.state("visits") == "RUNNING"
     world.sql("ALTER TABLE visits ADD COLUMN who text DEFAULT 'a'")
     world.put("visits", **{**config, "query": query.replace("id * 2 AS twice", "who")})
-    wait_until(lambda: json.loads(values(world, "visits")[-1].value()).get("who") == "a", "rows of another query")
+    world.sql("INSERT INTO visits (shop) VALUES (1)")
+    wait_until(lambda: len(values(world, "visits")) >= 101, "the row of another query")
+    found = [json.loads(each.value()) for each in values(world, "visits")]
+    assert [each["id"] for each in found] == [*range(1, 200, 2), 201]
+    assert found[-1] == {"id": 201, "shop": 1, "who": "a"}
 
 
 def arrive(folder: Path, name: str, content: str | bytes) -> None:

@@ -19,14 +19,17 @@ from pybroker.connectors.declared.connector_kind import (
 )
 from pybroker.connectors.declared.converter_names import converter_named
 
+_JDBC_MODES: Final = ("incrementing", "timestamp", "timestamp+incrementing")
+
 
 def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     found = writes_plain_json("JdbcSource")(config)
     if bool(config.get("table", "").strip()) == bool(config.get("query", "").strip()):
         found["table"] = ["either table or query names the rows"]
-    column = f"{config.get('mode', 'incrementing').strip().lower()}.column.name"
-    if column in ("incrementing.column.name", "timestamp.column.name") and not config.get(column, "").strip():
-        found[column] = [f'Missing required configuration "{column}" which has no default value.']
+    for mode in config.get("mode", _JDBC_MODES[0]).strip().lower().split("+"):
+        column = f"{mode}.column.name"
+        if mode in _JDBC_MODES and not config.get(column, "").strip():
+            found[column] = [f'Missing required configuration "{column}" which has no default value.']
     return found
 
 
@@ -168,10 +171,11 @@ SOURCES: Final = (
             *CONNECTION,
             Key("table", KeyType.STRING, "The table.", ""),
             Key("query", KeyType.STRING, "A query in place of a table.", ""),
-            Key("mode", KeyType.STRING, "What tells new rows.", "incrementing", one_of=("incrementing", "timestamp")),
+            Key("mode", KeyType.STRING, "What tells new rows.", _JDBC_MODES[0], one_of=_JDBC_MODES),
             Key("incrementing.column.name", KeyType.STRING, "A column that grows with each new row.", ""),
             Key("timestamp.column.name", KeyType.STRING, "A column with the time of a row's last change.", ""),
             Key("timestamp.delay.interval.ms", KeyType.LONG, "How old a change must be.", "0", least=0),
+            Key("db.timezone", KeyType.STRING, "The zone of times that have none, as the database names it.", "UTC"),
             Key("batch.max.rows", KeyType.INT, "How many rows are taken at a time.", "10000", least=1),
         ),
         check=_jdbc_source,
