@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 from harness.waiting import PATIENCE_S, wait_until
 
-from examples.tour.postgres import own_postgres
-from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.http_items import Server
 from tests.connectors.supervisor_world import SCHEMA, World, values
@@ -30,23 +28,6 @@ pytestmark = [
 ONCE = {"errors.restarts.max": "0"}
 OFTEN = {"poll.interval.ms": "50"}
 HTTP = {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after", "key.fields": "id"}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        Broker() as broker,
-        own_postgres() as postgres,
-        World(broker, tmp_path_factory.mktemp("kills"), postgres) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 @pytest.fixture

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from harness.spark_sessions import SparkSessions
 
-from examples.tour.postgres import DRIVER_JAR
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import topic_values
 from tests.connectors.test_record_forms_on_spark import AVRO, handler, records, work_of
@@ -22,12 +20,6 @@ pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 FORM = {"value.converter": "json", "value.converter.schema": "id bigint, name string, amount double"}
 TOLERANT = {"errors.tolerance": "all"}
 CAST = {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "name:int32"}
-
-
-@pytest.fixture(scope="module")
-def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
-    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,10 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from harness.waiting import wait_until
 
-from examples.tour.postgres import own_postgres
-from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.supervisor_world import SCHEMA, World, values
 
@@ -23,23 +20,6 @@ pytestmark = [
 
 ONCE = {"errors.restarts.max": "0"}
 OFTEN = {"poll.interval.ms": "50"}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        Broker() as broker,
-        own_postgres() as postgres,
-        World(broker, tmp_path_factory.mktemp("refused"), postgres) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 def tolerant(name: str) -> dict[str, str]:

@@ -9,10 +9,12 @@ A line that is no row ends the query.  Where errors are tolerated such lines are
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.connectors.declared.transforms import quoted, transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, Run, Work
@@ -34,13 +36,7 @@ def start(work: Work) -> Run:
     if not work.tolerates_errors:
         return QueryRun(writer.start(), work)
     counted = _LinesPassedOver(work)
-    counted.begin()
-    try:
-        query = writer.start()
-    except BaseException:
-        counted.close()
-        raise
-    return QueryRun(query, work, counted)
+    return QueryRun(counted.begin(writer.start), work, counted)
 
 
 def _rows(work: Work) -> Any:
@@ -78,9 +74,9 @@ class _LinesPassedOver:
         self._file = ""
         self._observed = ObservedMetrics(work.spark, work.name, self._note)
 
-    def begin(self) -> None:
-        """Count from now on."""
-        self._observed.begin()
+    def begin(self, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """The query that ``start`` starts, whose lines are counted from the first one on."""
+        return self._observed.begin(start)
 
     def close(self) -> None:
         """See `Watch`."""
