@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
-from confluent_kafka import TopicPartition
 
 from pybroker.connectors.rest.rest_server import make_app
 from pybroker.connectors.state.state_records import Known, Record
 from pybroker.connectors.supervision.connect_operations import Operations
+from pybroker.connectors.supervision.connector_offsets import SinkOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
 from pybroker.connectors.supervision.membership import Waits
 
@@ -45,15 +45,17 @@ class Groups:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
 
-    def documents(self, group: str, topics: list[str]) -> list[dict[str, Any]]:
+    def documents(self, group: str) -> list[dict[str, Any]]:
         return [
             {"partition": {"kafka_partition": number, "kafka_topic": topic}, "offset": {"kafka_offset": at}}
             for (topic, number), at in self.offsets.get(group, {}).items()
-            if topic in topics
         ]
 
-    def alter(self, group: str, wanted: list[TopicPartition]) -> None:
-        self.offsets.setdefault(group, {}).update({(at.topic, at.partition): at.offset for at in wanted})
+    def alter(self, group: str, wanted: SinkOffsets) -> None:
+        found = self.offsets.setdefault(group, {})
+        found.update({(at.topic, at.partition): at.offset for at in wanted.altered})
+        for place in wanted.forgotten:
+            found.pop(place, None)
 
     def reset(self, group: str) -> None:
         self.offsets.pop(group, None)

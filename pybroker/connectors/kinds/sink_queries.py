@@ -36,7 +36,9 @@ from pybroker.connectors.kinds.refused_records import (
 )
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
+from pybroker.pipeline.topics.directory import Directory
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
+from pybroker.pipeline.topics.source_options import read_source_options
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _HEADERS = "array<struct<key string, value binary>>"
@@ -67,7 +69,9 @@ def start_sink(work: Work, write: Write, *, takes_tombstones: bool, encode: Chan
     ``encode`` makes of flat rows what ``write`` is given; what it throws at a record is the record's.
     """
     topics: list[str] = work.value(TOPICS) or []
-    read = Reading(work.cluster, topics, work.value(TOPICS_REGEX), work.starting_offsets(topics), work.group)
+    pattern: str | None = work.value(TOPICS_REGEX)
+    there = topics or _topics_found(work.cluster, pattern)
+    read = Reading(work.cluster, topics, pattern, work.starting_offsets(there), work.group)
     return start_reading(work, read, write, takes_tombstones=takes_tombstones, encode=encode)
 
 
@@ -91,12 +95,22 @@ def epoch_options(rows: DataFrame, group: str, epoch: int) -> dict[str, str]:
     return {"transactionGroup": f"{group}-{query}", "epoch": str(epoch)}
 
 
+def _subscribed(topics: Sequence[str], pattern: str | None) -> dict[str, str]:
+    return {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{pattern})$"}
+
+
+def _topics_found(cluster: Mapping[str, str], pattern: str | None) -> list[str]:
+    """What a pattern finds now.  Where a topic comes before the query has begun, Spark refuses the offsets, and the
+    connector starts again.
+    """
+    options = read_source_options({**cluster, **_subscribed((), pattern)})
+    return sorted({at.topic for at in Directory(options).partitions()})
+
+
 def _stream(work: Work, read: Reading) -> DataFrame:
-    topics = read.topics
-    named = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{read.pattern})$"}
     options = {
         **read.cluster,
-        **named,
+        **_subscribed(read.topics, read.pattern),
         "startingOffsets": read.starting,
         "maxOffsetsPerTrigger": str(work.value("max.records.per.batch")),
         "includeHeaders": "true",

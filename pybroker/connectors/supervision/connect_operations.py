@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from pybroker.connectors.declared.config_keys import HIDDEN, is_reference
 from pybroker.connectors.declared.connector_kind import Kind
+from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
 from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
+from pybroker.connectors.declared.transforms import CLASSES_OF_TRANSFORMS
 from pybroker.connectors.declared.validation import document, key_document, refusal
 from pybroker.connectors.state.state_records import (
     State,
@@ -36,7 +38,7 @@ from pybroker.connectors.supervision.connector_offsets import (
     offset_pairs,
     sink_offsets,
 )
-from pybroker.connectors.supervision.connector_supervisor import Supervisor, topics_of
+from pybroker.connectors.supervision.connector_supervisor import Supervisor
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NAME_LENGTH_MAX: Final = 200
@@ -103,18 +105,23 @@ class Operations:
 
     def task_status(self, name: str, task: int) -> dict[str, Any]:
         """The state of a task."""
-        tasks: list[dict[str, Any]] = self.status(name)["tasks"]
+        tasks = self.status(name)["tasks"] if name in self.state.known.statuses else []
         if task != 0 or not tasks:
             raise RequestRefused(NOT_FOUND, f"No status found for task {name}-{task}")
-        return tasks[0]
+        found: dict[str, Any] = tasks[0]
+        return found
 
     def topics(self, name: str) -> dict[str, Any]:
         """The topics that a connector has used (KIP-558); none of one that there is not."""
         return {name: {"topics": sorted(self.state.known.topics.get(name, set()))}}
 
     def plugins(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
-        """The kinds of connectors."""
-        return [{"class": kind.name, "type": kind.type, "version": self.version} for kind in KINDS]
+        """The kinds of connectors; else also the transforms and converters that are taken, by Connect's classes."""
+        found = [(kind.name, kind.type) for kind in KINDS]
+        if not connectors_only:
+            found += [(name, "transformation") for name in CLASSES_OF_TRANSFORMS]
+            found += [(name, "converter") for name in CLASSES_OF_CONVERTERS]
+        return [{"class": name, "type": kind, "version": self.version} for name, kind in found]
 
     def plugin_keys(self, name: str) -> list[dict[str, Any]]:
         """The keys of a kind."""
@@ -196,13 +203,12 @@ class Operations:
         """Restart the task, which is all of a connector that runs."""
         if name not in self.state.known.configs:
             raise RequestRefused(NOT_FOUND, f"Unknown connector: {name}")
-        if task != 0:
+        if task != 0 or not self._has_task(name):
             raise RequestRefused(NOT_FOUND, f"Unknown task: {name}-{task}")
         self.supervisor.restart(name)
 
     def reset_topics(self, name: str) -> None:
-        """Forget which topics a connector has used."""
-        self._config(name)
+        """Forget which topics a connector has used; there are none of one that there is not."""
         used = [topic_record(name, topic, is_used=False) for topic in self.state.known.topics.get(name, set())]
         self.state.write_statuses(used)
 
@@ -212,7 +218,7 @@ class Operations:
         """Where a connector is."""
         config = self._config(name)
         if _type(config) == "sink":
-            return {"offsets": self.groups.documents(group_of(name), topics_of(config))}
+            return {"offsets": self.groups.documents(group_of(name))}
         known = self.state.known.offsets.get(name, {})
         return {"offsets": [{"partition": json.loads(key), "offset": offset} for key, offset in known.items()]}
 
@@ -275,14 +281,14 @@ class Operations:
         return config
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
-        if not name.strip() or len(name) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", name):
-            raise RequestRefused(
-                BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
-            )
         if (own := config.get("name", name)) != name:
             raise RequestRefused(
                 BAD_REQUEST,
                 f"Connector name configuration ({own}) doesn't match connector name in the URL ({name})",
+            )
+        if not name.strip() or len(name) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", name):
+            raise RequestRefused(
+                BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
             )
         full = {"name": name, **config}
         given = full.get("connector.class", "")
