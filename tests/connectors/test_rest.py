@@ -289,6 +289,23 @@ def test_what_has_get_has_head_and_tells_its_methods(ask: Ask) -> None:
     assert ask("OPTIONS", "/nothing")[0] == 404
 
 
+def test_offsets_of_a_source_are_altered_and_reset_when_it_is_stopped(world: World, ask: Ask) -> None:
+    config = {"connector.class": "HttpSource", "url": "http://h/items", "topic": "items"}
+    ask("POST", "/connectors", {"name": "h", "config": config, "initial_state": "STOPPED"})
+    world.supervisor.step()
+    places = [{"partition": {"url": f"http://h/{each}"}, "offset": {"offset": each}} for each in range(2)]
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": places})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": places})
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [{**places[0], "offset": None}]})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": places[1:]})
+    message = "The offsets for this connector have been reset successfully"
+    assert ask("DELETE", "/connectors/h/offsets") == (200, {"message": message})
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": []})
+    ask("PUT", "/connectors/h/resume")
+    world.supervisor.step()
+    assert ask("DELETE", "/connectors/h/offsets")[0] == 400
+
+
 def test_an_offset_of_a_sink_that_is_null_is_forgotten_and_the_others_stay(world: World, ask: Ask) -> None:
     """Also those of topics that the connector names by a pattern, or does not name any more."""
     by_pattern = {name: text for name, text in SINK.items() if name != "topics"} | {"topics.regex": "or.*"}

@@ -245,7 +245,7 @@ class Operations:
             kind = self._stopped(name)
             if kind.type == "sink":
                 self.groups.reset(group_of(name))
-                known = self.state.known.offsets.get(name, {})
+            known = self.state.known.offsets.get(name, {})
             self.state.write_offsets([offset_record(name, json.loads(key), None) for key in list(known)])
             self._begin_anew(name)
             return {"message": "The offsets for this connector have been reset successfully"}
