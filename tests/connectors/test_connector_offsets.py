@@ -38,6 +38,8 @@ def test_an_offset_that_is_forgotten_takes_no_other_one_with_it(groups: GroupOff
     groups.alter("g", SinkOffsets([TopicPartition(topic, 2, 1)], [(topic, 0), ("no such topic", 4)]))
     assert told(groups, "g") == {(topic, 1): 6, (topic, 2): 1}
     starting: dict[str, Any] = json.loads(groups.starting_offsets("g", [topic], "latest"))
+    assert starting == {topic: {"0": -1, "1": 6, "2": 1}}
+    starting = json.loads(groups.starting_offsets("g", [topic], "earliest"))
     assert starting == {topic: {"0": -2, "1": 6, "2": 1}}
     groups.alter("g", SinkOffsets((), [(topic, 1), (topic, 2)]))
     assert told(groups, "g") == {}

@@ -17,7 +17,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen
-from pybroker.connectors.supervision.membership import Waits
+from pybroker.connectors.state.state_records import offset_record
+from pybroker.connectors.supervision.membership import GroupRefused, Waits
 from tests.connectors.rest_world import World
 
 SOURCE = {"connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
@@ -293,11 +294,12 @@ def test_offsets_of_a_source_are_altered_and_reset_when_it_is_stopped(world: Wor
     config = {"connector.class": "HttpSource", "url": "http://h/items", "topic": "items"}
     ask("POST", "/connectors", {"name": "h", "config": config, "initial_state": "STOPPED"})
     world.supervisor.step()
-    places = [{"partition": {"url": f"http://h/{each}"}, "offset": {"offset": each}} for each in range(2)]
-    assert ask("PATCH", "/connectors/h/offsets", {"offsets": places})[0] == 200
-    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": places})
-    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [{**places[0], "offset": None}]})[0] == 200
-    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": places[1:]})
+    former, place = ({"partition": {"url": url}, "offset": {"offset": 1}} for url in ("http://h/", "http://h/items"))
+    world.topics.write_offsets([offset_record("h", {"url": "http://h/"}, {"offset": 1})])
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [place]})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": [former, place]})
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [{**former, "offset": None}]})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": [place]})
     message = "The offsets for this connector have been reset successfully"
     assert ask("DELETE", "/connectors/h/offsets") == (200, {"message": message})
     assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": []})
@@ -370,6 +372,41 @@ def test_offsets_that_cannot_be_are_refused(world: World, ask: Ask, body: Any) -
     assert ask("PATCH", "/connectors/s/offsets", body)[0] == 400
 
 
+HTTP = {"connector.class": "HttpSource", "url": "${file:/p:url}", "topic": "t", "offset.field": "id"}
+ROWS = {
+    "connector.class": "JdbcSource",
+    "connection.url": "jdbc:postgresql://h/d",
+    "table": "t",
+    "topic": "t",
+    "incrementing.column.name": "id",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "partition", "offset", "told"),
+    [
+        (HTTP, {"url": "https://h/"}, {"offset": 1}, 'it reads {"url": "${file:/p:url}"}'),
+        (HTTP, {"url": "${file:/p:url}"}, {"ofset": 1}, "contain the key 'offset'"),
+        (HTTP, {"url": "${file:/p:url}"}, {"offset": [1]}, "a number or a text"),
+        (HTTP, {"url": "${file:/p:url}"}, {"offset": 1}, None),
+        (HTTP, {"url": "a former one"}, None, None),
+        (ROWS, {"table": "T"}, {"incrementing": "1"}, 'it reads {"table": "t"}'),
+        (ROWS, {"table": "t", "more": 1}, {"incrementing": "1"}, 'it reads {"table": "t"}'),
+        (ROWS, {"table": "t"}, {"timestamp": "1"}, "contain the key 'incrementing'"),
+        (ROWS, {"table": "t"}, {"incrementing": "1"}, None),
+    ],
+)
+def test_offsets_of_a_source_that_would_have_no_effect_are_refused(
+    world: World, ask: Ask, config: Any, partition: Any, offset: Any, told: str | None
+) -> None:
+    ask("POST", "/connectors", {"name": "s", "config": config, "initial_state": "STOPPED"})
+    world.supervisor.step()
+    code, body = ask("PATCH", "/connectors/s/offsets", {"offsets": [{"partition": partition, "offset": offset}]})
+    assert (code, told or "altered successfully" in body["message"]) == (400 if told else 200, told or True)
+    assert told is None or told in body["message"]
+    assert world.topics.known.runs == ({} if told else {"s": 2})
+
+
 def test_plugins_are_listed_with_their_keys_and_judge_configurations(ask: Ask) -> None:
     code, plugins = ask("GET", "/connector-plugins")
     assert {"class": "FileSource", "type": "source", "version": "0.1.0"} in plugins
@@ -409,6 +446,26 @@ def test_a_secret_that_connect_left_in_the_topic_is_not_told(world: World, ask: 
     assert ask("GET", "/connectors/s")[1]["config"]["connection.password"] == "[hidden]"
 
 
+@pytest.mark.parametrize("kind", ["org.example.SomeSink", "io.debezium.connector.postgresql.PostgresConnector"])
+def test_secrets_of_a_class_of_connects_are_known_by_their_names_and_urls(world: World, ask: Ask, kind: str) -> None:
+    told = {
+        "name": "s",
+        "connector.class": kind,
+        "table.include.list": "public.tokens",
+        "a.password": "${file:/p:k}",
+        "url": "https://h/items",
+    }
+    secrets = {
+        "a.PassWord": "hunter2",
+        "secret.key": "hunter2",
+        "sasl.jaas.config": 'x required password="hunter2";',
+        "other.url": "https://h/?token=hunter2",
+        "mirror.url": "amqp://ann:hunter2@h/",
+    }
+    world.topics.known.configs["s"] = {**told, **secrets}
+    assert ask("GET", "/connectors/s/config") == (200, {**told, **dict.fromkeys(secrets, "[hidden]")})
+
+
 def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask: Ask) -> None:
     world.topics.known.configs["m"] = {"name": "m", "connector.class": "org.apache.MirrorSourceConnector"}
     assert ask("GET", "/connectors/m")[1]["type"] == "unknown"
@@ -420,10 +477,11 @@ def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask:
     [
         (Waits.NONE_WORKS_YET, "1", "no supervisor of this name works yet"),
         (Waits.ANOTHER_WORKS, None, "this supervisor waits: another one of its name works"),
+        (GroupRefused("Not authorized"), None, "this supervisor cannot join the group of its name: Not authorized"),
     ],
 )
 def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
-    world: World, waits: Waits, again_after: str | None, message: str
+    world: World, waits: Waits | GroupRefused, again_after: str | None, message: str
 ) -> None:
     async def refused() -> tuple[int, str | None, Any]:
         client = await _client_of(world)
@@ -440,6 +498,12 @@ def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
 def test_a_supervisor_that_starts_is_not_healthy_yet(world: World, ask: Ask) -> None:
     world.waits = Waits.NONE_WORKS_YET
     assert ask("GET", "/health") == (503, {"status": "starting", "message": "Worker is still starting up."})
+
+
+def test_a_supervisor_that_its_group_refuses_is_not_healthy(world: World, ask: Ask) -> None:
+    world.waits = GroupRefused("Not authorized")
+    message = "this supervisor cannot join the group of its name: Not authorized"
+    assert ask("GET", "/health") == (503, {"status": "unhealthy", "message": message})
 
 
 def test_a_supervisor_that_waits_says_so(world: World, ask: Ask) -> None:

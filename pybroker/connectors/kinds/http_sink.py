@@ -72,7 +72,9 @@ def start(work: Work) -> Run:
 class _HttpSink:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._url = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        self._address = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        # As it stands in errors, which Spark writes to its log, and in dead letters: what a reference finds may not.
+        self._url = f"{work.shown('url').rstrip('/')}/_bulk"
         self._by_key = work.value("id.mode").lower() == "key"
         self._headers = {"Content-Type": "application/x-ndjson"}
         if authorization := work.value("http.authorization"):
@@ -133,7 +135,7 @@ class _HttpSink:
     def _sent(self, body: bytes, documents: Sequence[_Document]) -> str | list[Refusal]:
         """The documents that are refused, or why all have to be sent again."""
         try:
-            request = Request(self._url, body, self._headers, method="POST")
+            request = Request(self._address, body, self._headers, method="POST")
             with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as reply:
                 answer = json.loads(reply.read())
         except HTTPError as error:

@@ -44,7 +44,7 @@ class _HttpPoller:
         self._headers = {"Accept": "application/json"}
         if authorization := work.value("http.authorization"):
             self._headers["Authorization"] = authorization
-        self._partition = {"url": self._url}
+        self._partition = work.partition
         self._last: Any = offsets.get(canonical(self._partition), {}).get(_OFFSET)
 
     def poll(self) -> Polled:

@@ -48,7 +48,7 @@ class _JdbcPoller:
         self._column: str = work.value(f"{self._mode}.column.name")
         self._keys: list[str] = work.value("key.fields")
         table, query = work.value("table"), work.value("query")
-        self._partition = {"table": table} if table else {"query": query}
+        self._partition = work.partition
         self._source = identifier(table) if table else f"({query})"
         last = offsets.get(canonical(self._partition), {}).get(self._mode)
         self._last = None if last is None else str(last)

@@ -34,11 +34,10 @@ from pybroker.connectors.kinds.refused_records import (
     refusals,
     with_refusals,
 )
+from pybroker.connectors.state.connector_topics import topics_found, whole
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
-from pybroker.pipeline.topics.directory import Directory
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
-from pybroker.pipeline.topics.source_options import read_source_options
 from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _HEADERS = "array<struct<key string, value binary>>"
@@ -70,7 +69,8 @@ def start_sink(work: Work, write: Write, *, takes_tombstones: bool, encode: Chan
     """
     topics: list[str] = work.value(TOPICS) or []
     pattern: str | None = work.value(TOPICS_REGEX)
-    there = topics or _topics_found(work.cluster, pattern)
+    # Where a topic comes before the query has begun, Spark refuses the offsets, and the connector starts again.
+    there = topics or topics_found(_client(work.cluster), str(pattern))
     read = Reading(work.cluster, topics, pattern, work.starting_offsets(there), work.group)
     return start_reading(work, read, write, takes_tombstones=takes_tombstones, encode=encode)
 
@@ -84,8 +84,7 @@ def start_reading(
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     query = writer.start()
     if read.group is not None:
-        client = {name.removeprefix(CLIENT_PREFIX): value for name, value in read.cluster.items()}
-        mirror_progress(work.spark, query, read.group, client)
+        mirror_progress(work.spark, query, read.group, _client(read.cluster))
     return QueryRun(query, work)
 
 
@@ -96,15 +95,11 @@ def epoch_options(rows: DataFrame, group: str, epoch: int) -> dict[str, str]:
 
 
 def _subscribed(topics: Sequence[str], pattern: str | None) -> dict[str, str]:
-    return {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{pattern})$"}
+    return {"subscribe": ",".join(topics)} if topics else {"subscribePattern": whole(str(pattern))}
 
 
-def _topics_found(cluster: Mapping[str, str], pattern: str | None) -> list[str]:
-    """What a pattern finds now.  Where a topic comes before the query has begun, Spark refuses the offsets, and the
-    connector starts again.
-    """
-    options = read_source_options({**cluster, **_subscribed((), pattern)})
-    return sorted({at.topic for at in Directory(options).partitions()})
+def _client(cluster: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(CLIENT_PREFIX): value for name, value in cluster.items()}
 
 
 def _stream(work: Work, read: Reading) -> DataFrame:

@@ -27,7 +27,7 @@ from pybroker.connectors.rest.worker_loggers import WorkerLoggers
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
 from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, NOT_FOUND, Operations, RequestRefused
-from pybroker.connectors.supervision.membership import Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Waits
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 AGAIN_AFTER_S: Final = 1
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # The operations while the supervisor works, else why it does not.
-Works = Callable[[], Operations | Waits]
+Works = Callable[[], Operations | Waits | GroupRefused]
 
 
 class _NotYet(RequestRefused):
@@ -194,6 +194,8 @@ class _Resources:
         found = self._works()
         if found is Waits.NONE_WORKS_YET:
             return _json({"status": "starting", "message": "Worker is still starting up."}, _UNAVAILABLE)
+        if isinstance(found, GroupRefused):
+            return _json({"status": "unhealthy", "message": found.value}, _UNAVAILABLE)
         if found is Waits.ANOTHER_WORKS:
             return _json({"status": "healthy", "message": "Another supervisor of this name works; this one waits."})
         return _json({"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."})
@@ -312,7 +314,7 @@ class _Resources:
 
     def _operations(self) -> Operations:
         found = self._works()
-        if isinstance(found, Waits):
+        if isinstance(found, Waits | GroupRefused):
             refused = _NotYet if found is Waits.NONE_WORKS_YET else RequestRefused
             raise refused(_UNAVAILABLE, found.value)
         return found

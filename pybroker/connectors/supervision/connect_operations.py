@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pybroker.connectors.declared.config_keys import HIDDEN, is_reference
+from pybroker.connectors.declared.config_keys import HIDDEN, Key, hidden, is_reference
 from pybroker.connectors.declared.connector_kind import Kind
 from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
 from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
@@ -37,6 +37,7 @@ from pybroker.connectors.supervision.connector_offsets import (
     OffsetsRefused,
     offset_pairs,
     sink_offsets,
+    source_offsets,
 )
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
 
@@ -233,7 +234,8 @@ class Operations:
                 elif not kind.has_offsets:
                     raise OffsetsRefused(f"{kind.name} keeps its place in its checkpoint: its offsets can be reset")
                 else:
-                    self.state.write_offsets([offset_record(name, *pair) for pair in pairs])
+                    reads = None if kind.partition is None else kind.partition(self._config(name))
+                    self.state.write_offsets([offset_record(name, *pair) for pair in source_offsets(reads, pairs)])
             except OffsetsRefused as error:
                 raise RequestRefused(BAD_REQUEST, str(error)) from None
             self._begin_anew(name)
@@ -332,5 +334,12 @@ def _told(status: Status) -> dict[str, str]:
 
 def _shown(config: Mapping[str, str]) -> dict[str, str]:
     kind = _kind(config)
-    secrets = {key.name for key in kind.keys if key.is_secret} if kind is not None else set()
-    return {name: HIDDEN if name in secrets and not is_reference(text) else text for name, text in config.items()}
+    keys = {key.name: key for key in kind.keys} if kind is not None else {}
+    return {name: _shown_value(name, text, keys.get(name), kind) for name, text in config.items()}
+
+
+def _shown_value(name: str, text: str, key: Key | None, kind: Kind | None) -> str:
+    # What Connect has left there was judged by nothing here, and a class of Connect's has keys that are not known here.
+    if key is None and (kind is None or kind.runs is not None):
+        return hidden(name, text)
+    return HIDDEN if key is not None and key.is_secret and not is_reference(text) else text

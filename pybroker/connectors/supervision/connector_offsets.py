@@ -6,6 +6,7 @@ checkpoint, at what the group says.  Offsets of sources are in the topic of offs
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import TopicPartition
 
 from pybroker.config.schema import INT_MAX, LONG_MAX
+from pybroker.connectors.declared.connector_kind import SourcePartition
 from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
@@ -22,9 +24,15 @@ from pybroker.pipeline.topics.client_calls import (
     offsets_of,
 )
 from pybroker.pipeline.topics.librdkafka_settings import client_settings
+from pybroker.pipeline.topics.source_options import EARLIEST_OFFSET, LATEST_OFFSET
 
 _TOPIC, _PARTITION, _OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+_EDGES: Final = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+
+
+# A partition and its offset, null where it is to be forgotten.
+Pair = tuple[Mapping[str, Any], Mapping[str, Any] | None]
 
 
 class OffsetsRefused(ValueError):
@@ -87,12 +95,21 @@ class GroupOffsets:
                     raise
 
     def starting_offsets(self, group: str, topics: Sequence[str], otherwise: str) -> str:
-        """Where a new checkpoint begins: at the group's offsets, or ``otherwise`` where it has none."""
-        from pybroker.pipeline.progress import group_offsets
+        """Where a new checkpoint begins: at the group's offsets, or ``otherwise`` where a partition has none.
 
-        if not topics or not offsets_of(connection(self._client), group, self._partitions(topics)):
+        Raises KafkaException, and ValueError for a topic that is not there.
+        """
+        there = self._partitions(topics)
+        if missing := sorted({*topics} - {at.topic for at in there}):
+            raise ValueError(f"no such topic: {', '.join(missing)}")
+        found = offsets_of(connection(self._client), group, there)
+        if not found:
             return otherwise
-        return group_offsets(group, topics, self._client)
+        offsets: dict[str, dict[str, int]] = {}
+        edges = [TopicPartition(at.topic, at.partition, _EDGES[otherwise]) for at in there]
+        for at in (*edges, *found):
+            offsets.setdefault(at.topic, {})[str(at.partition)] = at.offset
+        return json.dumps(offsets)
 
     def _all_of(self, group: str) -> list[TopicPartition]:
         """A group may have offsets of topics that its connector does not name any more, or by a pattern."""
@@ -105,7 +122,7 @@ class GroupOffsets:
         return [TopicPartition(topic, each) for topic in wanted for each in there[topic].partitions]
 
 
-def sink_offsets(document: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> SinkOffsets:
+def sink_offsets(document: Sequence[Pair]) -> SinkOffsets:
     """The offsets that a request names for a sink, of which null forgets one; OffsetsRefused."""
     altered, forgotten = [], []
     for partition, offset in document:
@@ -125,12 +142,34 @@ def sink_offsets(document: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] |
     return SinkOffsets(altered, forgotten)
 
 
-def offset_pairs(body: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+def source_offsets(reads: SourcePartition | None, pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """The offsets that a request names for a source; OffsetsRefused where one would have no effect.
+
+    Null forgets one, of whatever partition: a former configuration may have left it.
+    """
+    if reads is None:
+        return pairs
+    for partition, offset in pairs:
+        if offset is None:
+            continue
+        if partition != reads.partition:
+            raise OffsetsRefused(
+                f"The partition {json.dumps(partition)} is none of this connector: it reads "
+                f"{json.dumps(dict(reads.partition))}"
+            )
+        if reads.offset and not isinstance(offset.get(reads.offset), (int, float, str)):
+            raise OffsetsRefused(
+                f"Offset objects should either be null or contain the key '{reads.offset}', a number or a text"
+            )
+    return pairs
+
+
+def offset_pairs(body: Any) -> list[Pair]:
     """The pairs of a request's body; OffsetsRefused."""
     listed = body.get("offsets") if isinstance(body, dict) else None
     if not isinstance(listed, list) or not listed:
         raise OffsetsRefused("Partitions / offsets need to be provided for an alter offsets request")
-    pairs = []
+    pairs: list[Pair] = []
     for each in listed:
         partition = each.get("partition") if isinstance(each, dict) else None
         offset = each.get("offset") if isinstance(each, dict) else None
