@@ -63,8 +63,8 @@ class GroupRefused:
 class Membership:
     """A member of the supervisors' group, on a thread of its own until `close`.
 
-    ``on_change`` is called on that thread. It gets None when this supervisor begins to be the one that works, and the
-    reason when it ceases to, or learns that another one works, or that the brokers refuse it.
+    ``on_change`` is called on that thread. It gets None when this supervisor begins to be the one that works.  It gets
+    the reason when it ceases to, when another one works, or when the brokers refuse it.
     """
 
     def __init__(self, settings: WorkerSettings, on_change: Callable[[Waits | GroupRefused | None], None]) -> None:
