@@ -19,7 +19,6 @@ from pybroker.connectors.state.state_records import (
 )
 from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import WorkerSettings
-from pybroker.connectors.supervision.connector_offsets import GroupOffsets, OffsetsRefused
 from pybroker.connectors.supervision.membership import Membership, Waits
 from pybroker.testing import Broker
 
@@ -87,24 +86,3 @@ def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(sett
             second.close()
     finally:
         first.close()
-
-
-@pytest.mark.jvm(needs="spark")  # the pipeline's module of groups imports PySpark
-def test_offsets_of_a_group_are_told_changed_and_forgotten(broker: Broker, settings: WorkerSettings) -> None:
-    from confluent_kafka import TopicPartition
-
-    topic = f"{settings.group}-orders"
-    broker.create_topic(topic, partitions=2)
-    groups, group = GroupOffsets(settings.client), f"connect-{settings.group}"
-    assert groups.documents(group, [topic]) == []
-    assert groups.starting_offsets(group, [topic], "earliest") == "earliest"
-    groups.alter(group, [TopicPartition(topic, 1, 5)])
-    assert groups.documents(group, [topic]) == [
-        {"partition": {"kafka_partition": 1, "kafka_topic": topic}, "offset": {"kafka_offset": 5}}
-    ]
-    assert groups.starting_offsets(group, [topic], "earliest") == f'{{"{topic}": {{"0": -2, "1": 5}}}}'
-    with pytest.raises(OffsetsRefused, match="no partition"):
-        groups.alter(group, [TopicPartition(topic, 9, 5)])
-    groups.reset(group)
-    groups.reset(group)
-    assert groups.documents(group, [topic]) == []

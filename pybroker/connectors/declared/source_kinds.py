@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pybroker.connectors.declared.common_keys import READING, check_pattern, converter_key
+from pybroker.connectors.declared.common_keys import LETTERS, READING, check_pattern, converter_key
 from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_reference
 from pybroker.connectors.declared.connector_kind import (
     CONNECTION,
@@ -140,6 +140,7 @@ SOURCES: Final = (
             Key("header", KeyType.BOOLEAN, "Whether CSV begins with the columns' names.", "false"),
             Key("delimiter", KeyType.STRING, "What stands between the fields of CSV.", ","),
             Key("max.files.per.batch", KeyType.INT, "How many files are taken at a time.", "100", least=1),
+            *LETTERS,
         ),
         check=_file_source,
     ),

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -160,7 +160,7 @@ class _Trials:
         for position, record in records.items():
             if self._has_failed:
                 return
-            more = {} if record.headers is None else {"headers": record.headers}
+            more: dict[str, Any] = {} if record.headers is None else {"headers": record.headers}
             while True:
                 try:
                     producer.produce(
