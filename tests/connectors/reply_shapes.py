@@ -43,11 +43,10 @@ def differences(theirs: Any, ours: Any, *, is_map: bool = False) -> list[str]:
     """Where two documents have other shapes, a line each; ``is_map`` where the whole is one.  None is no document."""
     if (theirs is None) != (ours is None):
         return [f": only {'there' if ours is None else 'here'}"]
-    shapes = []
-    for document in (theirs, ours):
-        shapes.append(Shape())
-        shapes[-1].take(document, is_map=is_map)
-    return _differences(*shapes, "")
+    there, here = Shape(), Shape()
+    there.take(theirs, is_map=is_map)
+    here.take(ours, is_map=is_map)
+    return _differences(there, here, "")
 
 
 def _differences(theirs: Shape, ours: Shape, path: str) -> list[str]:

@@ -33,6 +33,7 @@ def told(groups: GroupOffsets, group: str) -> dict[tuple[str, int], int]:
 
 
 def test_an_offset_that_is_forgotten_takes_no_other_one_with_it(groups: GroupOffsets, topic: str) -> None:
+    pytest.importorskip("pyspark")  # of the pipeline's module of groups
     groups.alter("g", SinkOffsets([TopicPartition(topic, number, 5 + number) for number in range(3)], ()))
     assert told(groups, "g") == {(topic, 0): 5, (topic, 1): 6, (topic, 2): 7}
     groups.alter("g", SinkOffsets([TopicPartition(topic, 2, 1)], [(topic, 0), ("no such topic", 4)]))

@@ -173,8 +173,8 @@ _OF_TOPICS: Final = (
         check=check_pattern,
     ),
 )
-# Of whatever reads topics.
-READING: Final = (
+# Of what passes over records and keeps them.
+LETTERS: Final = (
     Key(
         DEAD_LETTERS,
         KeyType.STRING,
@@ -197,6 +197,10 @@ READING: Final = (
         least=-1,
         group="Error Handling",
     ),
+)
+# Of whatever reads topics.
+READING: Final = (
+    *LETTERS,
     Key("max.records.per.batch", KeyType.LONG, "How many records are taken at a time.", "100000", least=1),
     Key(
         "consumer.override.auto.offset.reset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pybroker.connectors.declared.common_keys import READING, check_pattern, converter_key
+from pybroker.connectors.declared.common_keys import LETTERS, READING, check_pattern, converter_key
 from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_of_providers, is_reference, names_a_secret
 from pybroker.connectors.declared.connector_kind import (
     CONNECTION,
@@ -160,6 +160,7 @@ SOURCES: Final = (
             Key("header", KeyType.BOOLEAN, "Whether CSV begins with the columns' names.", "false"),
             Key("delimiter", KeyType.STRING, "What stands between the fields of CSV.", ","),
             Key("max.files.per.batch", KeyType.INT, "How many files are taken at a time.", "100", least=1),
+            *LETTERS,
         ),
         check=_file_source,
     ),

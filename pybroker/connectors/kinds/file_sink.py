@@ -26,9 +26,9 @@ from pybroker.connectors.kinds.connector_runs import Run, Work
 from pybroker.connectors.kinds.lake_files import Bounds, FileLake
 from pybroker.connectors.kinds.lake_forms import FOLDERS, STAGED_COLUMNS, LakeForm, LinesForm, ParquetForm, TaskWriting
 from pybroker.connectors.kinds.lake_log import Staged
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import FormRefused, fields_of
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _LOOKED_AT_MOST_S: Final = 5.0
 _LOOKED_AT_LEAST_S: Final = 0.1
@@ -94,7 +94,7 @@ class _FileSink:
 
     def write(self, rows: DataFrame, epoch: int) -> None:
         """A micro-batch, which is passed over where its number is known."""
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        query = query_of(rows)
         if self._lake.has(query, epoch):
             return
         columns = {name: rows.schema[name].dataType.simpleString() for name in fields_of(rows)}

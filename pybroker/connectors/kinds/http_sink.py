@@ -24,8 +24,9 @@ from pyspark.sql import functions as F
 
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.record_forms import fields_of
-from pybroker.connectors.kinds.refused_records import TARGET, Refusal
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.operating_system import system_reason
 

@@ -118,7 +118,7 @@ class Operations:
 
     def plugins(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
         """The kinds of connectors; else also the transforms and converters that are taken, by Connect's classes."""
-        found = [(kind.name, kind.type) for kind in KINDS]
+        found: list[tuple[str, str]] = [(kind.name, kind.type) for kind in KINDS]
         if not connectors_only:
             found += [(name, "transformation") for name in CLASSES_OF_TRANSFORMS]
             found += [(name, "converter") for name in CLASSES_OF_CONVERTERS]
