@@ -27,8 +27,8 @@ from pybroker.connectors.state.connector_topics import create_dead_letters, topi
 from pybroker.connectors.state.hidden_values import HiddenValues
 from pybroker.connectors.state.state_topics import Replaced, SourcePlace, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import SettingsRefused, WorkerSettings
-from pybroker.connectors.supervision.checkpoints import Checkpoints
 from pybroker.connectors.supervision.connect_operations import Operations, group_of
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line, topics_of
 from pybroker.connectors.supervision.membership import SESSION_MS, GroupRefused, Membership, Waits

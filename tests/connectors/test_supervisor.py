@@ -16,7 +16,7 @@ from pybroker.connectors.state.state_records import (
     run_record,
     target_record,
 )
-from pybroker.connectors.supervision.checkpoints import Checkpoints
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
 from pybroker.connectors.supervision.restarts import PAUSE_MAX_S, RAN_WELL_S, Restarts
 

@@ -20,7 +20,7 @@ from pybroker.connectors.declared.common_keys import TOPICS
 from pybroker.connectors.declared.config_keys import setting
 from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.state.state_records import Known, Record, State, Status, Target, status_records, topic_record
-from pybroker.connectors.supervision.checkpoints import Checkpoints
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.restarts import Restarts
 
 LOOKED_EVERY_S: Final = 0.5

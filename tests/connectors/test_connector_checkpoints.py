@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.connectors.connect_service import absolute
-from pybroker.connectors.supervision.checkpoints import Checkpoints
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_what_cannot_be_removed_is_a_line_of_the_log(
         raise PermissionError(13, "Permission denied", "1.delta")
 
     make(checkpoints, "a", 1)
-    monkeypatch.setattr("pybroker.connectors.supervision.checkpoints.shutil.rmtree", refused)
+    monkeypatch.setattr("pybroker.connectors.supervision.connector_checkpoints.shutil.rmtree", refused)
     checkpoints.remove_before("a", 2)
     assert "a: a former checkpoint stays: [Errno 13] Permission denied" in caplog.text
 
