@@ -373,6 +373,13 @@ def test_offsets_that_cannot_be_are_refused(world: World, ask: Ask, body: Any) -
 
 
 HTTP = {"connector.class": "HttpSource", "url": "${file:/p:url}", "topic": "t", "offset.field": "id"}
+CHANGES = {
+    "connector.class": "DebeziumPostgresSource",
+    "topic.prefix": "shop",
+    "database.hostname": "h",
+    "database.dbname": "d",
+    "database.user": "u",
+}
 ROWS = {
     "connector.class": "JdbcSource",
     "connection.url": "jdbc:postgresql://h/d",
@@ -394,6 +401,8 @@ ROWS = {
         (ROWS, {"table": "t", "more": 1}, {"incrementing": "1"}, 'it reads {"table": "t"}'),
         (ROWS, {"table": "t"}, {"timestamp": "1"}, "contain the key 'incrementing'"),
         (ROWS, {"table": "t"}, {"incrementing": "1"}, None),
+        (CHANGES, {"server": "another"}, {"lsn": 1}, 'it reads {"server": "shop"}'),
+        (CHANGES, {"server": "shop"}, {"lsn": 1}, None),
     ],
 )
 def test_offsets_of_a_source_that_would_have_no_effect_are_refused(

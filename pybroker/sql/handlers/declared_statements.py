@@ -54,9 +54,7 @@ def forget(context: Context, name: str) -> None:
     """Drop a declaration, of the session's own or of the cluster's."""
     if context.catalog.forget(name):
         return
-    changes = context.wanted_changes()
-    context.kept.make(context.cluster, changes, context.remark)
-    changes.write(context.kept.topic, [(name.lower().encode(), None)])
+    context.wanted_changes().write(context.kept.topic, [(name.lower().encode(), None)])
     context.catalog.keep(name, None)
 
 
