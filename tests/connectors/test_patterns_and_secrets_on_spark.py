@@ -42,7 +42,8 @@ def test_a_sink_of_a_pattern_goes_on_at_the_offsets_that_are_set(world: World) -
     wait_until(lambda: len(copied(world, target)) == 5, "all records")
     first = world.directory / "checkpoints" / name / "1"
     assert first.exists()
-    assert world.client.ask("GET", "connectors", name, "topics") == {name: {"topics": [f"{name}-a", f"{name}-b"]}}
+    used = {name: {"topics": [f"{name}-a", f"{name}-b"]}}
+    wait_until(lambda: world.client.ask("GET", "connectors", name, "topics") == used, "the topics that it reads")
     offsets = partial(world.client.ask, "GET", "connectors", name, "offsets")
     wait_until(lambda: at(f"{name}-a", 3) in offsets()["offsets"], "the group's offsets")
     world.client.ask("PUT", "connectors", name, "stop")
