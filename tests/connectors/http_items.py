@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from harness.waiting import PATIENCE_S
+
 
 class Server:
     """A server that gives the items behind ``after``, and may answer with an error.
@@ -20,6 +22,9 @@ class Server:
         self.items: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str | None]] = []
         self.code = 200
+        # Answers wait for it.
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.answer: Callable[[list[Any]], bytes] = lambda items: json.dumps({"data": {"items": items}}).encode()
         world = self
 
@@ -27,6 +32,7 @@ class Server:
             def do_GET(self) -> None:
                 after = parse_qs(urlsplit(self.path).query).get("after", ["0"])[0]
                 world.asked.append((self.path, self.headers.get("Authorization")))
+                world.may_answer.wait(PATIENCE_S)
                 body = world.answer([item for item in world.items if item.get("id", 0) > int(after)])
                 self.send_response(world.code)
                 if world.code == 302:
@@ -45,6 +51,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}/items"
 
     def close(self) -> None:
+        self.may_answer.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

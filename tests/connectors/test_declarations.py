@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pybroker.connectors.declared.declaration_files import DeclarationError, declarations
@@ -214,6 +216,37 @@ def test_what_a_kind_cannot_mean_is_told_with_its_line(config: str, wrong: list[
     assert findings(found) == wrong
 
 
+LETTERS = "errors.deadletterqueue.topic.name: "
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (f"connector.class: DeltaSink\npath: /t\ntopics: a, b\n{LETTERS}b\n", "topics"),
+        (f"connector.class: DeltaSink\npath: /t\ntopics.regex: orders.*\n{LETTERS}orders-dlq\n", "topics.regex"),
+        (f"connector.class: TopicSource\ntopic: u\nsource.topics: t\n{LETTERS}t\n", "source.topics"),
+        (f"connector.class: TopicSource\ntopic: u\nsource.topics.regex: t.\n{LETTERS}tt\n", "source.topics.regex"),
+    ],
+)
+def test_dead_letters_go_to_no_topic_that_the_connector_reads(config: str, key: str) -> None:
+    (found,) = declarations(f"name: a\n{config}", "a.yaml")
+    (wrong,) = findings(found)
+    assert re.search(rf"The DLQ topic '.*' may not be included in the .*\('{key}=", wrong)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        f"connector.class: DeltaSink\npath: /t\ntopics: a, b\n{LETTERS}c\n",
+        f"connector.class: DeltaSink\npath: /t\ntopics.regex: orders\n{LETTERS}orders-dlq\n",
+        f"connector.class: TopicSource\ncluster.bootstrap.servers: h:1\nsource.topics: t\ntopic: u\n{LETTERS}t\n",
+    ],
+)
+def test_dead_letters_go_to_any_other_topic(config: str) -> None:
+    (found,) = declarations(f"name: a\n{config}", "a.yaml")
+    assert findings(found) == []
+
+
 DEBEZIUM = {
     "name": "shop",
     "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -243,6 +276,9 @@ def test_a_configuration_of_debezium_is_taken_as_it_is(name: str) -> None:
         ("topic", "orders"),
         ("topic.creation.default.partitions", "1"),
         ("offset.storage.file.filename", "/tmp/offsets"),
+        ("config.providers", "file"),
+        ("config.providers.file.param.allowed.paths", "/"),
+        ("signal.consumer.config.providers", "file"),
     ],
 )
 def test_what_debezium_cannot_have_here_is_refused_and_no_secret_is_repeated(key: str, text: str) -> None:

@@ -6,15 +6,12 @@ Starts a JVM; needs what `scripts/spark-setup` installs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.spark_sessions import SparkSessions
 
-from examples.tour.postgres import DRIVER_JAR
 from pybroker.connectors.declared.plugin_kinds import kind_named
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
@@ -22,12 +19,6 @@ pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 LATE = datetime(2026, 1, 2, 23, 30, tzinfo=UTC)
 DDL = "id bigint, at timestamp, on date, name string"
 ROWS = [(1, LATE, date(2026, 1, 2), "a"), (2, LATE, date(2026, 2, 3), "b"), (3, None, None, "c")]
-
-
-@pytest.fixture(scope="module")
-def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
-    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
-        yield session
 
 
 def written(spark: Any, directory: Path, rows: list[tuple[Any, ...]] = ROWS, ddl: str = DDL, **config: str) -> Any:

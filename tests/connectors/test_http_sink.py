@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 ALL = {"errors.tolerance": "all"}
 
 
-def sink(url: str, config: dict[str, str] | None = None) -> Any:
+def sink(url: str, config: dict[str, str] | None = None, declared: dict[str, str] | None = None) -> Any:
     from pybroker.connectors.kinds.connector_runs import Work
     from pybroker.connectors.kinds.http_sink import _HttpSink
 
@@ -27,7 +27,7 @@ def sink(url: str, config: dict[str, str] | None = None) -> Any:
     assert kind is not None
     place: Any = None
     whole = {"url": url, "errors.retry.timeout": "60000", **(config or {})}
-    return _HttpSink(Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event()))
+    return _HttpSink(Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event(), declared or {}))
 
 
 def row(offset: int, document: dict[str, Any] | None, key: str | None = None, origin: str = "t") -> dict[str, Any]:
@@ -140,6 +140,19 @@ def test_a_document_that_is_too_large_by_itself_is_refused_alone() -> None:
     with BulkServer(most=0) as server:
         refused = send(sink(server.url, ALL), row(0, {"id": 1}), row(1, {"id": 2}))
         assert refused == [(offset, f"target: {server.url}/_bulk answers 413") for offset in range(2)]
+
+
+def test_a_url_that_a_reference_finds_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by an error, which Spark writes to its own log, nor in a dead letter."""
+    from pybroker.connectors.kinds.http_calls import ServerGone
+
+    declared = {"url": "${file:/p:url}"}
+    with BulkServer(most=0) as server:
+        refused = send(sink(server.url, ALL, declared), row(0, {"id": 1}))
+        assert refused == [(0, "target: ${file:/p:url}/_bulk answers 413")]
+    with pytest.raises(ServerGone, match=r"^\$\{file:/p:url\}/_bulk: does not answer"):
+        send(sink("http://127.0.0.1:1", {"errors.retry.timeout": "0"}, declared), row(0, {"id": 1}))
+    assert "127.0.0.1:1" not in caplog.text
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"items": []}, {"items": [{"index": {"status": 201}}]}])

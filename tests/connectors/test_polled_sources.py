@@ -6,7 +6,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -41,6 +41,8 @@ class World:
         self.state = StateTopics(self.settings)
         self.state.take_over()
         self.runs: list[Run] = []
+        # What stands in the declaration where a run's configuration has what a reference has found.
+        self.references: Mapping[str, str] = {}
 
     def start(self, kind: str, ends: threading.Event | None = None, /, **config: str) -> Run:
         """A run of the connector beside those that there are, as a supervisor that was replaced may leave them."""
@@ -61,6 +63,7 @@ class World:
             starting_offsets=lambda _: "",
             place=SourcePlace(self.state, self.settings, self.name),
             ends=threading.Event() if ends is None else ends,
+            declared={**whole, **self.references},
         )
         self.runs.append(start(work))
         return self.runs[-1]
@@ -147,6 +150,42 @@ def test_offsets_that_were_set_are_where_a_source_goes_on(world: World, server: 
     world.state.write_offsets(place.records([({"url": server.url}, {"offset": 3})]))
     world.start("HttpSource", url=server.url, **HTTP)
     wait_until(lambda: ids(world) == [4, 5], "what is behind the offset")
+
+
+def test_a_url_that_is_a_secret_is_not_in_the_topic_of_offsets_and_may_change(world: World, server: Server) -> None:
+    server.items = [{"id": 1}]
+    world.references = {"url": "${file:/p:url}"}
+    first = world.start("HttpSource", url=f"{server.url}?token=hunter2", **HTTP)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": 1}], "the offset")
+    assert list(world.offsets()) == ['{"url":"${file:/p:url}"}']
+    first.stop()
+    server.items.append({"id": 2})
+    world.start("HttpSource", url=f"{server.url}?token=hunter3", **HTTP)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": 2}], "the next offset")
+    assert ids(world) == [1, 2]
+
+
+def test_a_source_that_does_not_answer_is_left_alone_and_what_it_gives_is_not_written(
+    world: World, server: Server
+) -> None:
+    server.may_answer.clear()
+    server.items = [{"id": 1}]
+    first = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: server.asked, "a request")
+    first.stop()
+    second = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: len(server.asked) == 2, "the next run's request")
+    second.stop()
+    server.may_answer.set()
+    names = {thread.name for thread in threading.enumerate()}
+    assert f"connector-{world.name}" in names, "a run waits for its answer"
+    wait_until(
+        lambda: all(thread.name != f"connector-{world.name}" for thread in threading.enumerate()),
+        "the end of both runs",
+    )
+    assert (world.records(), world.offsets()) == ([], {})
+    world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: ids(world) == [1], "what the source has")
 
 
 def test_a_reply_is_one_transaction_however_many_records_it_has(world: World, server: Server) -> None:

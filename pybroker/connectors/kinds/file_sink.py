@@ -25,13 +25,14 @@ from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 from pybroker.connectors.declared.config_keys import nearest
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.lake_files import Bounds, FileLake
 from pybroker.connectors.kinds.lake_forms import FOLDERS, STAGED_COLUMNS, LakeForm, LinesForm, ParquetForm, TaskWriting
 from pybroker.connectors.kinds.lake_log import Staged
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import FormRefused, fields_of
-from pybroker.connectors.kinds.refused_records import TARGET, Refusal
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _LOOKED_AT_MOST_S: Final = 5.0
 _LOOKED_AT_LEAST_S: Final = 0.1
@@ -99,7 +100,7 @@ class _FileSink:
 
     def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
         """A micro-batch, which is passed over where its number is known; the records that are no lines."""
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        query = query_of(rows)
         rows, refused = self._lines(rows)
         if not self._lake.has(query, epoch):
             self._stage(rows, query, epoch)

@@ -22,9 +22,10 @@ from pyspark.sql import functions as F
 
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CodeRefused, body_of, waited_for
 from pybroker.connectors.kinds.record_forms import fields_of
-from pybroker.connectors.kinds.refused_records import TARGET, Refusal
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
 
 _TIMEOUT_S: Final = 60.0
@@ -64,7 +65,9 @@ def start(work: Work) -> Run:
 class _HttpSink:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._url = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        self._address = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        # As it stands in errors, which Spark writes to its log, and in dead letters: what a reference finds may not.
+        self._url = f"{work.shown('url').rstrip('/')}/_bulk"
         self._by_key: bool = work.value("id.mode").lower() == "key"
         self._headers = {"Content-Type": "application/x-ndjson"}
         if authorization := work.value("http.authorization"):
@@ -121,7 +124,7 @@ class _HttpSink:
     def _sent(self, body: bytes, documents: Sequence[_Document]) -> list[Refusal]:
         """The documents that are refused; raises `Away` where all have to be sent again."""
         try:
-            answer = json.loads(body_of(Request(self._url, body, self._headers, method="POST"), _TIMEOUT_S))
+            answer = json.loads(body_of(Request(self._address, body, self._headers, method="POST"), _TIMEOUT_S))
         except CodeRefused as error:
             if error.code in _ASKS_FOR_LESS:
                 raise _TooMuch(f"{self._url} {error}") from None

@@ -44,7 +44,9 @@ def start(work: Work) -> Run:
 class _HttpPoller:
     def __init__(self, work: Work, offsets: Mapping[str, Mapping[str, Any]]) -> None:
         self._work = work
-        self._url: str = work.value("url")
+        self._address: str = work.value("url")
+        # As it stands in errors, statuses and the log: what a reference finds may not.
+        self._url = work.shown("url")
         self._pointer = [part for part in str(work.value("records.path")).split(".") if part]
         self._field: str = work.value("offset.field")
         self._parameter: str = work.value("offset.parameter")
@@ -52,7 +54,7 @@ class _HttpPoller:
         self._headers = {"Accept": "application/json"}
         if authorization := work.value("http.authorization"):
             self._headers["Authorization"] = authorization
-        self._partition = {"url": self._url}
+        self._partition = work.partition
         self._last: Any = offsets.get(canonical(self._partition), {}).get(_OFFSET)
         # Those of the last reply: a server gives them again and again.
         self._refused: set[str] = set()
@@ -77,7 +79,7 @@ class _HttpPoller:
         """See `Poller`."""
 
     def _asked(self) -> Any:
-        url = self._url
+        url = self._address
         if self._parameter and self._last is not None:
             url += ("&" if "?" in url else "?") + urlencode({self._parameter: self._last})
         try:
@@ -102,6 +104,7 @@ class _HttpPoller:
         """The values behind the last offset; those that cannot be compared are noted where they are tolerated."""
         found: list[Any] = []
         refused: set[str] = set()
+        texts: list[str] = []
         compared = self._last
         for value in listed:
             try:
@@ -113,9 +116,11 @@ class _HttpPoller:
                 refused.add(json_text(value))
                 polled.reason = str(error)
                 continue
+            if isinstance(offset, str):
+                texts += [compared, offset]
             if self._last is None or offset > compared:
                 found.append(value)
-        self._check_lengths(each.get(self._field) for each in listed if isinstance(each, dict))
+        self._check_lengths(texts)
         polled.passed_over = len(refused - self._refused)
         self._refused = refused
         return found
@@ -126,9 +131,9 @@ class _HttpPoller:
             raise _ValueRefused(f"a value of {self._url} has no {self._field}, a number or a text")
         return offset
 
-    def _check_lengths(self, offsets: Iterable[Any]) -> None:
-        texts = [each for each in (self._last, *offsets) if isinstance(each, str) and each.isascii() and each.isdigit()]
-        shortest, longest = min(texts, key=len, default=""), max(texts, key=len, default="")
+    def _check_lengths(self, offsets: Iterable[str]) -> None:
+        numbers = [each for each in offsets if each.isascii() and each.isdigit()]
+        shortest, longest = min(numbers, key=len, default=""), max(numbers, key=len, default="")
         if len(shortest) != len(longest):
             raise ReplyRefused(
                 f"{self._field} of {self._url} is a text that is a number: {longest} does not stand behind {shortest}, "

@@ -29,8 +29,6 @@ _BETWEEN = "\x1e"
 # Of rows of one value, which are one text of PostgreSQL and one transaction of Kafka.
 _ROWS_MAX: Final = 200_000
 _BYTES_MAX: Final = 64 * 1024 * 1024
-# Which are one partition of offsets, as of Connect's JDBC source: a column more in the query does not begin anew.
-_OF_A_QUERY: Final = {"query": "query"}
 _TIMES: Final = ("date", "timestamp without time zone", "timestamp with time zone")
 
 _log = logging.getLogger(__name__)
@@ -55,7 +53,7 @@ class _JdbcPoller:
         self._columns: list[str] = [work.value(f"{mode}.column.name") for mode in self._modes]
         self._keys: list[str] = work.value("key.fields")
         table, query = work.value("table"), work.value("query")
-        self._partition = {"table": table} if table else _OF_A_QUERY
+        self._partition = work.partition
         self._source = identifier(table) if table else f"({query})"
         held = offsets.get(canonical(self._partition), {})
         # Where there was no second column, all rows of the last time were taken.

@@ -25,6 +25,9 @@ from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX, client_s
 
 # What is passed over may come as fast as a network has it.
 _LOGGED_EVERY_S: Final = 5.0
+# For how long an end waits for a source that is asked, and for one that is opened or closed.
+_ANSWERED_WITHIN_S: Final = 2.0
+_ENDS_WITHIN_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ class PolledRun:
         self._remark: str | None = None
         self._topic: str = "" if work.kind.names_topics else work.value("topic")
         self._interval_s: float = work.value("poll.interval.ms") / 1_000
+        self._writes = threading.Lock()
+        self._asked: _Asked | None = None
         self._thread = threading.Thread(target=self._run, name=f"connector-{work.name}", daemon=True)
         self._thread.start()
 
@@ -87,9 +92,17 @@ class PolledRun:
         return self._remark
 
     def stop(self) -> None:
-        """See `Run`."""
+        """See `Run`.  A source that takes long to answer is not waited for: what it gives is not written."""
         self._work.ends.set()
-        self._thread.join()
+        with self._writes:
+            pass  # What is written next sees that it may not be.
+        deadline = monotonic() + _ENDS_WITHIN_S
+        while self._thread.is_alive() and monotonic() < deadline:
+            self._thread.join(_ANSWERED_WITHIN_S)
+            if self._asked is not None and self._asked.is_under_way:
+                break
+        if self._thread.is_alive():
+            _log.warning("%s: its source has not answered yet; what comes is not written", self._work.name)
 
     def _run(self) -> None:
         try:
@@ -105,7 +118,7 @@ class PolledRun:
         own = {"transactional.id": place.transactional_id, "linger.ms": 20, "partitioner": "murmur2_random"}
         producer = Producer(with_client_log({**client, **own}))
         producer.init_transactions(REQUEST_TIMEOUT_S)
-        poller = self._open(place.read())
+        poller = self._asked = _Asked(self._open(place.read()))
         try:
             while not ends.is_set():
                 polled = poller.poll()
@@ -134,21 +147,42 @@ class PolledRun:
         records: Sequence[tuple[str, bytes | None, bytes | None]],
         offsets: Sequence[tuple[bytes, bytes | None]],
     ) -> None:
-        producer.begin_transaction()
+        with self._writes:
+            if self._work.ends.is_set():
+                return
+            producer.begin_transaction()
+            try:
+                for topic, key, value in records:
+                    while True:
+                        try:
+                            producer.produce(topic, value, key)
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
+                for key, value in offsets:
+                    producer.produce(self._work.place.topic, value, key)
+                producer.commit_transaction(REQUEST_TIMEOUT_S)
+            except KafkaException:
+                # Else the topic's readers wait until it times out.  The first error is the reason.
+                with suppress(KafkaException):
+                    producer.abort_transaction(REQUEST_TIMEOUT_S)
+                raise
+            self._work.place.remember(offsets)
+
+
+class _Asked:
+    """A source, and whether it is being asked now."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self.is_under_way = False
+
+    def poll(self) -> Polled:
+        self.is_under_way = True
         try:
-            for topic, key, value in records:
-                while True:
-                    try:
-                        producer.produce(topic, value, key)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-            for key, value in offsets:
-                producer.produce(self._work.place.topic, value, key)
-            producer.commit_transaction(REQUEST_TIMEOUT_S)
-        except KafkaException:
-            # Else the topic's readers wait until it times out.  The first error is the reason.
-            with suppress(KafkaException):
-                producer.abort_transaction(REQUEST_TIMEOUT_S)
-            raise
-        self._work.place.remember(offsets)
+            return self._poller.poll()
+        finally:
+            self.is_under_way = False
+
+    def close(self) -> None:
+        self._poller.close()

@@ -6,7 +6,7 @@ Owns what they print, and where a declaration is kept: in the cluster, or for th
 from __future__ import annotations
 
 from pybroker.sql.declared import declarations
-from pybroker.sql.declared.kept_declarations import SETTINGS, record_of
+from pybroker.sql.declared.kept_declarations import record_of
 from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
@@ -44,8 +44,7 @@ def check_free(there: Relation | None, *, replaces: bool) -> None:
 def keep(context: Context, relation: Relation) -> None:
     """Have the cluster keep a declaration, for all sessions."""
     changes = context.wanted_changes()
-    if context.cluster.partitions(context.kept.topic) is None:
-        changes.create_topic(context.kept.topic, 1, None, SETTINGS)
+    context.kept.make(context.cluster, changes, context.remark)
     changes.write(context.kept.topic, [record_of(relation)])
     context.catalog.forget(relation.name)
     context.catalog.keep(relation.name, relation)
