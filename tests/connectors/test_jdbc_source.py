@@ -135,6 +135,14 @@ def test_a_row_of_the_last_time_that_comes_later_is_found_by_a_number_beside_it(
     assert ids(source.read(**BOTH)) == [5, 0]
 
 
+def test_a_number_alone_is_no_offset_of_times(source: Source) -> None:
+    source.sql("CREATE TABLE t (id int, at date)")
+    source.sql("INSERT INTO t VALUES (1, '2026-01-01'), (2, '2026-01-02')")
+    by_id = {"table": "t", "incrementing_column_name": "id"}
+    assert ids(source.read(**by_id)) == [1, 2]
+    assert ids(source.read(**BOTH)) == [1, 2]
+
+
 def test_a_delay_leaves_rows_of_one_time_together(source: Source) -> None:
     source.sql("CREATE TABLE t (id int, at date)")
     day = {**TIMED, "timestamp_delay_interval_ms": "86400000"}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -57,7 +58,8 @@ class _JdbcPoller:
         self._source = identifier(table) if table else f"({query})"
         held = offsets.get(canonical(self._partition), {})
         # Where there was no second column, all rows of the last time were taken.
-        self._last = [str(held[mode]) for mode in self._modes if mode in held]
+        known = takewhile(lambda each: each is not None, (held.get(mode) for mode in self._modes))
+        self._last = [str(each) for each in known]
         # Until when changes are looked for; None until the database has said what the column is.
         self._until: str | None = None if "timestamp" in self._modes else ""
 
@@ -155,7 +157,7 @@ def rows_query(source: str, columns: Sequence[str], last: Sequence[str], count: 
             SELECT * FROM {source} AS source WHERE {" AND ".join(bounds)}
             ORDER BY {order} FETCH FIRST {count} ROWS WITH TIES
         ),
-        told AS (SELECT row_to_json(pybroker_row)::text AS json, {placed} FROM pybroker_row),
+        told AS MATERIALIZED (SELECT row_to_json(pybroker_row)::text AS json, {placed} FROM pybroker_row),
         sized AS (
             SELECT *, count(*) OVER upto AS rows, sum(octet_length(json)) OVER upto AS bytes
             FROM told WINDOW upto AS (ORDER BY {upwards})
