@@ -29,26 +29,26 @@ from pybroker_protocol.errors import ErrorCode
 ROOT: Final = "root"
 _ROOT_LOGGER: Final = "pybroker"
 AUDIT_LOGGER: Final = "kafka.authorizer.logger"
-_LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 
 
 def logger_entries() -> list[ConfigEntry]:
     """Every logger of the broker with its effective level."""
     return [
-        ConfigEntry(name, _level_name(logger.getEffectiveLevel()), DYNAMIC_BROKER_LOGGER_CONFIG, documentation="")
-        for name, logger in sorted(_loggers().items())
+        ConfigEntry(name, level_name(logger.getEffectiveLevel()), DYNAMIC_BROKER_LOGGER_CONFIG, documentation="")
+        for name, logger in sorted(loggers_of_pybroker().items())
     ]
 
 
 def alter_loggers(operations: tuple[AlterConfigOp, ...], validate_only: bool) -> None:
     """Set (SET) or inherit (DELETE) levels: all of them or, when one is refused (``ConfigFailure``), none."""
-    loggers = _loggers()
+    loggers = loggers_of_pybroker()
     for operation in operations:
         _check(operation, loggers)
     if validate_only:
         return
     for operation in operations:
-        level = _LEVELS[operation.value] if operation.value and operation.kind != DELETE else logging.NOTSET
+        level = LEVELS[operation.value] if operation.value and operation.kind != DELETE else logging.NOTSET
         loggers[operation.name].setLevel(level)
 
 
@@ -61,15 +61,15 @@ def _check(operation: AlterConfigOp, loggers: dict[str, logging.Logger]) -> None
         raise ConfigFailure(ErrorCode.INVALID_REQUEST, message)
     if operation.name not in loggers:
         raise ConfigFailure(ErrorCode.INVALID_CONFIG, f"Logger {operation.name} does not exist!")
-    if operation.kind != DELETE and operation.value not in _LEVELS:
+    if operation.kind != DELETE and operation.value not in LEVELS:
         message = (
             f"Cannot set the log level of {operation.name} to {operation.value} as it is not a supported log level. "
-            f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+            f"Valid log levels are {', '.join(sorted(LEVELS))}"
         )
         raise ConfigFailure(ErrorCode.INVALID_CONFIG, message)
 
 
-def _loggers() -> dict[str, logging.Logger]:
+def loggers_of_pybroker() -> dict[str, logging.Logger]:
     """The broker's loggers by the names that clients use."""
     loggers = {
         name: logger
@@ -80,6 +80,6 @@ def _loggers() -> dict[str, logging.Logger]:
     return loggers
 
 
-def _level_name(level: int) -> str:
+def level_name(level: int) -> str:
     """The name of the highest of Kafka's levels that is not above ``level``."""
-    return max((value, name) for name, value in _LEVELS.items() if value <= max(level, _LEVELS["TRACE"]))[1]
+    return max((value, name) for name, value in LEVELS.items() if value <= max(level, LEVELS["TRACE"]))[1]

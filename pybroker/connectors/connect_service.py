@@ -15,20 +15,23 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from aiohttp import web
 
 from pybroker import __version__
+from pybroker.connectors.declared.common_keys import DEAD_LETTERS, DEAD_LETTERS_FACTOR, TOPICS_REGEX
 from pybroker.connectors.declared.plugin_kinds import kind_named, unknown_kind
 from pybroker.connectors.kinds.connector_runs import Run, Work, start
 from pybroker.connectors.rest.rest_server import check_listen, make_app
+from pybroker.connectors.state.connector_topics import create_dead_letters, topics_found
+from pybroker.connectors.state.hidden_values import HiddenValues
 from pybroker.connectors.state.state_topics import Replaced, SourcePlace, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import SettingsRefused, WorkerSettings
 from pybroker.connectors.supervision.connect_operations import Operations, group_of
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.connector_offsets import GroupOffsets
-from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line
-from pybroker.connectors.supervision.membership import SESSION_MS, Membership, Waits
+from pybroker.connectors.supervision.connector_supervisor import Supervisor, first_line, topics_of
+from pybroker.connectors.supervision.membership import SESSION_MS, GroupRefused, Membership, Waits
 from pybroker.extras import how_to_install
 
 POSTGRES_DRIVER: Final = "org.postgresql:postgresql:42.7.8"
@@ -53,7 +56,7 @@ class Service:
     ready: Callable[[str], None] = print
     _operations: Operations | None = field(default=None, init=False)
     # Why it does not work, while there are no operations.
-    _waits: Waits = field(default=Waits.NONE_WORKS_YET, init=False)
+    _waits: Waits | GroupRefused = field(default=Waits.NONE_WORKS_YET, init=False)
     _works: threading.Event = field(default_factory=threading.Event, init=False)
     # Set when work that is under way has to end.
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
@@ -61,12 +64,14 @@ class Service:
     _state: StateTopics | None = field(default=None, init=False)
     _spark: Any = field(default=None, init=False)
     _address: str = field(default="", init=False)
+    _hidden: HiddenValues = field(default_factory=HiddenValues, init=False)
 
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C; raises ListenRefused, ValueError, KafkaException, LoginRefused."""
         check_listen(self.host, self.logins)
         create_topics(self.settings)
-        asyncio.run(self._serve())
+        with self._hidden.kept_from_log():
+            asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         root = {"version": __version__, "commit": "pybroker", "kafka_cluster_id": self._cluster_id()}
@@ -98,7 +103,7 @@ class Service:
 
                 await asyncio.to_thread(pipeline.end_session, self._spark)
 
-    def _change(self, waits: Waits | None) -> None:
+    def _change(self, waits: Waits | GroupRefused | None) -> None:
         """On the membership's thread."""
         self._waits = waits or Waits.NONE_WORKS_YET
         if waits is None:
@@ -133,8 +138,15 @@ class Service:
         try:
             state.take_over()
             self._state = state
-            supervisor = Supervisor(state, self._start, self._address)
             groups = GroupOffsets(self.settings.client)
+            supervisor = Supervisor(
+                state,
+                self._start,
+                self._address,
+                checkpoints=Checkpoints(self.directory),
+                told=self._hidden.told,
+                topics=self._topics,
+            )
             self._operations = Operations(state, supervisor, groups, self._address, __version__)
             supervisor.work(self._ends)
         finally:
@@ -150,19 +162,29 @@ class Service:
             self._spark = self._session()
         group = group_of(name)
         groups = GroupOffsets(self.settings.client)
-        otherwise = config.get("consumer.override.auto.offset.reset", "earliest").lower()
+        resolved = self.settings.resolved(config)
+        otherwise = resolved.config.get("consumer.override.auto.offset.reset", "earliest").lower()
+        self._hidden.add(resolved.found, kind.keys)
         work = Work(
             name=name,
             kind=kind,
-            config=self.settings.resolved(config),
+            config=resolved.config,
+            declared=config,
             spark=self._spark,
             cluster={f"kafka.{each}": text for each, text in self.settings.client.items()},
-            directory=f"{self.directory.rstrip('/')}/{quote(name, safe='')}/{number}",
+            directory=Checkpoints(self.directory).of(name, number),
             group=group,
             starting_offsets=lambda topics: groups.starting_offsets(group, topics, otherwise),
             place=SourcePlace(self._state, self.settings, name),
         )
+        if any(key.name == DEAD_LETTERS for key in kind.keys) and (topic := work.value(DEAD_LETTERS)):
+            create_dead_letters(self.settings.client, topic, work.value(DEAD_LETTERS_FACTOR))
         return start(work)
+
+    def _topics(self, config: Mapping[str, str]) -> Sequence[str]:
+        """Those that a connector reads or writes, as far as its configuration tells."""
+        pattern = config.get(TOPICS_REGEX, "").strip()
+        return topics_found(self.settings.client, pattern) if pattern else topics_of(config)
 
     def _session(self) -> Any:
         from pybroker import pipeline

@@ -66,6 +66,8 @@ class Database:
         ends: threading.Event | None = None,
     ) -> None:
         self.url = url
+        # Its parameters may have a password.
+        self._shown = url.partition("?")[0]
         self.properties = {**_TIMEOUTS, **properties, "driver": DRIVER_CLASS}
         self._patience_s = patience_s
         self._on_outage = on_outage
@@ -95,14 +97,14 @@ class Database:
         is_out = False
         while (reason := self.refusal(spark)) is not None:
             if monotonic() > deadline:
-                raise DatabaseGone(f"{self.url} did not answer for {self._patience_s:.0f} s: {reason}")
+                raise DatabaseGone(f"{self._shown} did not answer for {self._patience_s:.0f} s: {reason}")
             if not is_out:
                 self._on_outage(
                     f"The database does not answer; waiting for it up to {self._patience_s:.0f} s: {reason}"
                 )
                 is_out = True
             if self._ends.wait(ASK_AGAIN_AFTER_S):
-                raise DatabaseGone(f"{self.url} does not answer: {reason}")
+                raise DatabaseGone(f"{self._shown} does not answer: {reason}")
         if is_out:
             self._on_outage("The database answers again.")
 
@@ -130,8 +132,7 @@ class Database:
             raise RuntimeError(f"the session has no {DRIVER_CLASS}: it wants the package org.postgresql:postgresql")
         connection = driver().connect(self.url, given)
         if connection is None:
-            # With a password, perhaps.
-            raise ValueError(f"no URL of PostgreSQL, which begins with jdbc:postgresql: {self.url.partition('?')[0]}")
+            raise ValueError(f"no URL of PostgreSQL, which begins with jdbc:postgresql: {self._shown}")
         try:
             yield connection
         finally:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.lag_watch import LagWatch
+from pybroker.pipeline.observed_metrics import hear_nothing_more
 from pybroker.pipeline.topics.admin_logins import admin_client
 from pybroker.pipeline.topics.client_calls import (
     REQUEST_TIMEOUT_S,
@@ -139,9 +140,7 @@ class ProgressMirror(StreamingQueryListener):
             self._questions = None
         if consumer is None:
             return
-        self._spark.streams.removeListener(self)
-        # PySpark's, through which the JVM and this object would keep each other for the life of the driver.
-        self.__dict__.pop("_jlistenerobj", None)
+        hear_nothing_more(self._spark, self)
         # It ends with its last reference: where a commit is still waited for, by the thread of that commit.
         del consumer
 

@@ -1,4 +1,8 @@
-"""A server that takes bulk requests as Elasticsearch does; it may be busy at first, refuse documents, or go away."""
+"""A server that takes bulk requests as Elasticsearch does; it may be busy at first, refuse documents, or go away.
+
+It judges versions as Elasticsearch does: an external one must be greater than the document's, which it has behind its
+deletion, too.  Elasticsearch forgets those of deleted documents after a minute; this one does not.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ class BulkServer:
         self, busy: int = 0, most: int = 1_000_000, before: BulkServer | None = None, holds_after: int = 1_000_000
     ) -> None:
         self.documents: dict[tuple[str, str], Any] = {} if before is None else before.documents
+        self.versions: dict[tuple[str, str], int] = {} if before is None else before.versions
         self.asked = 0
         self.taken = 0
         # Requests behind ``holds_after`` documents are answered when the first is set; what they have is taken before.
@@ -54,20 +59,27 @@ class BulkServer:
         answers, left = [], iter(lines)
         for line in left:
             ((verb, action),) = json.loads(line).items()
-            place = (action["_index"], action["_id"])
             self.taken += 1
-            if verb == "index":
-                document = next(left)
-                if "poison" in document:
-                    error = {"type": "document_parsing_exception", "reason": "poison"}
-                    answers.append({verb: {**action, "status": 400, "error": error}})
-                    continue
-                self.documents[place] = json.loads(document)
-                answers.append({verb: {**action, "status": 201}})
-            else:
-                was_there = self.documents.pop(place, None) is not None
-                answers.append({verb: {**action, "status": 200 if was_there else 404}})
+            status, error = self._done(verb, action, next(left) if verb == "index" else None)
+            place = {"_index": action["_index"], "_id": action["_id"]}
+            answers.append({verb: {**place, "status": status, **({} if error is None else {"error": error})}})
         return answers
+
+    def _done(self, verb: str, action: dict[str, Any], document: str | None) -> tuple[int, dict[str, str] | None]:
+        place = (action["_index"], action["_id"])
+        if document is not None and "poison" in document:
+            return 400, {"type": "document_parsing_exception", "reason": "poison"}
+        # Elasticsearch's default is its own count of writes.
+        known = self.versions.get(place, -1)
+        version = action["version"] if action.get("version_type") == "external" else known + 1
+        if version <= known:
+            reason = f"current version [{known}] is higher or equal to the one provided [{version}]"
+            return 409, {"type": "version_conflict_engine_exception", "reason": reason}
+        self.versions[place] = version
+        if document is None:
+            return (200 if self.documents.pop(place, None) is not None else 404), None
+        self.documents[place] = json.loads(document)
+        return 201, None
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
-from confluent_kafka import TopicPartition
 
 from pybroker.connectors.rest.rest_server import make_app
 from pybroker.connectors.state.state_records import Known, Record
 from pybroker.connectors.supervision.connect_operations import Operations
+from pybroker.connectors.supervision.connector_offsets import SinkOffsets
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
-from pybroker.connectors.supervision.membership import Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Waits
 
 WORKER = "127.0.0.1:8083"
 
@@ -45,15 +45,17 @@ class Groups:
     def __init__(self) -> None:
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
 
-    def documents(self, group: str, topics: list[str]) -> list[dict[str, Any]]:
+    def documents(self, group: str) -> list[dict[str, Any]]:
         return [
             {"partition": {"kafka_partition": number, "kafka_topic": topic}, "offset": {"kafka_offset": at}}
             for (topic, number), at in self.offsets.get(group, {}).items()
-            if topic in topics
         ]
 
-    def alter(self, group: str, wanted: list[TopicPartition]) -> None:
-        self.offsets.setdefault(group, {}).update({(at.topic, at.partition): at.offset for at in wanted})
+    def alter(self, group: str, wanted: SinkOffsets) -> None:
+        found = self.offsets.setdefault(group, {})
+        found.update({(at.topic, at.partition): at.offset for at in wanted.altered})
+        for place in wanted.forgotten:
+            found.pop(place, None)
 
     def reset(self, group: str) -> None:
         self.offsets.pop(group, None)
@@ -78,14 +80,14 @@ class World:
         self.topics, self.groups = topics, groups
         self.runs: list[Run] = []
         self.supervisor = Supervisor(self.topics, self._start, WORKER)
-        self.waits: Waits | None = None
+        self.waits: Waits | GroupRefused | None = None
         # So many requests are refused before the supervisor works.
         self.refusals = 0
         self._operations = Operations(topics, self.supervisor, groups, WORKER, "0.1.0")
         root = {"version": "0.1.0", "commit": "c", "kafka_cluster_id": cluster_id}
         self.app = make_app(self._works, logins or {}, root)
 
-    def _works(self) -> Operations | Waits:
+    def _works(self) -> Operations | Waits | GroupRefused:
         if self.refusals > 0:
             self.refusals -= 1
             return Waits.NONE_WORKS_YET

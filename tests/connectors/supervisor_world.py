@@ -1,8 +1,10 @@
-"""A supervisor as a process, with Spark and a broker, and PostgreSQL where a test asks for it."""
+"""A supervisor as a process, with Spark and a broker, and a PostgreSQL from the first test on that asks for it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from harness.child_process import ChildProcess
 from harness.waiting import PATIENCE_S, wait_until
 
-from examples.tour.postgres import SUPERUSER, Postgres, PostgresFailed
+from examples.tour.postgres import SUPERUSER, Postgres, PostgresFailed, own_postgres
 from pybroker.connectors.rest.rest_client import ReplyRefused, RestClient
 from pybroker.testing import Broker
 
@@ -27,13 +29,13 @@ SCHEMA = "id bigint, name string, amount double"
 class World:
     """The supervisor, and what it works with; ``with`` starts and ends it."""
 
-    def __init__(self, broker: Broker, directory: Path, postgres: Postgres | None = None) -> None:
+    def __init__(self, broker: Broker, directory: Path, postgres_settings: Mapping[str, str] | None = None) -> None:
         self.broker, self.directory = broker, directory
-        self._postgres = postgres
+        self._postgres: Postgres | None = None
+        self._postgres_settings = postgres_settings
+        self._ends = ExitStack()
         self.worker = directory / "worker.properties"
         self.worker.write_text(PROVIDERS)
-        if postgres is not None:
-            (directory / "secret.properties").write_text(f"password={postgres.password}\n")
         self.process: ChildProcess | None = None
         self.client: RestClient
 
@@ -47,11 +49,14 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         assert self.process is not None
-        assert self.process.terminate(PATIENCE_S) == 0, self.process.log_tail()
+        with self._ends:
+            assert self.process.terminate(PATIENCE_S) == 0, self.process.log_tail()
 
     @property
     def postgres(self) -> Postgres:
-        assert self._postgres is not None, "this world has a database"
+        if self._postgres is None:
+            self._postgres = self._ends.enter_context(own_postgres(self._postgres_settings))
+            (self.directory / "secret.properties").write_text(f"password={self._postgres.password}\n")
         return self._postgres
 
     def start(self) -> None:

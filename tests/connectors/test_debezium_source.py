@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from harness.waiting import PATIENCE_S, wait_until
 
-from examples.tour.postgres import DATABASE, SUPERUSER, Postgres, own_postgres
+from examples.tour.postgres import DATABASE, SUPERUSER
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import World, values
 
@@ -25,21 +25,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with own_postgres({"wal_level": "logical"}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def world(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with Broker() as broker, World(broker, tmp_path_factory.mktemp("connect"), postgres) as made:
+def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with Broker() as broker, World(broker, tmp_path_factory.mktemp("connect"), {"wal_level": "logical"}) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    yield
-    world.delete_all()
 
 
 def start(world: World, table: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pybroker.connectors.declared.declaration_files import DeclarationError, declarations
@@ -115,6 +117,23 @@ def test_a_key_or_value_that_is_wrong_is_told_with_its_line_and_what_is_near(con
     assert told(config) == wrong
 
 
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [
+        ("incrementing", ["incrementing"]),
+        ("timestamp", ["timestamp"]),
+        ("timestamp+incrementing", ["incrementing", "timestamp"]),
+    ],
+)
+def test_each_column_that_tells_new_rows_has_to_be_named(mode: str, missing: list[str]) -> None:
+    (found,) = declarations(
+        f"name: a\nconnector.class: JdbcSource\ntopic: t\n{URL}table: rows\nmode: {mode}\n", "a.yaml"
+    )
+    assert findings(found) == [
+        f'a.yaml:1: Missing required configuration "{each}.column.name" which has no default value.' for each in missing
+    ]
+
+
 def test_a_kind_that_is_not_there_names_the_nearest() -> None:
     (found,) = declarations("name: a\nconnector.class: JdbcSinc\n", "a.yaml")
     (wrong,) = findings(found)
@@ -197,6 +216,37 @@ def test_what_a_kind_cannot_mean_is_told_with_its_line(config: str, wrong: list[
     assert findings(found) == wrong
 
 
+LETTERS = "errors.deadletterqueue.topic.name: "
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (f"connector.class: DeltaSink\npath: /t\ntopics: a, b\n{LETTERS}b\n", "topics"),
+        (f"connector.class: DeltaSink\npath: /t\ntopics.regex: orders.*\n{LETTERS}orders-dlq\n", "topics.regex"),
+        (f"connector.class: TopicSource\ntopic: u\nsource.topics: t\n{LETTERS}t\n", "source.topics"),
+        (f"connector.class: TopicSource\ntopic: u\nsource.topics.regex: t.\n{LETTERS}tt\n", "source.topics.regex"),
+    ],
+)
+def test_dead_letters_go_to_no_topic_that_the_connector_reads(config: str, key: str) -> None:
+    (found,) = declarations(f"name: a\n{config}", "a.yaml")
+    (wrong,) = findings(found)
+    assert re.search(rf"The DLQ topic '.*' may not be included in the .*\('{key}=", wrong)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        f"connector.class: DeltaSink\npath: /t\ntopics: a, b\n{LETTERS}c\n",
+        f"connector.class: DeltaSink\npath: /t\ntopics.regex: orders\n{LETTERS}orders-dlq\n",
+        f"connector.class: TopicSource\ncluster.bootstrap.servers: h:1\nsource.topics: t\ntopic: u\n{LETTERS}t\n",
+    ],
+)
+def test_dead_letters_go_to_any_other_topic(config: str) -> None:
+    (found,) = declarations(f"name: a\n{config}", "a.yaml")
+    assert findings(found) == []
+
+
 DEBEZIUM = {
     "name": "shop",
     "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -226,6 +276,9 @@ def test_a_configuration_of_debezium_is_taken_as_it_is(name: str) -> None:
         ("topic", "orders"),
         ("topic.creation.default.partitions", "1"),
         ("offset.storage.file.filename", "/tmp/offsets"),
+        ("config.providers", "file"),
+        ("config.providers.file.param.allowed.paths", "/"),
+        ("signal.consumer.config.providers", "file"),
     ],
 )
 def test_what_debezium_cannot_have_here_is_refused_and_no_secret_is_repeated(key: str, text: str) -> None:

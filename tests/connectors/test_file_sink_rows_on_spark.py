@@ -6,15 +6,12 @@ Starts a JVM; needs what `scripts/spark-setup` installs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.spark_sessions import SparkSessions
 
-from examples.tour.postgres import DRIVER_JAR
 from pybroker.connectors.declared.plugin_kinds import kind_named
 
 pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
@@ -24,18 +21,29 @@ DDL = "id bigint, at timestamp, on date, name string"
 ROWS = [(1, LATE, date(2026, 1, 2), "a"), (2, LATE, date(2026, 2, 3), "b"), (3, None, None, "c")]
 
 
-@pytest.fixture(scope="module")
-def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
-    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
-        yield session
-
-
 def written(spark: Any, directory: Path, rows: list[tuple[Any, ...]] = ROWS, ddl: str = DDL, **config: str) -> Any:
-    """The directory of the sink behind one micro-batch, and what is staged in it published."""
+    """The directory of the sink behind one micro-batch."""
+    one, lake = sink(spark, directory, **config)
+    one.write(with_places(spark, rows, ddl), 0)
+    return lake
+
+
+def with_places(spark: Any, rows: list[tuple[Any, ...]], ddl: str) -> Any:
+    """Flat rows, whose records are of one partition."""
+    from pyspark.sql import functions as F
+
+    from pybroker.connectors.kinds.record_forms import with_own_columns
+
+    flat = with_own_columns(spark.createDataFrame(rows, ddl).coalesce(1), "t")
+    place = {"_origin": F.lit("t"), "_partition": F.lit(0), "_offset": F.monotonically_increasing_id()}
+    return flat.withColumns(place)
+
+
+def sink(spark: Any, directory: Path, **config: str) -> tuple[Any, Any]:
+    """A sink and the lake that it writes to."""
     from pybroker.connectors.kinds.connector_runs import Work
     from pybroker.connectors.kinds.file_sink import _FileSink, _form
     from pybroker.connectors.kinds.lake_files import Bounds, FileLake
-    from pybroker.connectors.kinds.record_forms import with_own_columns
 
     kind = kind_named("FileSink")
     assert kind is not None
@@ -44,8 +52,7 @@ def written(spark: Any, directory: Path, rows: list[tuple[Any, ...]] = ROWS, ddl
     work = Work("rows", kind, settings, spark, {}, "", "", lambda _: "", place, threading.Event())
     lake = FileLake(directory, "rows", _form(work), Bounds(1, 0))
     lake.open(has_written=False)
-    _FileSink(work, lake).write(with_own_columns(spark.createDataFrame(rows, ddl), "t"), 0)
-    return lake
+    return _FileSink(work, lake), lake
 
 
 def folders(directory: Path) -> list[str]:
@@ -100,3 +107,23 @@ def test_rows_that_fit_no_file_are_refused(
     with pytest.raises(FormRefused, match=told):
         written(spark, tmp_path, ddl=ddl, **config)
     assert not folders(tmp_path)
+
+
+def test_a_value_of_several_lines_is_refused_as_a_line_of_text(spark: Any, tmp_path: Path) -> None:
+    from pybroker.connectors.kinds.connector_runs import RecordRefused
+
+    rows = with_places(spark, [("a",), ("b\nc",), (None,), ("d\re",), ("f",)], "line string")
+    text = {"format": "text", "partition_by": "none"}
+    strict, _ = sink(spark, tmp_path / "strict", **text)
+    reason = "target: the value has several lines"
+    with pytest.raises(RecordRefused, match=f"the record of t-0 at offset 1: {reason}"):
+        strict.write(rows, 0)
+    one, lake = sink(spark, tmp_path / "tolerant", **text, errors_tolerance="all")
+    # A micro-batch that comes again writes nothing, and its dead letters are written behind it.
+    for _ in range(2):
+        refused = one.write(rows, 0)
+        assert [(each.topic, each.partition, each.offset) for each in refused] == [("t", 0, 1), ("t", 0, 3)]
+        assert all(each.reason.startswith(reason) for each in refused)
+    lake.publish()
+    (path,) = (tmp_path / "tolerant").glob("*.txt")
+    assert path.read_bytes() == b"a\n\nf\n"

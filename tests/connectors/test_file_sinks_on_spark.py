@@ -6,14 +6,12 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from harness.waiting import wait_until
 
-from pybroker.testing import Broker
 from tests.connectors.supervisor_world import World, values
 
 pytestmark = [
@@ -23,19 +21,6 @@ pytestmark = [
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
 SINK = {"connector.class": "FileSink", "poll.interval.ms": "50", "rotate.interval.ms": "200"}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with Broker() as broker, World(broker, tmp_path_factory.mktemp("files")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 def rows(directory: Path) -> list[int]:

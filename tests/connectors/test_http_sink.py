@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 ALL = {"errors.tolerance": "all"}
 
 
-def sink(url: str, config: dict[str, str] | None = None) -> Any:
+def sink(url: str, config: dict[str, str] | None = None, declared: dict[str, str] | None = None) -> Any:
     from pybroker.connectors.kinds.connector_runs import Work
     from pybroker.connectors.kinds.http_sink import _HttpSink
 
@@ -27,7 +27,7 @@ def sink(url: str, config: dict[str, str] | None = None) -> Any:
     assert kind is not None
     place: Any = None
     whole = {"url": url, "errors.retry.timeout": "60000", **(config or {})}
-    return _HttpSink(Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event()))
+    return _HttpSink(Work("s", kind, whole, None, {}, "", "", lambda _: "", place, threading.Event(), declared or {}))
 
 
 def row(offset: int, document: dict[str, Any] | None, key: str | None = None, origin: str = "t") -> dict[str, Any]:
@@ -64,6 +64,23 @@ def test_by_key_the_last_record_counts_and_a_tombstone_deletes() -> None:
         assert server.documents == {("t", "a"): {"id": 3}}
 
 
+def test_by_key_what_a_sink_that_was_replaced_sends_late_replaces_nothing() -> None:
+    """One that slept half way through its rows wakes when another one has written all of them, and newer ones."""
+    old = [row(0, {"id": 1}, "a"), row(1, {"id": 2}, "b"), row(2, {"id": 3}, "c")]
+    with BulkServer() as server:
+        former, latter = (sink(server.url, {"id.mode": "key"}) for _ in range(2))
+        send(former, old[0])
+        send(latter, *old, row(3, {"id": 4}, "b"), row(4, None, "c"))
+        assert send(former, *old[1:]) == []
+        assert server.documents == {("t", "a"): {"id": 1}, ("t", "b"): {"id": 4}}
+
+
+def test_a_conflict_of_versions_is_refused_where_no_version_was_sent() -> None:
+    one = sink("http://h", ALL)
+    conflict = {"items": [{"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}}]}
+    assert [each.offset for each in one._judged(conflict, [one._document(row(7, {}))])] == [7]
+
+
 def test_a_record_without_a_key_has_no_document_by_key() -> None:
     from pybroker.connectors.kinds.connector_runs import RecordRefused
 
@@ -83,15 +100,18 @@ def test_a_server_that_asks_for_patience_gets_the_documents_again() -> None:
 
 
 def test_one_document_for_which_there_is_no_room_now_makes_all_be_sent_again() -> None:
+    from pybroker.connectors.kinds.http_calls import Away
+
     one = sink("http://h", ALL)
     documents = [one._document(row(offset, {})) for offset in range(2)]
     refused = {"index": {"status": 400, "error": "no"}}
-    assert one._judged({"items": [{"index": {"status": 429}}, refused]}, documents) == "asks for patience"
+    with pytest.raises(Away, match="asks for patience"):
+        one._judged({"items": [{"index": {"status": 429}}, refused]}, documents)
     assert [each.offset for each in one._judged({"items": [{"index": {"status": 201}}, refused]}, documents)] == [1]
 
 
 def test_a_server_that_stays_away_ends_the_connector_after_its_patience() -> None:
-    from pybroker.connectors.kinds.http_sink import ServerGone
+    from pybroker.connectors.kinds.http_calls import ServerGone
 
     with pytest.raises(ServerGone, match=r"127\.0\.0\.1:1/_bulk: does not answer"):
         send(sink("http://127.0.0.1:1", {"errors.retry.timeout": "0"}), row(0, {"id": 1}))
@@ -120,6 +140,19 @@ def test_a_document_that_is_too_large_by_itself_is_refused_alone() -> None:
     with BulkServer(most=0) as server:
         refused = send(sink(server.url, ALL), row(0, {"id": 1}), row(1, {"id": 2}))
         assert refused == [(offset, f"target: {server.url}/_bulk answers 413") for offset in range(2)]
+
+
+def test_a_url_that_a_reference_finds_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by an error, which Spark writes to its own log, nor in a dead letter."""
+    from pybroker.connectors.kinds.http_calls import ServerGone
+
+    declared = {"url": "${file:/p:url}"}
+    with BulkServer(most=0) as server:
+        refused = send(sink(server.url, ALL, declared), row(0, {"id": 1}))
+        assert refused == [(0, "target: ${file:/p:url}/_bulk answers 413")]
+    with pytest.raises(ServerGone, match=r"^\$\{file:/p:url\}/_bulk: does not answer"):
+        send(sink("http://127.0.0.1:1", {"errors.retry.timeout": "0"}, declared), row(0, {"id": 1}))
+    assert "127.0.0.1:1" not in caplog.text
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"items": []}, {"items": [{"index": {"status": 201}}]}])

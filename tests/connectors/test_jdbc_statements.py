@@ -37,10 +37,10 @@ def test_a_table_of_keys_alone_is_not_updated() -> None:
 
 
 def test_new_rows_are_asked_for_in_order_and_those_of_one_value_together() -> None:
-    from pybroker.connectors.kinds.jdbc_source import rows_query
+    from pybroker.connectors.kinds.jdbc_source import rows_query, until_now
 
-    text = rows_query('"t"', "id", "it's", 10, 500)
-    assert "source.\"id\" > 'it''s'" in text
-    assert "source.\"id\" < now() - interval '500 milliseconds'" in text
-    assert 'ORDER BY source."id" FETCH FIRST 10 ROWS WITH TIES' in text
-    assert " > " not in rows_query('"t"', "id", None, 10, 0)
+    text = rows_query('"t"', ["at", "id"], ["it's", "7"], 10, until_now("date", "UTC", 500))
+    assert "(source.\"at\", source.\"id\") > ('it''s', '7')" in text
+    assert "source.\"at\" < (now() AT TIME ZONE 'UTC') - interval '500 milliseconds'" in text
+    assert 'ORDER BY source."at", source."id" FETCH FIRST 10 ROWS WITH TIES' in text
+    assert " > " not in rows_query('"t"', ["id"], [], 10, "")

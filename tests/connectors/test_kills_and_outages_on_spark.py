@@ -6,6 +6,7 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,8 +17,6 @@ from typing import Any
 import pytest
 from harness.waiting import PATIENCE_S, wait_until
 
-from examples.tour.postgres import own_postgres
-from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.http_items import Server
 from tests.connectors.supervisor_world import SCHEMA, World, values
@@ -30,23 +29,6 @@ pytestmark = [
 ONCE = {"errors.restarts.max": "0"}
 OFTEN = {"poll.interval.ms": "50"}
 HTTP = {"records.path": "data.items", "offset.field": "id", "offset.parameter": "after", "key.fields": "id"}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        Broker() as broker,
-        own_postgres() as postgres,
-        World(broker, tmp_path_factory.mktemp("kills"), postgres) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 @pytest.fixture
@@ -162,7 +144,11 @@ def test_a_database_that_goes_and_comes_is_read_on_by_a_query_and_each_row_is_a_
     assert world.state("visits") == "RUNNING"
     world.sql("ALTER TABLE visits ADD COLUMN who text DEFAULT 'a'")
     world.put("visits", **{**config, "query": query.replace("id * 2 AS twice", "who")})
-    wait_until(lambda: json.loads(values(world, "visits")[-1].value()).get("who") == "a", "rows of another query")
+    world.sql("INSERT INTO visits (shop) VALUES (1)")
+    wait_until(lambda: len(values(world, "visits")) >= 101, "the row of another query")
+    found = [json.loads(each.value()) for each in values(world, "visits")]
+    assert [each["id"] for each in found] == [*range(1, 200, 2), 201]
+    assert found[-1] == {"id": 201, "shop": 1, "who": "a"}
 
 
 def arrive(folder: Path, name: str, content: str | bytes) -> None:
@@ -232,3 +218,47 @@ def test_a_file_with_poison_ends_its_source_or_its_rows_are_passed_over_and_coun
     arrive(world.directory / name, f"last.{form}", good[form].replace("1", "9"))
     wait_until(lambda: ids(world, name)[-1] == 9, "the record behind")
     assert ids(world, name) == [*before, *([3] if form == "json" else []), 9]
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "bad", "reason"),
+    [
+        ("json", '{{"id":{}}}', '{{"id":"no {}"}}', "value: does not fit the schema: id is no bigint"),
+        ("csv", "{},a", "no {},b", "value: is no line of csv with the columns id bigint, name string"),
+    ],
+)
+def test_lines_that_are_no_rows_are_dead_letters_once_though_the_supervisor_is_killed(
+    world: World, form: str, row: str, bad: str, reason: str
+) -> None:
+    name = f"letters-{form}"
+    world.broker.create_topic(f"{name}-dead")
+
+    def arrive_rows(first: int, end: int) -> None:
+        for part in range(first, end):
+            numbers = range(part * 100, part * 100 + 100)
+            lines = ((bad if each % 10 == 3 else row).format(each) for each in numbers)
+            arrive(world.directory / name, f"{part}.{form}", "".join(f"{line}\n" for line in lines))
+
+    arrive_rows(0, 4)
+    config = files(world, name, form, **{"errors.tolerance": "all", "max.files.per.batch": "1"})
+    world.put(name, **config, **{"errors.deadletterqueue.topic.name": f"{name}-dead"})
+    wait_until(lambda: values(world, name), "the first records")
+    world.kill()
+    arrive_rows(4, 6)
+    world.start()
+    wait_until(lambda: len(values(world, f"{name}-dead")) >= 60 and len(values(world, name)) >= 540, "all lines")
+    assert sorted(ids(world, name)) == [each for each in range(600) if each % 10 != 3]
+    letters = values(world, f"{name}-dead")
+    assert sorted(each.value().decode() for each in letters) == sorted(bad.format(each) for each in range(3, 600, 10))
+    told = {header: text.decode() for header, text in letters[0].headers()}
+    assert told["__connect.errors.file"].endswith(f"/{name}/{number_in(letters[0].value()) // 100}.{form}")
+    assert told["__connect.errors.stage"] == "VALUE_CONVERTER"
+    assert told["__connect.errors.exception.message"].startswith(reason)
+    assert told["__connect.errors.connector.name"] == name
+    wait_until(lambda: "lines that are no rows: " in str(world.status(name)["tasks"][0].get("remark")), "the remark")
+
+
+def number_in(line: bytes) -> int:
+    """Of a line that is no row."""
+    (found,) = re.findall(rb"no (\d+)", line)
+    return int(found)

@@ -109,6 +109,32 @@ def test_rows_without_a_time_have_a_folder_of_their_own(tmp_path: Path) -> None:
     assert found.column("folder").to_pylist() == ["day=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (pa.date32(), -719_162, 2_932_896),
+        (pa.timestamp("us", "UTC"), -62_135_596_800_000_000, 253_402_300_799_999_999),
+    ],
+)
+def test_rows_of_a_time_that_has_no_date_are_written_as_those_without_one(
+    tmp_path: Path, kind: Any, first: int, last: int
+) -> None:
+    """A record's time may be any number: one of microseconds is taken for milliseconds of the year 58000."""
+    bits = kind.bit_width
+    times = [first, first - 1, last, last + 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+    writing = TaskWriting(str(tmp_path), ParquetForm("none"), "day")
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(range(len(times))), pa.array(times, pa.int32() if bits == 32 else pa.int64()).cast(kind)],
+        ["id", "_time"],
+    )
+    (found,) = writing(iter([batch]))
+    assert sorted(zip(found.column("folder").to_pylist(), found.column("rows").to_pylist(), strict=True)) == [
+        ("day=0001-01-01", 1),
+        ("day=9999-12-31", 1),
+        ("day=__HIVE_DEFAULT_PARTITION__", 4),
+    ]
+
+
 def test_rows_of_more_folders_than_files_may_be_open_are_all_written(tmp_path: Path) -> None:
     one = lake(tmp_path, AT_ONCE)
     write(one, 0, list(range(100)), hours=1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.declared.validation import errors_of
 from pybroker.connectors.kinds.connector_runs import Run, Work, start
+from pybroker.connectors.kinds.udp_source import Kept
 from pybroker.connectors.state.state_topics import SourcePlace, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import WorkerSettings
 from pybroker.testing import Broker
@@ -38,8 +41,10 @@ class World:
         self.state = StateTopics(self.settings)
         self.state.take_over()
         self.runs: list[Run] = []
+        # What stands in the declaration where a run's configuration has what a reference has found.
+        self.references: Mapping[str, str] = {}
 
-    def start(self, kind: str, **config: str) -> Run:
+    def start(self, kind: str, ends: threading.Event | None = None, /, **config: str) -> Run:
         """A run of the connector beside those that there are, as a supervisor that was replaced may leave them."""
         found = kind_named(kind)
         assert found is not None
@@ -57,24 +62,30 @@ class World:
             group="",
             starting_offsets=lambda _: "",
             place=SourcePlace(self.state, self.settings, self.name),
+            ends=threading.Event() if ends is None else ends,
+            declared={**whole, **self.references},
         )
         self.runs.append(start(work))
         return self.runs[-1]
 
     def records(self) -> list[tuple[str | None, Any]]:
         """The committed records: keys, and values of JSON."""
+        return [(key, json.loads(value)) for key, value in self.texts()]
+
+    def texts(self) -> list[tuple[str | None, str]]:
+        """The committed records: keys, and the texts of values."""
         settings = {"bootstrap.servers": self.broker.bootstrap, "group.id": "test", "enable.partition.eof": True}
         consumer = Consumer({**settings, "fetch.wait.max.ms": 10})
         try:
             consumer.assign([TopicPartition(self.topic, 0, 0)])
-            found: list[tuple[str | None, Any]] = []
+            found: list[tuple[str | None, str]] = []
             while True:
                 message = consumer.poll(PATIENCE_S)
                 assert message is not None
                 if message.error() is not None:
                     return found
                 key = message.key()
-                found.append((None if key is None else key.decode(), json.loads(message.value() or b"")))
+                found.append((None if key is None else key.decode(), (message.value() or b"").decode()))
         finally:
             consumer.close()
 
@@ -141,6 +152,42 @@ def test_offsets_that_were_set_are_where_a_source_goes_on(world: World, server: 
     wait_until(lambda: ids(world) == [4, 5], "what is behind the offset")
 
 
+def test_a_url_that_is_a_secret_is_not_in_the_topic_of_offsets_and_may_change(world: World, server: Server) -> None:
+    server.items = [{"id": 1}]
+    world.references = {"url": "${file:/p:url}"}
+    first = world.start("HttpSource", url=f"{server.url}?token=hunter2", **HTTP)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": 1}], "the offset")
+    assert list(world.offsets()) == ['{"url":"${file:/p:url}"}']
+    first.stop()
+    server.items.append({"id": 2})
+    world.start("HttpSource", url=f"{server.url}?token=hunter3", **HTTP)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": 2}], "the next offset")
+    assert ids(world) == [1, 2]
+
+
+def test_a_source_that_does_not_answer_is_left_alone_and_what_it_gives_is_not_written(
+    world: World, server: Server
+) -> None:
+    server.may_answer.clear()
+    server.items = [{"id": 1}]
+    first = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: server.asked, "a request")
+    first.stop()
+    second = world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: len(server.asked) == 2, "the next run's request")
+    second.stop()
+    server.may_answer.set()
+    names = {thread.name for thread in threading.enumerate()}
+    assert f"connector-{world.name}" in names, "a run waits for its answer"
+    wait_until(
+        lambda: all(thread.name != f"connector-{world.name}" for thread in threading.enumerate()),
+        "the end of both runs",
+    )
+    assert (world.records(), world.offsets()) == ([], {})
+    world.start("HttpSource", url=server.url, **HTTP)
+    wait_until(lambda: ids(world) == [1], "what the source has")
+
+
 def test_a_reply_is_one_transaction_however_many_records_it_has(world: World, server: Server) -> None:
     """The last record is refused for its size: those before it are not written, and the topic's readers go on."""
     server.items = [{"id": number} for number in range(1, 60_001)]
@@ -173,6 +220,117 @@ def test_a_reply_that_cannot_be_used_ends_the_run_with_its_reason(
     wait_until(lambda: run.failure, "the end of the run")
     assert told in str(run.failure)
     assert world.records() == []
+
+
+class Ends(threading.Event):
+    """The end of a run, with the times for which it was waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        return super().wait(timeout)
+
+
+def test_a_server_without_offsets_is_asked_once_an_interval(world: World, server: Server) -> None:
+    server.items = [{"id": 1}]
+    hour = {"records.path": "data.items", "poll.interval.ms": "3600000"}
+    ends = Ends()
+    world.start("HttpSource", ends, url=server.url, **hour)
+    wait_until(lambda: ends.waits, "the pause behind the first reply")
+    assert (len(server.asked), ids(world), ends.waits) == (1, [1], [3600.0])
+
+
+def test_a_server_with_offsets_is_asked_at_once_for_what_is_behind(world: World, server: Server) -> None:
+    server.items = [{"id": number} for number in range(1, 6)]
+    server.answer = lambda items: json.dumps({"data": {"items": items[:1]}}).encode()
+    hour = {"poll.interval.ms": "3600000"}
+    world.start("HttpSource", url=server.url, **HTTP, **hour)
+    wait_until(lambda: ids(world) == [1, 2, 3, 4, 5], "all values")
+
+
+def test_a_server_that_is_away_is_waited_for(world: World) -> None:
+    first = Server()
+    first.items = [{"id": 1}]
+    run = world.start("HttpSource", url=first.url, **HTTP)
+    try:
+        wait_until(lambda: ids(world) == [1], "the first value")
+        first.code = 503
+        busy = len(first.asked)
+        wait_until(lambda: len(first.asked) >= busy + 3, "requests while the server is busy")
+    finally:
+        first.close()
+    second = Server(before=first)
+    try:
+        second.items = [{"id": 1}, {"id": 2}]
+        wait_until(lambda: ids(world) == [1, 2], "the next value")
+        assert run.failure is None
+    finally:
+        second.close()
+
+
+def test_a_server_that_stays_away_ends_the_run_after_its_patience(world: World, server: Server) -> None:
+    server.code = 429
+    run = world.start("HttpSource", url=server.url, **HTTP, **{"errors.retry.timeout": "0"})
+    wait_until(lambda: run.failure, "the end of the run")
+    assert run.failure == f"ServerGone: {server.url}: answers 429"
+
+
+def test_a_run_that_waits_for_a_server_ends_when_it_is_stopped(world: World, server: Server) -> None:
+    server.code = 503
+    run = world.start("HttpSource", url=server.url, **HTTP, **{"errors.retry.timeout": "-1"})
+    wait_until(lambda: server.asked, "a request")
+    run.stop()
+
+
+def test_values_that_cannot_be_compared_are_passed_over_and_counted_where_they_are_tolerated(
+    world: World, server: Server
+) -> None:
+    server.answer = lambda items: json.dumps({"data": {"items": [{"n": 1}, True, *items, {"id": "a"}]}}).encode()
+    server.items = [{"id": 1}]
+    run = world.start("HttpSource", url=server.url, **HTTP, **{"errors.tolerance": "all"})
+    wait_until(lambda: ids(world) == [1], "the first value")
+    told = "passed over since the start: 3, the last one: id of " + server.url
+    assert (run.remark or "").startswith(told)
+    server.items.append({"id": 2})
+    wait_until(lambda: ids(world) == [1, 2], "the next value")
+    asked = len(server.asked)
+    wait_until(lambda: len(server.asked) > asked + 2, "further replies")
+    # Those that a server gives again and again are counted once.
+    assert (run.remark or "").startswith(told)
+    assert run.failure is None
+
+
+def test_offsets_that_are_numbers_as_texts_of_several_lengths_end_the_run(world: World, server: Server) -> None:
+    """As texts "10" stands before "9": it would never be new."""
+    given = ["8", "9"]
+    server.answer = lambda _: json.dumps({"data": {"items": [{"id": each} for each in given]}}).encode()
+    config = {name: text for name, text in HTTP.items() if name != "offset.parameter"}
+    run = world.start("HttpSource", url=server.url, **config, **{"errors.tolerance": "all"})
+    wait_until(lambda: len(world.records()) == 2, "the first values")
+    given.append("10")
+    wait_until(lambda: run.failure, "the end of the run")
+    assert "10 does not stand behind 9" in str(run.failure)
+
+
+def test_numbers_of_a_server_keep_their_digits_and_are_offsets_with_all_of_them(world: World, server: Server) -> None:
+    given = ["12345678901234567.11", "12345678901234567.89"]
+
+    def page(_: Any) -> bytes:
+        listed = ",".join(f'{{"id":{each}}}' for each in given)
+        return f'{{"data":{{"items":[{listed}]}}}}'.encode()
+
+    server.answer = page
+    config = {name: text for name, text in HTTP.items() if name != "offset.parameter"}
+    first = world.start("HttpSource", url=server.url, **config)
+    wait_until(lambda: list(world.offsets().values()) == [{"offset": given[1]}], "an offset")
+    first.stop()
+    given += ["12345678901234567.90", "1E400"]
+    world.start("HttpSource", url=server.url, **config)
+    wait_until(lambda: len(world.records()) == 4, "the next values")
+    assert world.texts() == [(each, f'{{"id":{each}}}') for each in given]
 
 
 def test_a_secret_goes_to_the_server(world: World, server: Server) -> None:
@@ -213,12 +371,34 @@ def test_datagrams_of_syslog_are_records(world: World) -> None:
 
 def test_metrics_of_statsd_are_records(world: World) -> None:
     port = free_port()
-    world.start("UdpSource", port=str(port), format="statsd")
+    run = world.start("UdpSource", port=str(port), format="statsd")
     found = datagrams(world, port, b"hits:3|c|@0.5|#host:a\nno metric\ntook:12|ms")
     assert found[:2] == [
         ("hits", {"name": "hits", "value": 3.0, "type": "c", "rate": 0.5, "tags": ["host:a"]}),
         ("took", {"name": "took", "value": 12.0, "type": "ms", "rate": 1.0}),
     ]
+    told = r"passed over since the start: \d+, the last one: a line from 127\.0\.0\.1 is no metric of StatsD"
+    assert re.fullmatch(told, run.remark or "")
+
+
+def test_of_a_flood_of_datagrams_so_many_bytes_are_kept_and_the_others_are_counted() -> None:
+    kept = Kept()
+    for number in range(3_000):
+        kept.add(b"x" * 60_000, str(number))
+    assert kept.size <= 64 * 1024 * 1024
+    found = [host for _, host in kept.take()]
+    assert found == [str(number) for number in range(len(found))]
+    assert len(found) == 64 * 1024 * 1024 // 60_000
+    assert (kept.dropped(), kept.dropped(), kept.size) == (3_000 - len(found), 0, 0)
+    kept.add(b"x", "later")
+    assert [host for _, host in kept.take()] == ["later"]
+
+
+def test_of_a_flood_of_small_datagrams_so_many_are_kept() -> None:
+    kept = Kept()
+    for _ in range(100_007):
+        kept.add(b"", "")
+    assert (len(list(kept.take())), kept.dropped()) == (100_000, 7)
 
 
 def test_a_port_that_is_taken_ends_the_run(world: World) -> None:

@@ -13,9 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from harness.spark_sessions import SparkSessions
 
-from examples.tour.postgres import DRIVER_JAR
 from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.declared.transforms import OWN_COLUMNS, TRANSFORMS, transform_errors, transforms_of
 from pybroker.testing import Broker
@@ -36,12 +34,6 @@ AVRO = json.dumps(
         ],
     }
 )
-
-
-@pytest.fixture(scope="module")
-def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
-    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

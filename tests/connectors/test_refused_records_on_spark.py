@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from harness.spark_sessions import SparkSessions
 
-from examples.tour.postgres import DRIVER_JAR
 from pybroker.testing import Broker
 from tests.connectors.supervisor_world import topic_values
 from tests.connectors.test_record_forms_on_spark import AVRO, handler, records, work_of
@@ -22,12 +20,6 @@ pytestmark = [pytest.mark.jvm(needs="spark"), pytest.mark.timeout(600)]
 FORM = {"value.converter": "json", "value.converter.schema": "id bigint, name string, amount double"}
 TOLERANT = {"errors.tolerance": "all"}
 CAST = {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "name:int32"}
-
-
-@pytest.fixture(scope="module")
-def spark(spark_sessions: SparkSessions) -> Iterator[Any]:
-    with spark_sessions.lend(packages=[DRIVER_JAR]) as session:
-        yield session
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +122,70 @@ def test_record_that_the_converter_cannot_write_is_a_dead_letter_of_its(spark: A
     assert (offset, stage) == (8, "VALUE_CONVERTER")
     assert reason.startswith("value: ")
     assert "amount" in reason
+
+
+BYTES = {"key.converter": "text", "value.converter": "bytes"}
+
+
+def topic_handler(spark: Any, broker: Broker, name: str, **config: str) -> Any:
+    """What takes the micro-batches of a `TopicSink`, whose records are bytes."""
+    from pybroker.connectors.kinds.sink_queries import _Handler
+    from pybroker.connectors.kinds.topic_sink import encoding, writing
+
+    settings = {key.replace("_", "."): text for key, text in config.items()}
+    work = work_of(spark, broker, BYTES | settings, name, "TopicSink")
+    return _Handler(work, writing(work, work.cluster), True, encoding(work, ()))
+
+
+def test_records_that_the_cluster_refuses_are_dead_letters_and_each_other_one_is_there_once(
+    spark: Any, broker: Broker
+) -> None:
+    """Also where the micro-batch comes again, as when the supervisor was killed behind it."""
+    broker.create_topic("in-small", configs={"max.message.bytes": "2000"})
+    broker.create_topic("dead-small")
+    bad = {3: 5_000, 17: 2_000_000, 39: 3_000}
+    batch = records(spark, *((b"k%d" % n, b"%d" % n * bad.get(n, 300)) for n in range(40))).repartition(3, "key")
+    dead = {"errors.deadletterqueue.topic.name": "dead-small"}
+    one = topic_handler(spark, broker, "small", topic="in-small", **TOLERANT, **dead)
+    for _ in range(2):
+        one.take(batch, 0)
+    found = sorted(int(each.key()[1:]) for each in topic_values(broker, "in-small"))
+    assert found == [n for n in range(40) if n not in bad]
+    letters = letters_of(broker, "dead-small")
+    assert sorted(letters) == [n + 5 for n in bad]
+    assert {stage for _, stage, _ in letters.values()} == {"TASK_PUT"}
+    assert all("Message size too large" in reason for _, _, reason in letters.values())
+
+
+def test_where_none_is_tolerated_the_first_record_that_the_cluster_refuses_is_named(spark: Any, broker: Broker) -> None:
+    from pybroker.connectors.kinds.connector_runs import RecordRefused
+
+    broker.create_topic("in-strict", configs={"max.message.bytes": "2000"})
+    batch = records(spark, *((b"k", b"x" * (5_000 if n in (4, 7) else 10)) for n in range(9)))
+    with pytest.raises(RecordRefused, match="the record of a-1-2 at offset 9: target: a record for in-strict was ref"):
+        topic_handler(spark, broker, "strict-small", topic="in-strict").take(batch, 0)
+
+
+def test_records_that_are_too_large_together_are_written_one_by_one(spark: Any, broker: Broker) -> None:
+    broker.create_topic("in-tight", configs={"max.message.bytes": "2000"})
+    one = topic_handler(spark, broker, "tight", topic="in-tight")
+    one.take(records(spark, *((b"k", b"x" * 500) for _ in range(200))), 0)
+    assert len(topic_values(broker, "in-tight")) == 200
+
+
+def test_records_for_a_topic_that_takes_none_are_dead_letters_and_others_go_on(spark: Any, broker: Broker) -> None:
+    from pyspark.sql import functions as F
+
+    for topic in ("in-routed", "dead-routed"):
+        broker.create_topic(topic)
+    rows = records(spark, *((b"k", b"%d" % n) for n in range(20)))
+    routed = rows.withColumn("topic", F.expr("if(offset % 4 = 0, 'no topic', 'in-routed')"))
+    dead = {"errors.deadletterqueue.topic.name": "dead-routed"}
+    topic_handler(spark, broker, "routed", **TOLERANT, **dead).take(routed, 0)
+    assert len(topic_values(broker, "in-routed")) == 15
+    letters = letters_of(broker, "dead-routed")
+    assert sorted(letters) == [8, 12, 16, 20, 24]
+    assert letters[8][1:] == ("TASK_PUT", "target: a record for no topic was refused: Broker: Invalid topic")
 
 
 def _avro(config: dict[str, str]) -> dict[str, str]:

@@ -6,13 +6,11 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.waiting import wait_until
 
-from examples.tour.postgres import own_postgres
-from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.supervisor_world import SCHEMA, World, values
 
@@ -23,23 +21,6 @@ pytestmark = [
 
 ONCE = {"errors.restarts.max": "0"}
 OFTEN = {"poll.interval.ms": "50"}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        Broker() as broker,
-        own_postgres() as postgres,
-        World(broker, tmp_path_factory.mktemp("refused"), postgres) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 def tolerant(name: str) -> dict[str, str]:
@@ -127,33 +108,83 @@ def test_documents_that_a_server_refuses_are_dead_letters_and_the_others_are_the
     )
 
 
+def added_to(table: Path) -> tuple[int, set[str]]:
+    """How many rows a Delta table's log has, and the columns of its last schema."""
+    count, columns = 0, set()
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                count += json.loads(action["add"]["stats"])["numRecords"]
+            if "metaData" in action:
+                schema = json.loads(action["metaData"]["schemaString"])
+                columns = {field["name"] for field in schema["fields"]}
+    return count, columns
+
+
 def test_a_delta_table_is_widened_on_request_and_a_poison_record_is_a_dead_letter(world: World) -> None:
     for topic in ("lake", "lake-dead"):
         world.broker.create_topic(topic)
     table = world.directory / "lake"
-
-    def added() -> tuple[int, set[str]]:
-        """How many rows the table's log has, and the columns of its last schema."""
-        count, columns = 0, set()
-        for entry in sorted((table / "_delta_log").glob("*.json")):
-            for line in entry.read_text().splitlines():
-                action = json.loads(line)
-                if "add" in action:
-                    count += json.loads(action["add"]["stats"])["numRecords"]
-                if "metaData" in action:
-                    schema = json.loads(action["metaData"]["schemaString"])
-                    columns = {field["name"] for field in schema["fields"]}
-        return count, columns
-
     config = {"connector.class": "DeltaSink", "topics": "lake", "path": str(table), **OFTEN, **ONCE, **tolerant("lake")}
     narrow, wide = {"value.converter.schema": "id bigint"}, {"value.converter.schema": "id bigint, name string"}
     world.send("lake", '{"id":1}', "no json", '{"id":2}')
     world.put("lake", **config, **narrow)
-    wait_until(lambda: added() == (2, {"id"}), "the first rows")
+    wait_until(lambda: added_to(table) == (2, {"id"}), "the first rows")
     assert list(letters(world, "lake").values()) == [("VALUE_CONVERTER", "value: is no JSON")]
     world.put("lake", **config, **wide)
     world.send("lake", '{"id":3,"name":"c"}')
     assert f"table {table} has no column name, and auto.evolve is false" in trace(world, "lake")
-    assert added() == (2, {"id"})
+    assert added_to(table) == (2, {"id"})
     world.put("lake", **config, **wide, **{"auto.evolve": "true"})
-    wait_until(lambda: added() == (3, {"id", "name"}), "the wider row")
+    wait_until(lambda: added_to(table) == (3, {"id", "name"}), "the wider row")
+
+
+def delta_table(path: Path) -> None:
+    """A table with rules, as Delta's log has them: columns that want a value, a bounded text, a CHECK."""
+    fields = [
+        {"name": "id", "type": "long", "nullable": False, "metadata": {}},
+        {"name": "name", "type": "string", "nullable": True, "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}},
+        {"name": "amount", "type": "double", "nullable": True, "metadata": {}},
+    ]
+    table = {
+        "id": "8d2f2b0e-6a3c-4a51-9d8e-2f1f6c1d0a11",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {"delta.constraints.positive": "amount > 0"},
+        "createdTime": 0,
+    }
+    actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 3}}, {"metaData": table}]
+    (path / "_delta_log").mkdir(parents=True)
+    log = path / "_delta_log" / "00000000000000000000.json"
+    log.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def test_rows_that_a_delta_table_refuses_are_dead_letters_and_the_others_are_there_once(world: World) -> None:
+    for topic in ("ruled", "ruled-dead"):
+        world.broker.create_topic(topic)
+    table = world.directory / "ruled"
+    delta_table(table)
+    bad = {
+        3: '{"name":"a","amount":1}',
+        5: '{"id":5,"name":"longer","amount":1}',
+        7: '{"id":7,"name":"a","amount":-1}',
+        9: '{"id":9,"name":"a"}',
+    }
+    world.send("ruled", *(bad.get(n, json.dumps({"id": n, "name": "a", "amount": 1.5})) for n in range(20)))
+    config = {"connector.class": "DeltaSink", "topics": "ruled", "path": str(table), "value.converter.schema": SCHEMA}
+    world.put("ruled", **config, **OFTEN, **ONCE)
+    told = "the record of ruled-0 at offset 3: target: NOT NULL constraint violated for column: id"
+    assert told in trace(world, "ruled")
+    assert added_to(table)[0] == 0
+    world.put("ruled", **config, **OFTEN, **ONCE, **tolerant("ruled"))
+    wait_until(lambda: added_to(table)[0] == 16, "the rows")
+    world.send("ruled", '{"id":20,"name":"b","amount":2}', '{"id":21,"name":"b","amount":0}')
+    wait_until(lambda: len(letters(world, "ruled")) >= 5, "the last dead letter")
+    found = letters(world, "ruled")
+    assert sorted(found) == [("ruled", each) for each in (*bad, 21)]
+    assert {stage for stage, _ in found.values()} == {"TASK_PUT"}
+    reasons = ("NOT NULL constraint", "exceeds varchar(5)", "CHECK constraint positive", "CHECK constraint positive")
+    assert all(part in found["ruled", at][1] for at, part in zip(bad, reasons, strict=True))
+    assert added_to(table)[0] == 17

@@ -17,7 +17,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from pybroker.connectors.rest.rest_server import BODY_BYTES_MAX, ListenRefused, check_listen
-from pybroker.connectors.supervision.membership import Waits
+from pybroker.connectors.state.state_records import offset_record
+from pybroker.connectors.supervision.membership import GroupRefused, Waits
 from tests.connectors.rest_world import World
 
 SOURCE = {"connector.class": "FileSource", "path": "/in", "format": "text", "topic": "lines"}
@@ -27,7 +28,11 @@ SINK = {
     "connection.url": "jdbc:postgresql://h/d",
     "connection.password": "${file:/p:k}",
 }
-
+# Of `ConfigKeyInfo`, as Jackson writes it.
+KEY_DOCUMENT = {
+    *("name", "type", "required", "default_value", "importance", "documentation"),
+    *("group", "order", "width", "display_name", "dependents"),
+}
 
 Ask = Callable[..., tuple[int, Any]]
 
@@ -132,6 +137,18 @@ def test_a_connector_is_paused_or_stopped_and_resumed(world: World, ask: Ask, ve
     assert ask("GET", "/connectors/a/status")[1]["connector"]["state"] == "RUNNING"
 
 
+def test_a_connector_that_is_stopped_has_no_task_to_be_restarted(world: World, ask: Ask) -> None:
+    ask("POST", "/connectors", {"name": "a", "config": SOURCE, "initial_state": "STOPPED"})
+    world.supervisor.step()
+    assert ask("POST", "/connectors/a/tasks/0/restart") == error(404, "Unknown task: a-0")
+    assert ask("GET", "/connectors/a/tasks/0/status") == error(404, "No status found for task a-0")
+
+
+def test_topics_of_a_connector_that_is_not_there_are_none(ask: Ask) -> None:
+    assert ask("GET", "/connectors/b/topics") == (200, {"b": {"topics": []}})
+    assert ask("PUT", "/connectors/b/topics/reset") == (202, None)
+
+
 def test_a_connector_may_begin_paused_or_stopped(world: World, ask: Ask) -> None:
     body = {"name": "a", "config": SOURCE, "initial_state": "STOPPED"}
     assert ask("POST", "/connectors", body)[1]["tasks"] == []
@@ -184,7 +201,7 @@ def test_expand_gives_the_documents_of_all(ask: Ask) -> None:
         ("PUT", "/connectors/b/pause", "Unknown connector b"),
         ("PUT", "/connectors/b/resume", "Unknown connector b"),
         ("PUT", "/connectors/b/stop", "Unknown connector b"),
-        ("GET", "/connectors/b/tasks/0/status", "No status found for connector b"),
+        ("GET", "/connectors/b/tasks/0/status", "No status found for task b-0"),
         ("POST", "/connectors/b/restart", "Unknown connector: b"),
         ("POST", "/connectors/b/tasks/0/restart", "Unknown connector: b"),
         ("GET", "/connector-plugins/Nope/config", "Unknown plugin Nope."),
@@ -208,7 +225,12 @@ def test_a_configuration_that_is_wrong_is_refused_with_all_its_errors(ask: Ask) 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({"config": {}}, "a connector needs a name"),
+        ({"config": {}}, "1 to 200 characters"),
+        (
+            {"config": {**SOURCE, "name": "b"}},
+            "Connector name configuration (b) doesn't match connector name in the URL ()",
+        ),
+        ({"name": [], "config": SOURCE}, "name must be a text"),
         ({"name": "a", "config": {**SOURCE, "name": "b"}}, "Connector name configuration (b) doesn't match"),
         ({"name": "a/b", "config": SOURCE}, "no slash"),
         ({"name": "", "config": SOURCE}, "1 to 200 characters"),
@@ -249,6 +271,56 @@ def test_other_media_types_and_methods_are_refused(ask: Ask) -> None:
     raw = {"data": b"{}", "headers": {"Content-Type": "text/plain"}}
     assert ask("POST", "/connectors", **raw) == error(415, "HTTP 415 Unsupported Media Type")
     assert ask("DELETE", "/connectors") == error(405, "HTTP 405 Method Not Allowed")
+    assert ask("GET", "/connectors", headers={"Accept": "text/html, text/plain;q=0.5"})[0] == 406
+    assert ask("GET", "/connectors", headers={"Accept": "text/html, application/json;q=0.5"})[0] == 200
+
+
+@pytest.mark.parametrize("path", ["", "/connectors", "/connectors/a", "/connectors/a/status", "/admin/loggers/root"])
+def test_a_path_may_end_with_a_slash(ask: Ask, path: str) -> None:
+    ask("POST", "/connectors/", {"name": "a", "config": SOURCE})
+    code, found = ask("GET", path)
+    assert code == 200
+    assert ask("GET", f"{path}/") == (code, found)
+
+
+def test_what_has_get_has_head_and_tells_its_methods(ask: Ask) -> None:
+    assert ask("HEAD", "/connectors") == (200, None)
+    assert ask("HEAD", "/connectors/b") == (404, None)
+    assert ask("OPTIONS", "/connectors") == (200, None)
+    assert ask("OPTIONS", "/nothing")[0] == 404
+
+
+def test_offsets_of_a_source_are_altered_and_reset_when_it_is_stopped(world: World, ask: Ask) -> None:
+    config = {"connector.class": "HttpSource", "url": "http://h/items", "topic": "items"}
+    ask("POST", "/connectors", {"name": "h", "config": config, "initial_state": "STOPPED"})
+    world.supervisor.step()
+    former, place = ({"partition": {"url": url}, "offset": {"offset": 1}} for url in ("http://h/", "http://h/items"))
+    world.topics.write_offsets([offset_record("h", {"url": "http://h/"}, {"offset": 1})])
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [place]})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": [former, place]})
+    assert ask("PATCH", "/connectors/h/offsets", {"offsets": [{**former, "offset": None}]})[0] == 200
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": [place]})
+    message = "The offsets for this connector have been reset successfully"
+    assert ask("DELETE", "/connectors/h/offsets") == (200, {"message": message})
+    assert ask("GET", "/connectors/h/offsets") == (200, {"offsets": []})
+    ask("PUT", "/connectors/h/resume")
+    world.supervisor.step()
+    assert ask("DELETE", "/connectors/h/offsets")[0] == 400
+
+
+def test_an_offset_of_a_sink_that_is_null_is_forgotten_and_the_others_stay(world: World, ask: Ask) -> None:
+    """Also those of topics that the connector names by a pattern, or does not name any more."""
+    by_pattern = {name: text for name, text in SINK.items() if name != "topics"} | {"topics.regex": "or.*"}
+    ask("POST", "/connectors", {"name": "s", "config": by_pattern, "initial_state": "STOPPED"})
+    world.supervisor.step()
+
+    def place(number: int, offset: Any) -> dict[str, Any]:
+        return {"partition": {"kafka_topic": "orders", "kafka_partition": number}, "offset": offset}
+
+    listed = [place(0, {"kafka_offset": "7"}), place(1, {"kafka_offset": 8})]
+    assert ask("PATCH", "/connectors/s/offsets", {"offsets": listed})[0] == 200
+    assert ask("PATCH", "/connectors/s/offsets", {"offsets": [place(0, None)]})[0] == 200
+    assert ask("GET", "/connectors/s/offsets") == (200, {"offsets": [place(1, {"kafka_offset": 8})]})
 
 
 def test_offsets_of_a_sink_are_changed_when_it_is_stopped(world: World, ask: Ask) -> None:
@@ -287,7 +359,11 @@ def test_offsets_of_a_sink_are_changed_when_it_is_stopped(world: World, ask: Ask
         {"offsets": [1]},
         {"offsets": [{"partition": {"kafka_topic": "t"}, "offset": {"kafka_offset": 1}}]},
         {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": -1}}]},
-        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": None}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {}}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 1.5}}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 2**63}}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": "1_0"}, "offset": {"kafka_offset": 1}}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 2**31}, "offset": {"kafka_offset": 1}}]},
     ],
 )
 def test_offsets_that_cannot_be_are_refused(world: World, ask: Ask, body: Any) -> None:
@@ -296,11 +372,56 @@ def test_offsets_that_cannot_be_are_refused(world: World, ask: Ask, body: Any) -
     assert ask("PATCH", "/connectors/s/offsets", body)[0] == 400
 
 
+HTTP = {"connector.class": "HttpSource", "url": "${file:/p:url}", "topic": "t", "offset.field": "id"}
+CHANGES = {
+    "connector.class": "DebeziumPostgresSource",
+    "topic.prefix": "shop",
+    "database.hostname": "h",
+    "database.dbname": "d",
+    "database.user": "u",
+}
+ROWS = {
+    "connector.class": "JdbcSource",
+    "connection.url": "jdbc:postgresql://h/d",
+    "table": "t",
+    "topic": "t",
+    "incrementing.column.name": "id",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "partition", "offset", "told"),
+    [
+        (HTTP, {"url": "https://h/"}, {"offset": 1}, 'it reads {"url": "${file:/p:url}"}'),
+        (HTTP, {"url": "${file:/p:url}"}, {"ofset": 1}, "contain the key 'offset'"),
+        (HTTP, {"url": "${file:/p:url}"}, {"offset": [1]}, "a number or a text"),
+        (HTTP, {"url": "${file:/p:url}"}, {"offset": 1}, None),
+        (HTTP, {"url": "a former one"}, None, None),
+        (ROWS, {"table": "T"}, {"incrementing": "1"}, 'it reads {"table": "t"}'),
+        (ROWS, {"table": "t", "more": 1}, {"incrementing": "1"}, 'it reads {"table": "t"}'),
+        (ROWS, {"table": "t"}, {"timestamp": "1"}, "contain the key 'incrementing'"),
+        (ROWS, {"table": "t"}, {"incrementing": "1"}, None),
+        (CHANGES, {"server": "another"}, {"lsn": 1}, 'it reads {"server": "shop"}'),
+        (CHANGES, {"server": "shop"}, {"lsn": 1}, None),
+    ],
+)
+def test_offsets_of_a_source_that_would_have_no_effect_are_refused(
+    world: World, ask: Ask, config: Any, partition: Any, offset: Any, told: str | None
+) -> None:
+    ask("POST", "/connectors", {"name": "s", "config": config, "initial_state": "STOPPED"})
+    world.supervisor.step()
+    code, body = ask("PATCH", "/connectors/s/offsets", {"offsets": [{"partition": partition, "offset": offset}]})
+    assert (code, told or "altered successfully" in body["message"]) == (400 if told else 200, told or True)
+    assert told is None or told in body["message"]
+    assert world.topics.known.runs == ({} if told else {"s": 2})
+
+
 def test_plugins_are_listed_with_their_keys_and_judge_configurations(ask: Ask) -> None:
     code, plugins = ask("GET", "/connector-plugins")
     assert {"class": "FileSource", "type": "source", "version": "0.1.0"} in plugins
     keys = {key["name"]: key for key in ask("GET", "/connector-plugins/JdbcSink/config")[1]}
     assert keys["connection.password"]["type"] == "PASSWORD"
+    assert keys["topics"].keys() == KEY_DOCUMENT
     code, found = ask(
         "PUT",
         "/connector-plugins/JdbcSink/config/validate",
@@ -313,10 +434,45 @@ def test_plugins_are_listed_with_their_keys_and_judge_configurations(ask: Ask) -
     assert ask("PUT", "/connector-plugins/FileSource/config/validate", SINK)[0] == 400
 
 
+def test_each_error_of_a_configuration_counts(ask: Ask) -> None:
+    config = {"connector.class": "FileSource", "format": "csv", "topic": "t", "tasks.max": "x"}
+    code, found = ask("PUT", "/connector-plugins/FileSource/config/validate", config)
+    errors = [error for each in found["configs"] for error in each["value"]["errors"]]
+    assert (code, found["error_count"]) == (200, len(errors))
+
+
+def test_transforms_and_converters_are_listed_where_they_are_asked_for(ask: Ask) -> None:
+    all_of_them = ask("GET", "/connector-plugins?connectorsOnly=false")[1]
+    assert {each["type"] for each in all_of_them} == {"source", "sink", "transformation", "converter"}
+    assert {"source", "sink"} == {each["type"] for each in ask("GET", "/connector-plugins?connectorsOnly=true")[1]}
+    classes = {each["class"] for each in all_of_them}
+    assert {"org.apache.kafka.connect.transforms.Cast$Value", "org.apache.kafka.connect.json.JsonConverter"} <= classes
+
+
 def test_a_secret_that_connect_left_in_the_topic_is_not_told(world: World, ask: Ask) -> None:
     world.topics.known.configs["s"] = {**SINK, "name": "s", "connection.password": "hunter2"}
     assert ask("GET", "/connectors/s/config")[1]["connection.password"] == "[hidden]"
     assert ask("GET", "/connectors/s")[1]["config"]["connection.password"] == "[hidden]"
+
+
+@pytest.mark.parametrize("kind", ["org.example.SomeSink", "io.debezium.connector.postgresql.PostgresConnector"])
+def test_secrets_of_a_class_of_connects_are_known_by_their_names_and_urls(world: World, ask: Ask, kind: str) -> None:
+    told = {
+        "name": "s",
+        "connector.class": kind,
+        "table.include.list": "public.tokens",
+        "a.password": "${file:/p:k}",
+        "url": "https://h/items",
+    }
+    secrets = {
+        "a.PassWord": "hunter2",
+        "secret.key": "hunter2",
+        "sasl.jaas.config": 'x required password="hunter2";',
+        "other.url": "https://h/?token=hunter2",
+        "mirror.url": "amqp://ann:hunter2@h/",
+    }
+    world.topics.known.configs["s"] = {**told, **secrets}
+    assert ask("GET", "/connectors/s/config") == (200, {**told, **dict.fromkeys(secrets, "[hidden]")})
 
 
 def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask: Ask) -> None:
@@ -330,10 +486,11 @@ def test_a_connector_of_connects_own_kinds_is_told_as_unknown(world: World, ask:
     [
         (Waits.NONE_WORKS_YET, "1", "no supervisor of this name works yet"),
         (Waits.ANOTHER_WORKS, None, "this supervisor waits: another one of its name works"),
+        (GroupRefused("Not authorized"), None, "this supervisor cannot join the group of its name: Not authorized"),
     ],
 )
 def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
-    world: World, waits: Waits, again_after: str | None, message: str
+    world: World, waits: Waits | GroupRefused, again_after: str | None, message: str
 ) -> None:
     async def refused() -> tuple[int, str | None, Any]:
         client = await _client_of(world)
@@ -350,6 +507,12 @@ def test_a_supervisor_that_does_not_work_yet_says_when_to_ask_again(
 def test_a_supervisor_that_starts_is_not_healthy_yet(world: World, ask: Ask) -> None:
     world.waits = Waits.NONE_WORKS_YET
     assert ask("GET", "/health") == (503, {"status": "starting", "message": "Worker is still starting up."})
+
+
+def test_a_supervisor_that_its_group_refuses_is_not_healthy(world: World, ask: Ask) -> None:
+    world.waits = GroupRefused("Not authorized")
+    message = "this supervisor cannot join the group of its name: Not authorized"
+    assert ask("GET", "/health") == (503, {"status": "unhealthy", "message": message})
 
 
 def test_a_supervisor_that_waits_says_so(world: World, ask: Ask) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from harness.waiting import wait_until
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from harness.waiting import PATIENCE_S, wait_until
 
 from pybroker.connectors.state.state_records import (
     State,
@@ -19,8 +27,9 @@ from pybroker.connectors.state.state_records import (
 )
 from pybroker.connectors.state.state_topics import Replaced, StateTopics, create_topics
 from pybroker.connectors.state.worker_settings import WorkerSettings
-from pybroker.connectors.supervision.connector_offsets import GroupOffsets, OffsetsRefused
-from pybroker.connectors.supervision.membership import Membership, Waits
+from pybroker.connectors.supervision.membership import GroupRefused, Membership, Waits
+from pybroker.pipeline.topics.librdkafka_settings import client_settings
+from pybroker.security.standard_authorizer import STANDARD_AUTHORIZER
 from pybroker.testing import Broker
 
 
@@ -32,16 +41,96 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def settings(broker: Broker, request: pytest.FixtureRequest) -> WorkerSettings:
-    name = request.node.name.replace("[", "-").replace("]", "")[:60]
-    made = WorkerSettings(
-        {"bootstrap.servers": broker.bootstrap}, name, f"{name}-configs", f"{name}-offsets", f"{name}-status"
-    )
+    made = settings_of(broker, request.node.name.replace("[", "-").replace("]", "")[:60])
     create_topics(made)
     return made
 
 
+def settings_of(broker: Broker, name: str) -> WorkerSettings:
+    return WorkerSettings(
+        {"bootstrap.servers": broker.bootstrap}, name, f"{name}-configs", f"{name}-offsets", f"{name}-status"
+    )
+
+
 def test_topics_are_made_once(settings: WorkerSettings) -> None:
     create_topics(settings)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize("which", ["config_topic", "offset_topic", "status_topic"])
+def test_a_topic_that_would_lose_records_is_refused(broker: Broker, which: str, policy: str) -> None:
+    settings = settings_of(broker, f"{which}-{policy.replace(',', '-')}")
+    topic = getattr(settings, which)
+    broker.create_topic(topic, partitions=1, configs={"cleanup.policy": policy})
+    with pytest.raises(ValueError, match=f"{topic} must have cleanup.policy=compact, and has cleanup.policy={policy}"):
+        create_topics(settings)
+
+
+def test_a_topic_of_configurations_has_one_partition(broker: Broker) -> None:
+    settings = settings_of(broker, "several")
+    broker.create_topic(settings.config_topic, partitions=2, configs={"cleanup.policy": "compact"})
+    with pytest.raises(ValueError, match="must have one partition, and has 2"):
+        create_topics(settings)
+
+
+class Guarded:
+    """A broker with ACLs, and a supervisor whose user may do some things."""
+
+    def __init__(self, broker: Broker) -> None:
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required username={} password=a;"
+        self.settings, admin = (
+            WorkerSettings({"bootstrap.servers": broker.bootstrap, **login, "sasl.jaas.config": plain.format(user)})
+            for user in ("alice", "admin")
+        )
+        create_topics(admin)
+        self._admin = AdminClient({**client_settings(admin.client)})
+        for topic in (admin.config_topic, admin.offset_topic, admin.status_topic):
+            self.allow(ResourceType.TOPIC, topic, AclOperation.READ)
+
+    def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        wanted = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
+        )
+        for future in self._admin.create_acls([wanted]).values():
+            future.result(PATIENCE_S)
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="a" user_alice="a";'
+    settings = {
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:admin",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
+    }
+    with Broker(settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker:
+        yield Guarded(broker)
+
+
+def test_a_policy_that_may_not_be_seen_is_a_warning(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    create_topics(guarded.settings)
+    for topic in ("connect-configs", "connect-offsets", "connect-status"):
+        assert f"whether {topic} has cleanup.policy=compact is not known" in caplog.text
+
+
+def test_a_group_that_refuses_a_supervisor_is_told_with_the_reason_until_it_does_not(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Waits | GroupRefused | None] = []
+    member = Membership(guarded.settings, heard.append)
+    member.start()
+    try:
+        wait_until(lambda: heard, "the refusal")
+        assert isinstance(heard[0], GroupRefused)
+        assert "authoriz" in heard[0].reason.lower()
+        assert "the group of supervisors: " in caplog.text
+        guarded.allow(ResourceType.GROUP, guarded.settings.group, AclOperation.READ)
+        wait_until(lambda: heard[-1] is None, "that it works")
+        assert [each for each in heard if each is not None] == [heard[0]]
+    finally:
+        member.close()
 
 
 def test_what_was_written_is_known_to_the_next_supervisor(settings: WorkerSettings) -> None:
@@ -71,7 +160,7 @@ def test_a_supervisor_that_was_replaced_writes_nothing(settings: WorkerSettings)
 
 
 def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(settings: WorkerSettings) -> None:
-    heard: list[tuple[str, Waits | None]] = []
+    heard: list[tuple[str, Waits | GroupRefused | None]] = []
     first = Membership(settings, lambda waits: heard.append(("first", waits)))
     second = Membership(settings, lambda waits: heard.append(("second", waits)))
     first.start()
@@ -87,24 +176,3 @@ def test_one_of_two_supervisors_works_and_the_other_knows_it_and_takes_over(sett
             second.close()
     finally:
         first.close()
-
-
-@pytest.mark.jvm(needs="spark")  # the pipeline's module of groups imports PySpark
-def test_offsets_of_a_group_are_told_changed_and_forgotten(broker: Broker, settings: WorkerSettings) -> None:
-    from confluent_kafka import TopicPartition
-
-    topic = f"{settings.group}-orders"
-    broker.create_topic(topic, partitions=2)
-    groups, group = GroupOffsets(settings.client), f"connect-{settings.group}"
-    assert groups.documents(group, [topic]) == []
-    assert groups.starting_offsets(group, [topic], "earliest") == "earliest"
-    groups.alter(group, [TopicPartition(topic, 1, 5)])
-    assert groups.documents(group, [topic]) == [
-        {"partition": {"kafka_partition": 1, "kafka_topic": topic}, "offset": {"kafka_offset": 5}}
-    ]
-    assert groups.starting_offsets(group, [topic], "earliest") == f'{{"{topic}": {{"0": -2, "1": 5}}}}'
-    with pytest.raises(OffsetsRefused, match="no partition"):
-        groups.alter(group, [TopicPartition(topic, 9, 5)])
-    groups.reset(group)
-    groups.reset(group)
-    assert groups.documents(group, [topic]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from pybroker.connectors.state.state_records import (
     run_record,
     target_record,
 )
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.connector_supervisor import Supervisor
 from pybroker.connectors.supervision.restarts import PAUSE_MAX_S, RAN_WELL_S, Restarts
 
@@ -53,20 +55,38 @@ class Run:
 
 
 class World:
-    """A supervisor with a clock that is set by hand."""
+    """A supervisor with a clock that is set by hand, and checkpoints that connectors make when they start."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.now_s = 1_000.0
         self.topics = Topics()
         self.runs: list[tuple[str, Mapping[str, str], int, Run]] = []
         self.refuses: str | None = None
-        self.supervisor = Supervisor(self.topics, self._start, "w:1", lambda: self.now_s)
+        self.directory = directory
+        self.checkpoints = Checkpoints(str(directory))
+        self.supervisor = Supervisor(
+            self.topics,
+            self._start,
+            "w:1",
+            lambda: self.now_s,
+            checkpoints=self.checkpoints,
+            told=lambda text: text.replace("hunter2", "${file:/s:k}"),
+        )
 
     def _start(self, name: str, config: Mapping[str, str], number: int) -> Run:
         if self.refuses is not None:
             raise ValueError(self.refuses)
         self.runs.append((name, config, number, Run()))
+        (self.directory / name / str(number) / "commits").mkdir(parents=True, exist_ok=True)
         return self.runs[-1][3]
+
+    def commit(self, name: str, number: int) -> None:
+        (self.directory / name / str(number) / "commits" / "0").touch()
+
+    def numbers(self, name: str) -> list[str]:
+        """Of the checkpoints that are there."""
+        folder = self.directory / name
+        return sorted(each.name for each in folder.iterdir()) if folder.exists() else []
 
     @property
     def live(self) -> list[str]:
@@ -79,8 +99,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def test_a_connector_that_is_declared_runs(world: World) -> None:
@@ -192,6 +212,87 @@ def test_a_supervisor_that_ceases_to_work_stops_all_and_leaves_statuses_to_its_s
     world.step(config_record("a", CONFIG))
     world.supervisor.stop_all()
     assert (world.live, world.topics.states) == ([], {"a": State.RUNNING})
+
+
+def test_a_secret_that_a_failure_or_a_remark_quotes_is_not_in_the_status(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.step(config_record("a", CONFIG))
+    world.runs[-1][3].remark = "http://h/?token=hunter2 gives no rows"
+    world.step(after_s=5.0)
+    assert world.topics.known.statuses["a"].remark == "http://h/?token=${file:/s:k} gives no rows"
+    world.runs[-1][3].failure = "http://h/?token=hunter2 answers 500"
+    world.step()
+    assert world.topics.known.statuses["a"].trace == "http://h/?token=${file:/s:k} answers 500"
+    world.refuses = "hunter2 is no URL"
+    world.step(after_s=PAUSE_MAX_S)
+    assert world.topics.known.statuses["a"].trace == "ValueError: ${file:/s:k} is no URL"
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "topics"),
+    [
+        ({"connector.class": "TopicSink", "topics": "a, b", "topic": "c"}, {"a", "b"}),
+        ({"connector.class": "TopicSink", "topics.regex": "a.*", "topic": "c"}, set()),
+        ({"connector.class": "TopicSource", "source.topics": "a", "topic": "c"}, {"c"}),
+    ],
+)
+def test_a_connector_uses_the_topics_that_a_sink_reads_or_a_source_writes(
+    world: World, config: dict[str, str], topics: set[str]
+) -> None:
+    world.step(config_record("a", config))
+    assert world.topics.known.topics.get("a", set()) == topics
+
+
+def test_topics_that_cannot_be_listed_do_not_end_a_connector(world: World) -> None:
+    def refused(_: Mapping[str, str]) -> list[str]:
+        raise RuntimeError("no broker answers")
+
+    world.supervisor.topics = refused
+    world.step(config_record("a", CONFIG))
+    assert (world.live, world.topics.states) == (["a"], {"a": State.RUNNING})
+
+
+def test_a_checkpoint_is_removed_when_the_next_run_has_a_batch(world: World) -> None:
+    world.step(config_record("a", CONFIG))
+    world.commit("a", 1)
+    world.step(run_record("a", 2))
+    for _ in range(3):
+        world.step(after_s=5.0)
+        assert world.numbers("a") == ["1", "2"]
+    world.commit("a", 2)
+    world.step(after_s=5.0)
+    assert world.numbers("a") == ["2"]
+
+
+def test_checkpoints_of_a_connector_that_is_deleted_are_removed(world: World) -> None:
+    world.step(config_record("a", CONFIG), config_record("b", {**CONFIG, "name": "b"}))
+    world.step(run_record("a", 2))
+    world.step(config_record("a", None), run_record("a", 3))
+    assert (world.numbers("a"), world.numbers("b")) == ([], ["1"])
+
+
+def test_a_connector_that_is_declared_again_keeps_the_checkpoint_that_it_begins(world: World) -> None:
+    """A request may come between the end of the connector and what the supervisor does about it."""
+    world.step(config_record("a", CONFIG))
+    world.step(config_record("a", None), run_record("a", 2), config_record("a", CONFIG))
+    world.commit("a", 2)
+    world.step(after_s=5.0)
+    assert (world.live, world.numbers("a")) == (["a"], ["2"])
+
+
+def test_a_run_that_does_not_end_keeps_its_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise TimeoutError("the query does not end")
+
+    world.step(config_record("a", CONFIG))
+    monkeypatch.setattr(world.runs[-1][3], "stop", refused)
+    world.step(run_record("a", 2))
+    world.commit("a", 2)
+    world.step(after_s=5.0)
+    world.step(config_record("a", None), run_record("a", 3))
+    assert world.numbers("a") == ["1", "2"]
 
 
 def test_pauses_double_up_to_five_minutes() -> None:

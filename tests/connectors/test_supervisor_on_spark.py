@@ -6,15 +6,12 @@ Starts JVMs; needs what `scripts/spark-setup` installs.  All tests share one sup
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.waiting import wait_until
 
-from examples.tour.postgres import own_postgres
-from pybroker.testing import Broker
 from tests.connectors.bulk_server import BulkServer
 from tests.connectors.supervisor_world import SCHEMA, World, values
 
@@ -22,23 +19,6 @@ pytestmark = [
     pytest.mark.jvm(needs="spark"),
     pytest.mark.timeout(600),
 ]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        Broker() as broker,
-        own_postgres() as postgres,
-        World(broker, tmp_path_factory.mktemp("connect"), postgres) as made,
-    ):
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 def arrive(folder: Path, name: str, lines: list[str]) -> None:
@@ -123,27 +103,25 @@ def test_rows_are_replaced_and_deleted_by_key_and_a_table_is_widened(world: Worl
     assert world.sql(read) == ["ann|Anna", "cid|Cid"]
 
 
-def test_a_stopped_sink_goes_on_where_its_offsets_are_set(world: World) -> None:
-    from confluent_kafka import Producer
-
-    world.broker.create_topic("again")
-    producer = Producer({"bootstrap.servers": world.broker.bootstrap})
-    for number in range(4):
-        producer.produce("again", json.dumps({"id": number}))
-    producer.flush()
-    world.put("again", **world.sink("again", "again"))
-    read = "SELECT id, count(*) FROM again GROUP BY id ORDER BY id"
+@pytest.mark.parametrize(("topic", "named"), [("again", "topics"), ("once-more", "topics.regex")])
+def test_a_stopped_sink_goes_on_where_its_offsets_are_set(world: World, topic: str, named: str) -> None:
+    world.broker.create_topic(topic)
+    world.send(topic, *(json.dumps({"id": number}) for number in range(4)))
+    table = topic.replace("-", "_")
+    config = {name: text for name, text in world.sink(table, topic).items() if name != "topics"}
+    world.put(topic, **config, **{named: topic})
+    read = f"SELECT id, count(*) FROM {table} GROUP BY id ORDER BY id"
     wait_until(lambda: world.sql(read) == ["0|1", "1|1", "2|1", "3|1"], "the rows")
 
     def offsets() -> list[Any]:
-        return list(world.client.ask("GET", "connectors", "again", "offsets")["offsets"])
+        return list(world.client.ask("GET", "connectors", topic, "offsets")["offsets"])
 
     wait_until(lambda: [each["offset"]["kafka_offset"] for each in offsets()] == [4], "the offset")
-    world.client.ask("PUT", "connectors", "again", "stop")
-    wait_until(lambda: world.state("again") == "STOPPED", "a stopped sink")
+    world.client.ask("PUT", "connectors", topic, "stop")
+    wait_until(lambda: world.state(topic) == "STOPPED", "a stopped sink")
     body = {"offsets": [{**offsets()[0], "offset": {"kafka_offset": 2}}]}
-    world.client.ask("PATCH", "connectors", "again", "offsets", body=body)
-    world.client.ask("PUT", "connectors", "again", "resume")
+    world.client.ask("PATCH", "connectors", topic, "offsets", body=body)
+    world.client.ask("PUT", "connectors", topic, "resume")
     wait_until(lambda: world.sql(read) == ["0|1", "1|1", "2|2", "3|2"], "the rows again")
 
 

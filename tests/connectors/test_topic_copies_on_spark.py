@@ -24,22 +24,9 @@ OFTEN = {"poll.interval.ms": "50"}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with Broker() as broker, World(broker, tmp_path_factory.mktemp("topics")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def other() -> Iterator[Broker]:
     with Broker() as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def connectors_end_with_their_test(world: World) -> Iterator[None]:
-    """Each one that runs on takes its part of the processors."""
-    yield
-    world.delete_all()
 
 
 def record(message: Any) -> tuple[Any, ...]:

@@ -52,10 +52,34 @@ def test_references_of_connectors_are_resolved_by_the_files_providers(file: Path
     secret = tmp_path / "secret"
     secret.write_text("k=hunter2\n")
     settings = worker_settings(file, None, None)
-    assert settings.resolved({"connection.password": f"${{file:{secret}:k}}", "x": "y"}) == {
-        "connection.password": "hunter2",
-        "x": "y",
-    }
+    declared = f"${{file:{secret}:k}}"
+    assert settings.resolved({"connection.password": declared, "x": "y"}) == (
+        {"connection.password": "hunter2", "x": "y"},
+        [("connection.password", declared, "hunter2")],
+    )
+
+
+def test_of_a_text_with_references_each_one_is_told_with_what_it_has_found(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("k=hunter2\n")
+    declared = f"https://h/?token=${{file:{secret}:k}}"
+    assert worker_settings(file, None, None).resolved({"url": declared}) == (
+        {"url": "https://h/?token=hunter2"},
+        [("url", declared, "https://h/?token=hunter2"), ("url", f"${{file:{secret}:k}}", "hunter2")],
+    )
+
+
+def test_a_connector_does_not_lift_what_the_providers_are_bound_to(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "safe").mkdir()
+    (tmp_path / "secret").write_text("k=hunter2\n")
+    allowed = "config.providers.file.param.allowed.paths"
+    file.write_text(f"{FILE}{allowed}={tmp_path / 'safe'}\n")
+    settings = worker_settings(file, None, None)
+    config = {"topic.prefix": f"${{file:{tmp_path / 'secret'}:k}}"}
+    for lifted in ({}, {allowed: "/"}, {allowed: str(tmp_path), "config.providers": "file"}):
+        with pytest.raises(SettingsRefused, match=r"topic\.prefix names a config provider, and it finds nothing"):
+            settings.resolved({**config, **lifted})
+    assert settings.resolved({"x": "y", allowed: "/"}).config == {"x": "y"}
 
 
 def test_a_reference_that_finds_nothing_is_refused(file: Path, tmp_path: Path) -> None:

@@ -114,6 +114,37 @@ def test_declarations_that_cannot_be_read_do_not_end_a_question(world: World, mo
     assert world.remarks == ["declarations in sql-declarations are not read: not authorized"]
 
 
+DECLARED = "CREATE STREAM o (who VARCHAR) WITH (topic='orders', format='json')"
+
+
+def test_topic_that_would_lose_declarations_gets_none(world: World) -> None:
+    world.changes.create_topic("sql-declarations", 1, None, {"cleanup.policy": "delete"})
+    told = "sql-declarations would lose declarations: it has cleanup.policy=delete"
+    assert [world.refusal(text) for text in (DECLARED, TOTALS)] == [told] * 2
+    assert (world.changes.written, world.supervisor.configs) == ([], {})
+
+
+def test_topic_of_several_partitions_keeps_no_declarations_and_a_question_says_so(world: World) -> None:
+    world.changes.create_topic("sql-declarations", 3, None, {"cleanup.policy": "compact"})
+    told = "sql-declarations keeps declarations: it must have one partition, and has 3"
+    assert world.refusal(DECLARED) == told
+    assert world.changes.written == []
+    assert world.ask("SELECT count(*) AS n FROM orders", world.new_session()) == [{"n": 6}]
+    assert world.remarks == [f"declarations in sql-declarations are not read: {told}"] * 2
+
+
+def test_declarations_are_kept_where_settings_may_not_be_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("not authorized")
+
+    world.changes.create_topic("sql-declarations", 1, None, {})
+    monkeypatch.setattr(world.changes, "difference", refused)
+    world.ask(DECLARED)
+    world.ask("DROP STREAM o")
+    told = "whether the settings of sql-declarations let declarations last is not known: not authorized"
+    assert [each for each in world.remarks if "not known" in each] == [told]
+
+
 def test_declaration_has_its_schema_inside(world: World, tmp_path: Path) -> None:
     file = tmp_path / "user.avsc"
     schema = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}

@@ -17,6 +17,7 @@ from pybroker.cli.connection.admin_client import AdminClient
 from pybroker.cli.connection.admin_command import Session, admin_command
 from pybroker.cli.connection.changes import settled
 from pybroker.cli.connection.retries import retried
+from pybroker.cli.requests.offsets import INT64_MAX
 from pybroker.cli.terminal.error_names import refused
 from pybroker.cli.terminal.options import repeated
 from pybroker.cli.terminal.output import Row, remark, show_time
@@ -32,7 +33,6 @@ _BROKERS_PERIOD, _AT_ONCE = -1, -1
 _GONE_MS = -1
 # Kafka's rule, which its error does not say.
 _ALLOWED = "only a connection that has logged in by SASL (not by a token), or by a certificate, may ask."
-_INT64_MAX = 2**63 - 1
 
 
 def _user(text: str) -> str:
@@ -47,7 +47,7 @@ def _user(text: str) -> str:
 
 def _period(text: str | None, option: str) -> int:
     """Milliseconds; without a text the brokers decide."""
-    return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, None), _INT64_MAX)
+    return _BROKERS_PERIOD if text is None else min(duration_ms(text, option, None), INT64_MAX)
 
 
 @admin_command(app, "create")

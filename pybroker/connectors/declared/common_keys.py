@@ -15,6 +15,7 @@ TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
 TOLERANCE: Final = "errors.tolerance"
 DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTERS_FACTOR: Final = "errors.deadletterqueue.topic.replication.factor"
 POLL_INTERVAL: Final = "poll.interval.ms"
 
 # Below these stand keys of converters and transforms, which have their own checks.
@@ -172,8 +173,8 @@ _OF_TOPICS: Final = (
         check=check_pattern,
     ),
 )
-# Of whatever reads topics.
-READING: Final = (
+# Of what passes over records and keeps them.
+LETTERS: Final = (
     Key(
         DEAD_LETTERS,
         KeyType.STRING,
@@ -189,13 +190,17 @@ READING: Final = (
         group="Error Handling",
     ),
     Key(
-        "errors.deadletterqueue.topic.replication.factor",
+        DEAD_LETTERS_FACTOR,
         KeyType.INT,
-        "Copies of the topic of dead letters where it is created; -1 is the broker's default.",
+        "Copies of the topic of dead letters, which is made where it is missing; -1 is the broker's default.",
         "-1",
         least=-1,
         group="Error Handling",
     ),
+)
+# Of whatever reads topics.
+READING: Final = (
+    *LETTERS,
     Key("max.records.per.batch", KeyType.LONG, "How many records are taken at a time.", "100000", least=1),
     Key(
         "consumer.override.auto.offset.reset",

@@ -15,10 +15,13 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
+from pybroker.config.names import PROVIDERS
+
 HIDDEN: Final = "[hidden]"
 _BITS = {"INT": 31, "LONG": 63}
 # Of a URL: a parameter, or a user with a password.
 _HOLDS_A_SECRET = re.compile(r"(?i)passw|secret|token|://[^/]*:[^/]*@")
+_OF_SECRETS: Final = re.compile(r"(?i)passw|secret|token|jaas\.config|(^|[._])key\.material")
 
 
 class KeyType(StrEnum):
@@ -121,6 +124,22 @@ def parse(kind: KeyType, text: str) -> Any:
 def is_reference(text: str) -> bool:
     """Whether the text is one reference to a config provider, ``${provider:[path:]key}``, and nothing else."""
     return text.startswith("${") and text.endswith("}") and ":" in text and text.count("${") == 1
+
+
+def is_of_providers(name: str) -> bool:
+    """Whether a key is one of config providers, which a supervisor has, and no connector nor a client of its."""
+    return f".{PROVIDERS}." in f".{name}."
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a key that is not known here is a secret's, as far as its name tells."""
+    return _OF_SECRETS.search(name) is not None
+
+
+def hidden(name: str, text: str) -> str:
+    """The value of a key that is not known here, unless it is a secret by its name, or a URL with one."""
+    is_secret = names_a_secret(name) or ("://" in text and _HOLDS_A_SECRET.search(text) is not None)
+    return HIDDEN if is_secret and not is_reference(text) else text
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from pybroker.connectors.declared.common_keys import EVERYWHERE, SINK, SOURCE, converter_key
+from pybroker.connectors.declared.common_keys import DEAD_LETTERS, EVERYWHERE, SINK, SOURCE, converter_key
 from pybroker.connectors.declared.config_keys import Key, KeyType
 
 # What is wrong with values as they stand together, by the key that is named.
@@ -18,6 +18,13 @@ Check = Callable[[Mapping[str, str]], dict[str, list[str]]]
 def nothing_wrong(config: Mapping[str, str]) -> dict[str, list[str]]:
     """The check of a kind whose values are judged one by one."""
     return {}
+
+
+class SourcePartition(NamedTuple):
+    """The partition that a source reads, as offsets of Connect's name it, and a field that its offset must have."""
+
+    partition: Mapping[str, str]
+    offset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class Kind:
     check: Check = nothing_wrong
     # Whether a source's offsets are in the topic of offsets; else its checkpoint has its place.
     has_offsets: bool = False
+    # The one partition that a configuration as declared reads, references and all; None: the source itself knows.
+    partition: Callable[[Mapping[str, str]], SourcePartition | None] | None = None
     needs_spark: bool = True
     # Of the shared keys those that mean something; None: all.
     shared_keys: AbstractSet[str] | None = None
@@ -128,6 +137,31 @@ def copying(topics: str, pattern: str) -> Check:
         if another or is_routed or not reads_it:
             return {}
         return {"topic": ["records would be read again: topic or cluster.bootstrap.servers says where else they go"]}
+
+    return check
+
+
+def own_dead_letters(topics: str, pattern: str) -> Check:
+    """The check of a connector that reads the topics which the keys ``topics`` and ``pattern`` name.
+
+    Where its dead letters' topic is one of them, each would be read, and put aside, for ever.
+    """
+
+    def check(config: Mapping[str, str]) -> dict[str, list[str]]:
+        letters, fitting = config.get(DEAD_LETTERS, "").strip(), config.get(pattern, "").strip()
+        names = [name.strip() for name in config.get(topics, "").split(",")]
+        found = {}
+        if letters and letters in names:
+            found[topics] = [
+                f"The DLQ topic '{letters}' may not be included in the list of topics "
+                f"('{topics}={', '.join(names)}') consumed by the connector"
+            ]
+        if letters and _fits(fitting, letters):
+            found[pattern] = [
+                f"The DLQ topic '{letters}' may not be included in the regex matching the topics "
+                f"('{pattern}={fitting}') consumed by the connector"
+            ]
+        return found
 
     return check
 

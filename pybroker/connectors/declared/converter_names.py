@@ -10,6 +10,7 @@ _CLASSES: Final = {
     "org.apache.kafka.connect.storage.StringConverter": "text",
     "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
 }
+CLASSES_OF_CONVERTERS: Final = tuple(_CLASSES)
 _SHORT: Final = {name.rpartition(".")[2].lower(): short for name, short in _CLASSES.items()}
 
 

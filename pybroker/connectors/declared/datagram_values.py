@@ -1,12 +1,13 @@
-"""Datagrams of syslog (RFC 3164, RFC 5424) and StatsD as values.  Pure; nothing that comes is too strange to be kept.
+"""Datagrams of syslog (RFC 3164, RFC 5424) and StatsD as values.  Pure; nothing that comes is too strange to be read.
 
-What has no form that is known is a value with ``message`` alone, or none at all of StatsD.
+What has no form that is known is a value with ``message`` alone of syslog.  Of StatsD it is none, and is counted.
+Each value is one of JSON, which has neither NaN nor Infinity.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from math import isfinite
 from typing import Any, Final
 
 _PRIORITY = re.compile(r"<(\d{1,3})>")
@@ -21,8 +22,11 @@ _FORMER = re.compile(
     re.DOTALL,
 )
 _PRIORITY_MAX: Final = 191
+# Of a line with many values: each one repeats the name and the tags.
+_REPEATED_MAX: Final = 4 * 1024 * 1024
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _STATSD = re.compile(
-    r"(?P<name>[^:|@]+):(?P<value>[^|]+)\|(?P<type>ms|[a-z])(?:\|@(?P<rate>[\d.]+))?(?:\|#(?P<tags>.*))?"
+    r"(?P<name>[^:|@]+):(?P<value>[^|]+)\|(?P<type>ms|[a-z])(?:\|@(?P<rate>[^|]+))?(?:\|#(?P<tags>.*))?"
 )
 
 
@@ -41,20 +45,46 @@ def syslog(raw: bytes) -> dict[str, Any]:
     return {**found, **said, "message": said.get("message", "").removeprefix("\ufeff")}
 
 
-def statsd(raw: bytes) -> Iterator[dict[str, Any]]:
-    """The metrics of a datagram of StatsD, one a line; what is none is passed over."""
+def statsd(raw: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The metrics of a datagram of StatsD, and how many of its lines are none.
+
+    A line may have several values of one metric with colons between, as DogStatsD packs them, but for those of a set.
+    """
+    found: list[dict[str, Any]] = []
+    no_metrics = 0
     for line in raw.decode(errors="replace").splitlines():
+        if not line.strip():
+            continue
         matched = _STATSD.fullmatch(line.strip())
-        if matched is None:
-            continue
-        try:
-            value: float | str = matched["value"] if matched["type"] == "s" else float(matched["value"])
-            rate = float(matched["rate"]) if matched["rate"] else 1.0
-        except ValueError:
-            continue
-        found: dict[str, Any] = {"name": matched["name"], "value": value, "type": matched["type"], "rate": rate}
-        if matched["type"] == "g" and matched["value"][0] in "+-":
-            found["is_change"] = True
-        if matched["tags"]:
-            found["tags"] = matched["tags"].split(",")
-        yield found
+        metrics = [] if matched is None else _metrics(matched)
+        found += metrics
+        no_metrics += not metrics
+    return found, no_metrics
+
+
+def _metrics(line: re.Match[str]) -> list[dict[str, Any]]:
+    """Those of a line; none where a number is none."""
+    kind = line["type"]
+    texts = [line["value"]] if kind == "s" else line["value"].split(":")
+    values = texts if kind == "s" else [_number(text) for text in texts]
+    rate = 1.0 if line["rate"] is None else _number(line["rate"])
+    repeated = len(line["name"]) + len(line["tags"] or "")
+    if None in values or not rate or rate < 0 or len(values) * repeated > _REPEATED_MAX:
+        return []
+    found: list[dict[str, Any]] = []
+    for text, value in zip(texts, values, strict=True):
+        metric: dict[str, Any] = {"name": line["name"], "value": value, "type": kind, "rate": rate}
+        if kind == "g" and text[0] in "+-":
+            metric["is_change"] = True
+        if line["tags"]:
+            metric["tags"] = line["tags"].split(",")
+        found.append(metric)
+    return found
+
+
+def _number(text: str) -> float | None:
+    """What Python takes for a number may have underscores, be ``nan``, or be too large for a float."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = float(text)
+    return number if isfinite(number) else None

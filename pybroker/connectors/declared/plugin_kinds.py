@@ -11,7 +11,7 @@ from typing import Final
 
 from pybroker.connectors.declared.common_keys import TOPICS, TOPICS_REGEX
 from pybroker.connectors.declared.config_keys import nearest
-from pybroker.connectors.declared.connector_kind import Kind
+from pybroker.connectors.declared.connector_kind import Kind, own_dead_letters
 from pybroker.connectors.declared.sink_kinds import SINKS
 from pybroker.connectors.declared.source_kinds import SOURCES
 from pybroker.connectors.declared.standing_keys import KEYS, SHARED_KEYS
@@ -54,4 +54,6 @@ def together(kind: Kind, config: Mapping[str, str]) -> dict[str, list[str]]:
             found[TOPICS] = ["topics and topics.regex are mutually exclusive options, but both are set."]
         elif not topics and not pattern:
             found[TOPICS] = ["Must configure one of topics or topics.regex"]
+        else:
+            found = own_dead_letters(TOPICS, TOPICS_REGEX)(config)
     return found | kind.check(config)

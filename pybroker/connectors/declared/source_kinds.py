@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
-from pybroker.connectors.declared.common_keys import READING, check_pattern, converter_key
-from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_reference
+from pybroker.connectors.declared.common_keys import LETTERS, READING, check_pattern, converter_key
+from pybroker.connectors.declared.config_keys import HIDDEN, Key, KeyType, is_of_providers, is_reference, names_a_secret
 from pybroker.connectors.declared.connector_kind import (
     CONNECTION,
     COPYING,
     FILE_FORMATS,
     Kind,
+    SourcePartition,
     check_http,
     copying,
+    own_dead_letters,
     writes_plain_json,
 )
 from pybroker.connectors.declared.converter_names import converter_named
+
+_JDBC_MODES: Final = ("incrementing", "timestamp", "timestamp+incrementing")
 
 
 def _jdbc_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     found = writes_plain_json("JdbcSource")(config)
     if bool(config.get("table", "").strip()) == bool(config.get("query", "").strip()):
         found["table"] = ["either table or query names the rows"]
-    column = f"{config.get('mode', 'incrementing').strip().lower()}.column.name"
-    if column in ("incrementing.column.name", "timestamp.column.name") and not config.get(column, "").strip():
-        found[column] = [f'Missing required configuration "{column}" which has no default value.']
+    for mode in config.get("mode", _JDBC_MODES[0]).strip().lower().split("+"):
+        column = f"{mode}.column.name"
+        if mode in _JDBC_MODES and not config.get(column, "").strip():
+            found[column] = [f'Missing required configuration "{column}" which has no default value.']
     return found
 
 
@@ -40,11 +44,28 @@ def _topic_source(config: Mapping[str, str]) -> dict[str, list[str]]:
     found = copying("source.topics", "source.topics.regex")(config)
     if bool(config.get("source.topics", "").strip()) == bool(config.get("source.topics.regex", "").strip()):
         found["source.topics"] = ["either source.topics or source.topics.regex names what is read"]
+    if not config.get("cluster.bootstrap.servers", "").strip():
+        found |= own_dead_letters("source.topics", "source.topics.regex")(config)
     return found
 
 
+def _partition_of_url(config: Mapping[str, str]) -> SourcePartition:
+    return SourcePartition({"url": config.get("url", "").strip()}, "offset")
+
+
+def _partition_of_rows(config: Mapping[str, str]) -> SourcePartition:
+    # Of a query it is a constant, as of Connect's JDBC source: a column more in its text does not begin anew.
+    table = config.get("table", "").strip()
+    mode = config.get("mode", _JDBC_MODES[0]).strip().lower()
+    return SourcePartition({"table": table} if table else {"query": "query"}, mode.partition("+")[0])
+
+
+def _partition_of_database(config: Mapping[str, str]) -> SourcePartition | None:
+    prefix = config.get("topic.prefix", "")
+    return None if "${" in prefix else SourcePartition({"server": prefix}, "")
+
+
 DEBEZIUM_POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
-_OF_SECRETS: Final = re.compile(r"passw|secret|token|jaas\.config|(^|[._])key\.material")
 # Of all connectors those that mean something to a connector of Debezium's.
 _BESIDE_DEBEZIUM: Final = frozenset(
     (
@@ -63,7 +84,7 @@ def _debezium_postgres(config: Mapping[str, str]) -> dict[str, list[str]]:
     found = {
         name: [f"Invalid value {HIDDEN} for configuration {name}: a secret must be named by a config provider"]
         for name, text in config.items()
-        if _OF_SECRETS.search(name.lower()) and name != "database.password" and not is_reference(text)
+        if names_a_secret(name) and name != "database.password" and not is_reference(text)
     }
     for side in ("key", "value"):
         if converter_named(config.get(f"{side}.converter", "json")) != "json":
@@ -76,6 +97,8 @@ def _debezium_postgres(config: Mapping[str, str]) -> dict[str, list[str]]:
             found[name] = ["topics are made before, or by the broker: pybroker topics create"]
         if name.startswith(("offset.storage", "record.processing.")):
             found[name] = ["the supervisor keeps offsets and order"]
+        if is_of_providers(name):
+            found[name] = ["config providers are the supervisor's: its --worker file has them"]
     return found
 
 
@@ -110,6 +133,7 @@ SOURCES: Final = (
         ),
         check=_debezium_postgres,
         has_offsets=True,
+        partition=_partition_of_database,
         needs_spark=False,
         shared_keys=_BESIDE_DEBEZIUM,
         runs=DEBEZIUM_POSTGRES,
@@ -140,6 +164,7 @@ SOURCES: Final = (
             Key("header", KeyType.BOOLEAN, "Whether CSV begins with the columns' names.", "false"),
             Key("delimiter", KeyType.STRING, "What stands between the fields of CSV.", ","),
             Key("max.files.per.batch", KeyType.INT, "How many files are taken at a time.", "100", least=1),
+            *LETTERS,
         ),
         check=_file_source,
     ),
@@ -157,6 +182,7 @@ SOURCES: Final = (
         ),
         check=writes_plain_json("HttpSource"),
         has_offsets=True,
+        partition=_partition_of_url,
         needs_spark=False,
     ),
     Kind(
@@ -168,14 +194,16 @@ SOURCES: Final = (
             *CONNECTION,
             Key("table", KeyType.STRING, "The table.", ""),
             Key("query", KeyType.STRING, "A query in place of a table.", ""),
-            Key("mode", KeyType.STRING, "What tells new rows.", "incrementing", one_of=("incrementing", "timestamp")),
+            Key("mode", KeyType.STRING, "What tells new rows.", _JDBC_MODES[0], one_of=_JDBC_MODES),
             Key("incrementing.column.name", KeyType.STRING, "A column that grows with each new row.", ""),
             Key("timestamp.column.name", KeyType.STRING, "A column with the time of a row's last change.", ""),
             Key("timestamp.delay.interval.ms", KeyType.LONG, "How old a change must be.", "0", least=0),
+            Key("db.timezone", KeyType.STRING, "The zone of times that have none, as the database names it.", "UTC"),
             Key("batch.max.rows", KeyType.INT, "How many rows are taken at a time.", "10000", least=1),
         ),
         check=_jdbc_source,
         has_offsets=True,
+        partition=_partition_of_rows,
     ),
     Kind(
         "UdpSource",

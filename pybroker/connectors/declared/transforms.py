@@ -300,3 +300,4 @@ _MADE: Final[Mapping[str, tuple[Maker, Sequence[str]]]] = {
     "SetSchemaMetadata$Key": (_nothing, ("schema.name", "schema.version")),
 }
 TRANSFORMS: Final = tuple(_MADE)
+CLASSES_OF_TRANSFORMS: Final = tuple(f"{_PACKAGE}{name}" for name in TRANSFORMS if name != _SQL)

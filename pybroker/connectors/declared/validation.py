@@ -71,7 +71,7 @@ def document(kind: Kind, config: Mapping[str, str]) -> dict[str, Any]:
     groups = list(dict.fromkeys(each.key.group for each in values if each.key is not None))
     return {
         "name": kind.name,
-        "error_count": sum(bool(each.errors) for each in values),
+        "error_count": sum(len(each.errors) for each in values),
         "groups": groups,
         "configs": [_config_info(each, order) for order, each in enumerate(values, start=1)],
     }
@@ -87,10 +87,10 @@ def key_document(key: Key, order: int = 0) -> dict[str, Any]:
         "importance": key.importance,
         "documentation": key.documentation,
         "group": key.group,
-        "order_in_group": order,
         "width": "MEDIUM",
         "display_name": key.name,
         "dependents": [],
+        "order": order,
     }
 
 

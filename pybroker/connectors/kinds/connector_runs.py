@@ -64,6 +64,8 @@ class Work:
     starting_offsets: Callable[[Sequence[str]], str]
     place: Place
     ends: threading.Event = field(default_factory=threading.Event)
+    # The configuration as it was declared, where it has references; ``config`` has what they find.
+    declared: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Work({self.name!r}, {self.kind.name})"
@@ -73,6 +75,17 @@ class Work:
         (key,) = (each for each in self.kind.keys if each.name == name)
         text = self.config.get(name, key.default)
         return None if text is None else parse(key.type, text)
+
+    def shown(self, name: str) -> str:
+        """The text of a key as it may be shown: a reference, and not what it finds."""
+        return self.declared.get(name, self.config.get(name, "")).strip()
+
+    @property
+    def partition(self) -> Mapping[str, str]:
+        """The partition of a source that reads one, by its declaration: a new secret does not make it another."""
+        reads = None if self.kind.partition is None else self.kind.partition({**self.config, **self.declared})
+        assert reads is not None, "the kind says which partition it reads"
+        return reads.partition
 
     @property
     def forms(self) -> dict[str, str]:

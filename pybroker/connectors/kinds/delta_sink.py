@@ -1,18 +1,24 @@
 """DeltaSink: rows of a Delta table, each exactly once: Delta's log has the number of each query's last micro-batch.
 
+Where errors are tolerated, rows that the table refuses are left out before each write: of a micro-batch that comes
+again Delta would not say that it has refused some.
+
 The session needs Delta's package and its two settings, which the page on connectors names.
 """
 
 from __future__ import annotations
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
 from pybroker.connectors.declared.transforms import quoted
-from pybroker.connectors.kinds.connector_runs import Run, Work
+from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.delta_rules import judged
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import fields_of
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 
 class TableRefused(RuntimeError):
@@ -29,13 +35,30 @@ class _DeltaSink:
         self._path: str = work.value("path")
         self._partitions: list[str] = work.value("partition.fields")
         self._evolves = bool(work.value("auto.evolve"))
-        self._name = work.name
+        self._work = work
 
-    def write(self, rows: DataFrame, epoch: int) -> None:
+    def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
         """A micro-batch, which Delta passes over where its number is there."""
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        if self._work.tolerates_errors:
+            refused, rest = judged(rows, self._path)
+            self._save(rest, epoch)
+            return refused
+        try:
+            self._save(rows, epoch)
+        except AnalysisException:
+            raise
+        except (PySparkException, Py4JJavaError):
+            refused, _ = judged(rows, self._path)
+            if refused:
+                # Not chained: what Spark said first would be what ended the query.
+                raise RecordRefused(str(refused[0])) from None
+            raise
+        return []
+
+    def _save(self, rows: DataFrame, epoch: int) -> None:
+        query = query_of(rows)
         options = {
-            "txnAppId": f"{self._name}-{query}",
+            "txnAppId": f"{self._work.name}-{query}",
             "txnVersion": str(epoch),
             "mergeSchema": str(self._evolves).lower(),
         }

@@ -3,6 +3,8 @@
 A micro-batch's rows are staged, and its number noted, before Spark goes on; `lake_files` has the rest.  Neither is
 Spark's own file sink: its readers alone know which files count, and others find those of tasks that failed.
 
+A value of several lines is no line of text: its record is refused.
+
 Owns the thread that lets readers see what is old enough, for Spark calls nothing while no records come.
 """
 
@@ -22,16 +24,20 @@ from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from pybroker.connectors.declared.config_keys import nearest
 from pybroker.connectors.declared.transforms import quoted
-from pybroker.connectors.kinds.connector_runs import Run, Work
+from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TARGET
 from pybroker.connectors.kinds.lake_files import Bounds, FileLake
 from pybroker.connectors.kinds.lake_forms import FOLDERS, STAGED_COLUMNS, LakeForm, LinesForm, ParquetForm, TaskWriting
 from pybroker.connectors.kinds.lake_log import Staged
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import FormRefused, fields_of
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _LOOKED_AT_MOST_S: Final = 5.0
 _LOOKED_AT_LEAST_S: Final = 0.1
+# Readers of text end a line at either.
+_LINE_ENDS: Final = "[\r\n]"
 _TIMES: Final = (TimestampType, TimestampNTZType, DateType)
 
 
@@ -92,11 +98,15 @@ class _FileSink:
         self._format: str = work.value("format").lower()
         self._delimiter: str = work.config.get("delimiter", ",")
 
-    def write(self, rows: DataFrame, epoch: int) -> None:
-        """A micro-batch, which is passed over where its number is known."""
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
-        if self._lake.has(query, epoch):
-            return
+    def write(self, rows: DataFrame, epoch: int) -> list[Refusal]:
+        """A micro-batch, which is passed over where its number is known; the records that are no lines."""
+        query = query_of(rows)
+        rows, refused = self._lines(rows)
+        if not self._lake.has(query, epoch):
+            self._stage(rows, query, epoch)
+        return refused
+
+    def _stage(self, rows: DataFrame, query: str, epoch: int) -> None:
         columns = {name: rows.schema[name].dataType.simpleString() for name in fields_of(rows)}
         # Lines of CSV have no names.
         is_fixed = self._format == "csv" and not self._work.value("header")
@@ -111,6 +121,18 @@ class _FileSink:
         found: list[Any] = written.mapInArrow(tasks, STAGED_COLUMNS).collect()
         staged = [Staged(each.file, each.folder, names, each.rows, each.size, now_ms) for each in found]
         self._lake.stage(query, epoch, staged, columns)
+
+    def _lines(self, rows: DataFrame) -> tuple[DataFrame, list[Refusal]]:
+        """Of text the values of one line, and the others as refused; raises `RecordRefused` where none is tolerated."""
+        fields = fields_of(rows)
+        if self._format != "text" or len(fields) != 1:
+            return rows, []
+        has_many = F.coalesce(F.col(quoted(fields[0])).cast("string").rlike(_LINE_ENDS), F.lit(False))
+        places = rows.where(has_many).select("_origin", "_partition", "_offset")
+        found = [_no_line(each) for each in (places if self._work.tolerates_errors else places.limit(1)).collect()]
+        if found and not self._work.tolerates_errors:
+            raise RecordRefused(str(found[0]))
+        return rows.where(~has_many), found
 
     def _shaped(self, rows: DataFrame, fields: list[str]) -> list[Column]:
         columns = [F.col(quoted(name)) for name in fields]
@@ -137,6 +159,11 @@ class _FileSink:
                 f"partition.field: {field} is {kind.simpleString()}, and no time: a transform can make one of it"
             )
         return F.col(quoted(field))
+
+
+def _no_line(place: Any) -> Refusal:
+    reason = f"{TARGET}: the value has several lines, and format text has one for each"
+    return Refusal(place["_origin"], place["_partition"], place["_offset"], reason)
 
 
 def _form(work: Work) -> LakeForm:

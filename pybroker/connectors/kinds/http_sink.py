@@ -1,7 +1,8 @@
 """HttpSink: records as documents, in the form of Elasticsearch's bulk requests, which OpenSearch takes, too.
 
 A document's id is its record's topic, partition and offset, or its key.  So a document that is sent again replaces
-itself, and none is there twice.  By key a tombstone deletes.
+itself, and none is there twice.  By key a tombstone deletes, and a record's offset is its document's external version,
+as with Connect's sink.  So the server refuses what a supervisor that was replaced sends late, and that counts as taken.
 
 Owns the requests.  A server that is away, or asks for patience (429, 503), is waited for.  A document that it refuses
 ends the connector; where errors are tolerated it is passed over, and its record is a dead letter.
@@ -10,37 +11,29 @@ ends the connector; where errors are tolerated it is passed over, and its record
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
-from time import monotonic
+from functools import partial
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pybroker.connectors.declared.transforms import quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TARGET
+from pybroker.connectors.kinds.http_calls import ASKS_FOR_PATIENCE, Away, CodeRefused, body_of, waited_for
 from pybroker.connectors.kinds.record_forms import fields_of
-from pybroker.connectors.kinds.refused_records import TARGET, Refusal
+from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.sink_queries import start_sink
-from pybroker.operating_system import system_reason
 
 _TIMEOUT_S: Final = 60.0
-_AGAIN_AFTER_S: Final = 0.5
-_ASKS_FOR_PATIENCE: Final = frozenset({429, 502, 503, 504})
 # A request of which one document may be the reason: it is sent again by halves.
 _ASKS_FOR_LESS: Final = frozenset({400, 413})
 _MISSING: Final = 404
-
-_log = logging.getLogger(__name__)
-
-
-class ServerGone(RuntimeError):
-    """The server did not take the documents for longer than the connector waits."""
+# A document has a greater version, or is deleted by one.
+_HAS_A_LATER_ONE: Final = 409
 
 
 class RequestRefused(RuntimeError):
@@ -72,8 +65,10 @@ def start(work: Work) -> Run:
 class _HttpSink:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._url = f"{str(work.value('url')).rstrip('/')}/_bulk"
-        self._by_key = work.value("id.mode").lower() == "key"
+        self._address = f"{str(work.value('url')).rstrip('/')}/_bulk"
+        # As it stands in errors, which Spark writes to its log, and in dead letters: what a reference finds may not.
+        self._url = f"{work.shown('url').rstrip('/')}/_bulk"
+        self._by_key: bool = work.value("id.mode").lower() == "key"
         self._headers = {"Content-Type": "application/x-ndjson"}
         if authorization := work.value("http.authorization"):
             self._headers["Authorization"] = authorization
@@ -105,7 +100,9 @@ class _HttpSink:
         index = self._work.value("index").replace("${topic}", row["_topic"])
         # Of a record whose topic a transform has changed it is the one before: two may have become one.
         place = (row["_origin"], row["_partition"], row["_offset"])
-        action = {"_index": index, "_id": row["_key"] if self._by_key else "+".join(map(str, place))}
+        action: dict[str, Any] = {"_index": index, "_id": row["_key"] if self._by_key else "+".join(map(str, place))}
+        if self._by_key:
+            action |= {"version": row["_offset"], "version_type": "external"}
         if self._by_key and row["is_gone"]:
             return _Document(*place, (json.dumps({"delete": action}),))
         return _Document(*place, (json.dumps({"index": action}), row["document"]))
@@ -122,34 +119,21 @@ class _HttpSink:
 
     def _taken(self, documents: Sequence[_Document]) -> list[Refusal]:
         body = "".join(f"{line}\n" for each in documents for line in each.lines).encode()
-        deadline = monotonic() + self._work.patience_s
-        while isinstance(told := self._sent(body, documents), str):
-            if monotonic() > deadline or self._work.ends.is_set():
-                raise ServerGone(f"{self._url}: {told}")
-            _log.warning("%s: %s: %s; it is sent again", self._work.name, self._url, told)
-            self._work.ends.wait(_AGAIN_AFTER_S)
-        return told
+        return waited_for(self._work, self._url, partial(self._sent, body, documents))
 
-    def _sent(self, body: bytes, documents: Sequence[_Document]) -> str | list[Refusal]:
-        """The documents that are refused, or why all have to be sent again."""
+    def _sent(self, body: bytes, documents: Sequence[_Document]) -> list[Refusal]:
+        """The documents that are refused; raises `Away` where all have to be sent again."""
         try:
-            request = Request(self._url, body, self._headers, method="POST")
-            with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S) as reply:
-                answer = json.loads(reply.read())
-        except HTTPError as error:
-            with error:
-                if error.code in _ASKS_FOR_PATIENCE:
-                    return f"answers {error.code}"
-                if error.code in _ASKS_FOR_LESS:
-                    raise _TooMuch(f"{self._url} answers {error.code}") from None
-            raise RequestRefused(f"{self._url} answers {error.code}") from None
-        except (URLError, HTTPException, OSError) as error:
-            return f"does not answer: {system_reason(error)}"
+            answer = json.loads(body_of(Request(self._address, body, self._headers, method="POST"), _TIMEOUT_S))
+        except CodeRefused as error:
+            if error.code in _ASKS_FOR_LESS:
+                raise _TooMuch(f"{self._url} {error}") from None
+            raise RequestRefused(f"{self._url} {error}") from None
         except ValueError:
             raise RequestRefused(f"{self._url} answers with no JSON") from None
         return self._judged(answer, documents)
 
-    def _judged(self, answer: Any, documents: Sequence[_Document]) -> str | list[Refusal]:
+    def _judged(self, answer: Any, documents: Sequence[_Document]) -> list[Refusal]:
         listed = answer.get("items") if isinstance(answer, dict) else None
         if not isinstance(listed, list) or len(listed) != len(documents):
             raise RequestRefused(f"{self._url} answers with no item for each of {len(documents)} documents")
@@ -157,19 +141,19 @@ class _HttpSink:
         failed = [
             (document, item)
             for document, item in zip(documents, items, strict=True)
-            # What is deleted twice is gone.
-            if item["status"] >= 300 and not (item["status"] == _MISSING and "error" not in item)
+            if item["status"] >= 300 and not self._is_settled(item)
         ]
-        if any(item["status"] in _ASKS_FOR_PATIENCE for _, item in failed):
-            return "asks for patience"
+        if any(item["status"] in ASKS_FOR_PATIENCE for _, item in failed):
+            raise Away("asks for patience")
         return [self._tolerated(each.refused(json.dumps(item.get("error", item["status"])))) for each, item in failed]
+
+    def _is_settled(self, item: Mapping[str, Any]) -> bool:
+        """Whether a document is not taken because that is done: what is deleted twice is gone."""
+        if item["status"] == _HAS_A_LATER_ONE:
+            return self._by_key
+        return bool(item["status"] == _MISSING and "error" not in item)
 
     def _tolerated(self, refused: Refusal) -> Refusal:
         if not self._work.tolerates_errors:
             raise RecordRefused(f"{self._url}: {refused}")
         return refused
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None

@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pybroker.connectors.declared.transforms import quoted as spark_quoted
 from pybroker.connectors.kinds.connector_runs import RecordRefused, Run, Work
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import fields_of
 from pybroker.connectors.kinds.refused_records import Refusal
 from pybroker.connectors.kinds.refused_rows import (
@@ -39,7 +40,6 @@ from pybroker.connectors.kinds.sink_queries import start_sink
 from pybroker.pipeline.postgres_copy import copy_into, lacks, postgres_type
 from pybroker.pipeline.postgres_database import Database
 from pybroker.pipeline.postgres_text import identifier, literal, quoted
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
 
 _EPOCHS = "pybroker_connect_epochs"
 _DELETED = "staged_is_deleted"
@@ -102,7 +102,7 @@ class _JdbcSink:
         plain = rows.withColumns({name: F.to_json(spark_quoted(name)) for name in nested}) if nested else rows
         staged = plain.select(*_staged(rows, columns))
         types = {name: _type_of(rows.schema[name].dataType) for name in columns}
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        query = query_of(rows)
         failures = 0
         while True:
             self._database.wait_until_it_answers(rows.sparkSession)

@@ -3,13 +3,15 @@
 Owns how rows are parted by time, written by Spark's tasks, and merged.  Rows come as batches of Arrow: their last
 column is the time that they are parted by, and rows of lines have the line as the only other one.
 
-Invariants: what a task gives back are files that are complete; rows of one file have one folder.
+Invariants: what a task gives back are files that are complete; rows of one file have one folder.  A time that Python
+and other readers have no date of, before the year 1 or behind 9999, is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
@@ -25,6 +27,8 @@ FOLDERS: Final = {"none": "", "month": "month=%Y-%m", "day": "day=%Y-%m-%d", "ho
 STAGED_COLUMNS: Final = "file string, folder string, rows bigint, size bigint"
 _UNIT: Final = {"month": "month", "day": "day", "hour": "hour"}
 _WITHOUT_TIME: Final = "__HIVE_DEFAULT_PARTITION__"
+_FIRST: Final = datetime(1, 1, 1)
+_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999)
 _OPEN_MAX: Final = 32
 _ROW_GROUP: Final = 500_000
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -186,7 +190,9 @@ def _parted(rows: pa.Table, times: pa.ChunkedArray, by: str) -> Iterator[tuple[s
     for span in pc.unique(spans):
         if span.is_valid:
             # As UTC and without a zone, so that no database of zones is asked.
-            folder = span.as_py().strftime(FOLDERS[by])
+            moment = span.as_py()
+            # Systems differ in how many digits a year below 1000 has.
+            folder = moment.strftime(FOLDERS[by].replace("%Y", f"{moment.year:04d}"))
             yield folder, rows.filter(pc.equal(spans, span))
         else:
             yield (
@@ -196,7 +202,11 @@ def _parted(rows: pa.Table, times: pa.ChunkedArray, by: str) -> Iterator[tuple[s
 
 
 def _utc(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times without a zone, in UTC."""
     kind = times.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        times = times.cast(pa.timestamp(kind.unit, "UTC"))
-    return times.cast(pa.timestamp("us"))
+        times = times.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+    # Bounds of the same type: of a later date there are no microseconds.
+    first, last = (pa.scalar(bound).cast(times.type, safe=False) for bound in (_FIRST, _LAST))
+    is_dated = pc.and_(pc.greater_equal(times, first), pc.less_equal(times, last))
+    return pc.if_else(is_dated, times, pa.scalar(None, times.type)).cast(pa.timestamp("us"))

@@ -29,6 +29,8 @@ _OWN_TYPES = {
     "_origin": "string",
 }
 _ALL_FIELDS = {"ignoreNullFields": "false"}
+# Where the record was that a row has been made of.
+PLACE = ("_origin", "_partition", "_offset")
 
 
 class FormRefused(ValueError):
@@ -96,9 +98,17 @@ def fields_of(rows: DataFrame) -> list[str]:
 
 
 def records_of(
-    rows: DataFrame, config: Mapping[str, str], key_fields: Sequence[str], *, keeps_partitions: bool = False
+    rows: DataFrame,
+    config: Mapping[str, str],
+    key_fields: Sequence[str],
+    *,
+    keeps_partitions: bool = False,
+    keeps_place: bool = False,
 ) -> DataFrame:
-    """Flat rows as records for a topic, by the converters that ``config`` names; FormRefused."""
+    """Flat rows as records for a topic, by the converters that ``config`` names; FormRefused.
+
+    With ``keeps_place`` they have `PLACE`, too, which no record has.
+    """
     fields = fields_of(rows)
     if missing := [name for name in key_fields if name not in fields]:
         raise FormRefused(f"key.fields names {missing[0]}, which rows do not have: they have {', '.join(fields)}")
@@ -120,6 +130,7 @@ def records_of(
         F.col("_topic").alias("topic"),
         F.col("_timestamp").alias("timestamp"),
         F.col("_headers").alias("headers"),
+        *(PLACE if keeps_place else ()),
     )
 
 

@@ -31,8 +31,6 @@ from pybroker.pipeline.query_failure import reason_in
 # Rows that are evaluated as a job, which gives none of them to Python.
 _MANY: Final = 2_000
 _PLACE: Final = ("topic", "partition", "offset")
-# What the reason begins with where it was the target that refused a record.
-TARGET: Final = "target"
 
 # From flat rows to those behind it.
 Change = Callable[[DataFrame], DataFrame]

@@ -15,7 +15,8 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 
-from pybroker.connectors.kinds.refused_records import TARGET, Refusal
+from pybroker.connectors.kinds.dead_letters import TARGET
+from pybroker.connectors.kinds.refused_records import Refusal
 
 REFUSED_TABLE: Final = "pybroker_connect_refused"
 REFUSED_COLUMNS: Final = (

@@ -1,10 +1,9 @@
 """The query of a sink: topics read, records decoded, dead letters put aside, transforms, and then the kind's write.
 
-Owns what becomes of records that cannot be read or changed, and the headers of dead letters, which are Kafka Connect's.
-Dead letters are written exactly once, as an epoch of the query.  Those that the target refuses are written when it has
-taken the others: a ``Write`` that is called again has to name them again.  Where errors are tolerated, rows are changed
-before the first one is written: a target may have taken some of them when another one throws.  Counterpart in Kafka:
-``WorkerSinkTask``, ``DeadLetterQueueReporter``.
+Owns what becomes of records that cannot be read or changed.  Dead letters (`dead_letters`) of those that the target
+refuses are written when it has taken the others: a ``Write`` that is called again has to name them again.  Where errors
+are tolerated, rows are changed before the first one is written: a target may have taken some of them when another one
+throws.  Counterpart in Kafka: ``WorkerSinkTask``.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from pyspark.sql import functions as F
 from pybroker.connectors.declared.common_keys import DEAD_LETTERS, TOPICS, TOPICS_REGEX
 from pybroker.connectors.declared.transforms import transforms_of
 from pybroker.connectors.kinds.connector_runs import QueryRun, RecordRefused, Run, Work
+from pybroker.connectors.kinds.dead_letters import TRANSFORMS, write_letters
+from pybroker.connectors.kinds.query_epochs import query_of
 from pybroker.connectors.kinds.record_forms import decoder, flat, transformed
 from pybroker.connectors.kinds.refused_records import (
-    TARGET,
     Change,
     Refusal,
     Step,
@@ -34,14 +34,10 @@ from pybroker.connectors.kinds.refused_records import (
     refusals,
     with_refusals,
 )
+from pybroker.connectors.state.connector_topics import topics_found, whole
 from pybroker.pipeline.converters.decoding import decode
 from pybroker.pipeline.progress import mirror_progress
 from pybroker.pipeline.topics.librdkafka_settings import CLIENT_PREFIX
-from pybroker.pipeline.topics.writers import QUERY_PROPERTY
-
-_HEADERS = "array<struct<key string, value binary>>"
-_PREFIX = "__connect.errors."
-_TRANSFORMS = "transforms"
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +63,10 @@ def start_sink(work: Work, write: Write, *, takes_tombstones: bool, encode: Chan
     ``encode`` makes of flat rows what ``write`` is given; what it throws at a record is the record's.
     """
     topics: list[str] = work.value(TOPICS) or []
-    read = Reading(work.cluster, topics, work.value(TOPICS_REGEX), work.starting_offsets(topics), work.group)
+    pattern: str | None = work.value(TOPICS_REGEX)
+    # Where a topic comes before the query has begun, Spark refuses the offsets, and the connector starts again.
+    there = topics or topics_found(_client(work.cluster), str(pattern))
+    read = Reading(work.cluster, topics, pattern, work.starting_offsets(there), work.group)
     return start_reading(work, read, write, takes_tombstones=takes_tombstones, encode=encode)
 
 
@@ -80,23 +79,22 @@ def start_reading(
     writer = writer.option("checkpointLocation", work.directory).trigger(processingTime=work.interval)
     query = writer.start()
     if read.group is not None:
-        client = {name.removeprefix(CLIENT_PREFIX): value for name, value in read.cluster.items()}
-        mirror_progress(work.spark, query, read.group, client)
+        mirror_progress(work.spark, query, read.group, _client(read.cluster))
     return QueryRun(query, work)
 
 
-def epoch_options(rows: DataFrame, group: str, epoch: int) -> dict[str, str]:
-    """The options by which a micro-batch's rows are written to topics once; a checkpoint made anew has other names."""
-    query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
-    return {"transactionGroup": f"{group}-{query}", "epoch": str(epoch)}
+def _subscribed(topics: Sequence[str], pattern: str | None) -> dict[str, str]:
+    return {"subscribe": ",".join(topics)} if topics else {"subscribePattern": whole(str(pattern))}
+
+
+def _client(cluster: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(CLIENT_PREFIX): value for name, value in cluster.items()}
 
 
 def _stream(work: Work, read: Reading) -> DataFrame:
-    topics = read.topics
-    named = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": f"^(?:{read.pattern})$"}
     options = {
         **read.cluster,
-        **named,
+        **_subscribed(read.topics, read.pattern),
         "startingOffsets": read.starting,
         "maxOffsetsPerTrigger": str(work.value("max.records.per.batch")),
         "includeHeaders": "true",
@@ -113,7 +111,7 @@ class _Handler:
         transforms = transforms_of(work.config)
         # What was read, and is not changed, can be written.
         self._may_throw = bool(transforms)
-        self._steps = [Step(_TRANSFORMS, lambda rows: transformed(rows, transforms))]
+        self._steps = [Step(TRANSFORMS, lambda rows: transformed(rows, transforms))]
         if encode is not None:
             self._steps.append(Step("value", encode))
 
@@ -185,35 +183,11 @@ class _Handler:
             self._write_letters(bad, "refused", epoch, "are refused by the target")
 
     def _write_letters(self, bad: DataFrame, marked: str, epoch: int, told: str) -> None:
-        topic: str = self._work.value(DEAD_LETTERS)
-        if topic:
-            marks = epoch_options(bad, f"{self._work.group}-{marked}", epoch)
-            letters = self._letters(bad).write.format("pybroker").options(**self._work.cluster, **marks, topic=topic)
-            letters.mode("append").save()
+        group = f"{self._work.group}-{marked}-{query_of(bad)}"
+        write_letters(self._work, bad, ("topic", "partition", "offset"), group, epoch)
         if self._work.value("errors.log.enable") and (count := bad.count()):
+            topic: str = self._work.value(DEAD_LETTERS)
             _log.warning("%s: %d records %s%s", self._work.name, count, told, f": see {topic}" if topic else "")
-
-    def _letters(self, bad: DataFrame) -> DataFrame:
-        headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
-        if self._work.value("errors.deadletterqueue.context.headers.enable"):
-            told = {
-                "topic": F.col("topic"),
-                "partition": F.col("partition").cast("string"),
-                "offset": F.col("offset").cast("string"),
-                "connector.name": F.lit(self._work.name),
-                "task.id": F.lit("0"),
-                "stage": F.when(F.startswith("error", F.lit("key:")), "KEY_CONVERTER")
-                .when(F.startswith("error", F.lit(f"{_TRANSFORMS}:")), "TRANSFORMATION")
-                .when(F.startswith("error", F.lit(f"{TARGET}:")), "TASK_PUT")
-                .otherwise("VALUE_CONVERTER"),
-                "exception.message": F.col("error"),
-            }
-            own = [
-                F.struct(F.lit(_PREFIX + name).alias("key"), text.cast("binary").alias("value"))
-                for name, text in told.items()
-            ]
-            headers = F.concat(headers, F.array(*own).cast(_HEADERS))
-        return bad.select(F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.alias("headers"))
 
 
 def _good(decoded: DataFrame) -> DataFrame:

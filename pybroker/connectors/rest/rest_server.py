@@ -5,7 +5,7 @@ waits answers 503, with ``Retry-After`` where it may work in a moment.  Where it
 login, by Basic; a page of another site in a browser of this machine is not served.  A body is bounded.
 
 Counterparts in Kafka: ``ConnectorsResource``, ``ConnectorPluginsResource``, ``RootResource``,
-``ConnectExceptionMapper``.
+``LoggingResource``, ``ConnectExceptionMapper``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ import hmac
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 from aiohttp import web
 
+from pybroker.config.loggers import LEVELS
+from pybroker.connectors.rest.worker_loggers import WorkerLoggers
 from pybroker.connectors.state.state_records import Target
 from pybroker.connectors.state.state_topics import Replaced
-from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, Operations, RequestRefused
-from pybroker.connectors.supervision.membership import Waits
+from pybroker.connectors.supervision.connect_operations import BAD_REQUEST, NOT_FOUND, Operations, RequestRefused
+from pybroker.connectors.supervision.membership import GroupRefused, Waits
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 AGAIN_AFTER_S: Final = 1
+_JSON_OR_WIDER: Final = frozenset({"application/json", "application/*", "*/*"})
 _UNAVAILABLE, _UNAUTHORIZED, _FORBIDDEN, _UNSUPPORTED, _FAILED = 503, 401, 403, 415, 500
 
 _log = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # The operations while the supervisor works, else why it does not.
-Works = Callable[[], Operations | Waits]
+Works = Callable[[], Operations | Waits | GroupRefused]
 
 
 class _NotYet(RequestRefused):
@@ -65,7 +68,7 @@ def _is_loopback(host: str) -> bool:
 
 def make_app(works: Works, logins: Mapping[str, str], root: Mapping[str, Any]) -> web.Application:
     """The application; ``root`` is what ``/`` tells."""
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_errors, _guard(logins)])
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_errors, _guard(logins), _json_alone])
     _Resources(works, root).add_to(app)
     return app
 
@@ -83,6 +86,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(413, f"a body may have {BODY_BYTES_MAX} bytes")
     except web.HTTPException as error:
         allow = {name: text for name, text in error.headers.items() if name == "Allow"}
+        if request.method == "OPTIONS" and allow:
+            return web.Response(headers=allow)
         return _error(error.status, f"HTTP {error.status} {error.reason}", allow)
     except Replaced:
         return _error(_UNAVAILABLE, "another supervisor of this name works now")
@@ -91,6 +96,15 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:
         _log.exception("%s %s", request.method, request.path)
         return _error(_FAILED, f"{type(error).__name__}: {error}")
+
+
+@web.middleware
+async def _json_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a client that does not take JSON, where there is something to be had."""
+    taken = {each.partition(";")[0].strip().lower() for each in request.headers.get("Accept", "*/*").split(",")}
+    if request.match_info.http_exception is None and not taken & _JSON_OR_WIDER:
+        raise web.HTTPNotAcceptable
+    return await handler(request)
 
 
 def _guard(logins: Mapping[str, str]) -> Any:
@@ -127,40 +141,51 @@ def _is_let_in(header: str, logins: Mapping[str, str]) -> bool:
 class _Resources:
     def __init__(self, works: Works, root: Mapping[str, Any]) -> None:
         self._works, self._root = works, root
+        self._loggers = WorkerLoggers()
 
     def add_to(self, app: web.Application) -> None:
-        one = "/connectors/{name}"
-        app.router.add_get("/", self.show_root, allow_head=False)
-        app.router.add_get("/health", self.show_health, allow_head=False)
-        app.router.add_get("/connectors", self.list_connectors, allow_head=False)
-        app.router.add_get("/connectors/", self.list_connectors, allow_head=False)
-        app.router.add_post("/connectors", self.create)
-        app.router.add_post("/connectors/", self.create)
-        for path, call in (
-            ("", "info"),
-            ("/config", "config"),
-            ("/status", "status"),
-            ("/tasks", "tasks"),
-            ("/topics", "topics"),
-            ("/offsets", "offsets"),
+        app.router.add_get("/", self.show_root)
+        for method, path, handler in (
+            ("GET", "/health", self.show_health),
+            ("GET", "/connectors", self.list_connectors),
+            ("POST", "/connectors", self.create),
+            ("GET", "/connector-plugins", self.plugins),
+            ("GET", "/connector-plugins/{plugin}/config", self.plugin_keys),
+            ("PUT", "/connector-plugins/{plugin}/config/validate", self.validate),
+            ("GET", "/admin/loggers", self.list_loggers),
+            ("GET", "/admin/loggers/{logger}", self.show_logger),
+            ("PUT", "/admin/loggers/{logger}", self.set_level),
+            *self._of_one(),
         ):
-            app.router.add_get(one + path, self._getter(call), allow_head=False)
-        app.router.add_put(one + "/config", self.put_config)
-        app.router.add_patch(one + "/config", self.patch_config)
-        app.router.add_put(one + "/pause", self._target(Target.PAUSED, 202))
-        app.router.add_put(one + "/resume", self._target(Target.STARTED, 202))
-        app.router.add_put(one + "/stop", self._target(Target.STOPPED, 204))
-        app.router.add_post(one + "/restart", self.restart)
-        app.router.add_get(one + "/tasks/{task}/status", self.task_status, allow_head=False)
-        app.router.add_post(one + "/tasks/{task}/restart", self.restart_task)
-        app.router.add_put(one + "/topics/reset", self.reset_topics)
-        app.router.add_patch(one + "/offsets", self.alter_offsets)
-        app.router.add_delete(one + "/offsets", self.reset_offsets)
-        app.router.add_delete(one, self.delete)
-        app.router.add_get("/connector-plugins", self.plugins, allow_head=False)
-        app.router.add_get("/connector-plugins/", self.plugins, allow_head=False)
-        app.router.add_get("/connector-plugins/{plugin}/config", self.plugin_keys, allow_head=False)
-        app.router.add_put("/connector-plugins/{plugin}/config/validate", self.validate)
+            # As JAX-RS has it, a path may end with a slash, and what has GET has HEAD.
+            resource = app.router.add_resource(f"{path}{{slash:/?}}")
+            resource.add_route(method, handler)
+            if method == "GET":
+                resource.add_route("HEAD", handler)
+
+    def _of_one(self) -> Iterator[tuple[str, str, Handler]]:
+        """What a connector has."""
+        for method, path, handler in (
+            ("GET", "", self._getter("info")),
+            ("DELETE", "", self.delete),
+            ("GET", "/config", self._getter("config")),
+            ("PUT", "/config", self.put_config),
+            ("PATCH", "/config", self.patch_config),
+            ("GET", "/status", self._getter("status")),
+            ("PUT", "/pause", self._target(Target.PAUSED, 202)),
+            ("PUT", "/resume", self._target(Target.STARTED, 202)),
+            ("PUT", "/stop", self._target(Target.STOPPED, 204)),
+            ("POST", "/restart", self.restart),
+            ("GET", "/tasks", self._getter("tasks")),
+            ("GET", "/tasks/{task}/status", self.task_status),
+            ("POST", "/tasks/{task}/restart", self.restart_task),
+            ("GET", "/topics", self._getter("topics")),
+            ("PUT", "/topics/reset", self.reset_topics),
+            ("GET", "/offsets", self._getter("offsets")),
+            ("PATCH", "/offsets", self.alter_offsets),
+            ("DELETE", "/offsets", self.reset_offsets),
+        ):
+            yield method, f"/connectors/{{name}}{path}", handler
 
     async def show_root(self, request: web.Request) -> web.Response:
         return _json(self._root)
@@ -169,6 +194,8 @@ class _Resources:
         found = self._works()
         if found is Waits.NONE_WORKS_YET:
             return _json({"status": "starting", "message": "Worker is still starting up."}, _UNAVAILABLE)
+        if isinstance(found, GroupRefused):
+            return _json({"status": "unhealthy", "message": found.value}, _UNAVAILABLE)
         if found is Waits.ANOTHER_WORKS:
             return _json({"status": "healthy", "message": "Another supervisor of this name works; this one waits."})
         return _json({"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."})
@@ -193,12 +220,10 @@ class _Resources:
         if strange := sorted(body.keys() - {"name", "config", "initial_state"}):
             raise RequestRefused(BAD_REQUEST, f"Unrecognized field: {strange[0]}")
         config = _texts(body.get("config"))
-        name = body.get("name", config.get("name"))
-        if not isinstance(name, str):
-            raise RequestRefused(BAD_REQUEST, "a connector needs a name")
+        name = _texts({"name": body.get("name")}).get("name", "").strip()
         target = _initial(body.get("initial_state"))
-        info = await asyncio.to_thread(self._operations().create, name.strip(), config, target)
-        return _json(info, 201, _location(request, name.strip()))
+        info = await asyncio.to_thread(self._operations().create, name, config, target)
+        return _json(info, 201, _location(request, name))
 
     async def put_config(self, request: web.Request) -> web.Response:
         name, config = request.match_info["name"], _texts(await _body(request))
@@ -244,7 +269,8 @@ class _Resources:
         return web.Response(status=204)
 
     async def plugins(self, request: web.Request) -> web.Response:
-        return _json(self._operations().plugins())
+        connectors_only = _flag(request, "connectorsOnly", default="true")
+        return _json(self._operations().plugins(connectors_only=connectors_only))
 
     async def plugin_keys(self, request: web.Request) -> web.Response:
         return _json(self._operations().plugin_keys(request.match_info["plugin"]))
@@ -252,6 +278,26 @@ class _Resources:
     async def validate(self, request: web.Request) -> web.Response:
         config = _texts(await _body(request))
         return _json(self._operations().validate(request.match_info["plugin"], config))
+
+    async def list_loggers(self, request: web.Request) -> web.Response:
+        return _json(self._loggers.levels())
+
+    async def show_logger(self, request: web.Request) -> web.Response:
+        name = request.match_info["logger"]
+        if (found := self._loggers.level(name)) is None:
+            raise RequestRefused(NOT_FOUND, f"Logger {name} not found.")
+        return _json(found)
+
+    async def set_level(self, request: web.Request) -> web.Response:
+        name, wanted = request.match_info["logger"], _texts(await _body(request)).get("level")
+        if wanted is None:
+            raise RequestRefused(BAD_REQUEST, "Desired 'level' parameter was not specified in request.")
+        if wanted.upper() not in LEVELS:
+            raise RequestRefused(NOT_FOUND, f"invalid log level '{wanted}'.")
+        changed = self._loggers.set_level(name, wanted.upper())
+        if not changed:
+            raise RequestRefused(NOT_FOUND, f"Logger {name} not found.")
+        return web.Response(status=204) if request.query.get("scope", "").lower() == "cluster" else _json(changed)
 
     def _getter(self, call: str) -> Handler:
         async def get(request: web.Request) -> web.Response:
@@ -268,7 +314,7 @@ class _Resources:
 
     def _operations(self) -> Operations:
         found = self._works()
-        if isinstance(found, Waits):
+        if isinstance(found, Waits | GroupRefused):
             refused = _NotYet if found is Waits.NONE_WORKS_YET else RequestRefused
             raise refused(_UNAVAILABLE, found.value)
         return found
@@ -319,8 +365,8 @@ def _location(request: web.Request, name: str) -> dict[str, str]:
     return {"Location": f"{request.url.origin()}/connectors/{quote(name, safe='')}"}
 
 
-def _flag(request: web.Request, name: str) -> bool:
-    return request.query.get(name, "false").lower() == "true"
+def _flag(request: web.Request, name: str, default: str = "false") -> bool:
+    return request.query.get(name, default).lower() == "true"
 
 
 def _task(request: web.Request) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from pybroker.connectors.state.state_records import Known, Record, offset_record
 from pybroker.connectors.state.worker_settings import WorkerSettings
@@ -27,6 +27,9 @@ from pybroker.pipeline.topics.librdkafka_settings import client_settings
 # Connect's: one partition of configurations keeps their order.
 _OFFSET_PARTITIONS: Final = 25
 _STATUS_PARTITIONS: Final = 5
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
+_NOT_ALLOWED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _POLL_S: Final = 0.5
 _FETCH_MS: Final = 10
 _RECORDS_AT_A_TIME: Final = 1_000
@@ -40,7 +43,10 @@ class Replaced(RuntimeError):
 
 
 def create_topics(settings: WorkerSettings) -> None:
-    """Create the topics that are missing, compacted; raises `LoginRefused`, KafkaException, and `Replaced` never."""
+    """Create the topics that are missing, compacted; ValueError for one that would lose what it has.
+
+    Raises `LoginRefused` and KafkaException, and `Replaced` never.
+    """
     admin = admin_client(client_settings(settings.client), REQUEST_TIMEOUT_S)
     wanted = {
         settings.config_topic: 1,
@@ -49,7 +55,7 @@ def create_topics(settings: WorkerSettings) -> None:
     }
     there = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     missing = [
-        NewTopic(name, count, settings.replication_factor, config={"cleanup.policy": "compact"})
+        NewTopic(name, count, settings.replication_factor, config={_POLICY: _COMPACT})
         for name, count in wanted.items()
         if name not in there
     ]
@@ -59,9 +65,34 @@ def create_topics(settings: WorkerSettings) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    _check_policies(admin, [name for name in wanted if name in there])
     found = admin.list_topics(settings.config_topic, timeout=REQUEST_TIMEOUT_S).topics[settings.config_topic]
     if len(found.partitions) > 1:
         raise ValueError(f"{settings.config_topic} must have one partition, and has {len(found.partitions)}")
+
+
+def _check_policies(admin: AdminClient, topics: Sequence[str]) -> None:
+    """Refuse topics that forget by time or size, as Connect does, where their settings may be seen."""
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    for topic, future in admin.describe_configs(asked).items() if asked else ():
+        try:
+            policy = future.result(REQUEST_TIMEOUT_S)[_POLICY].value
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_ALLOWED:
+                raise
+            _log.warning(
+                "whether %s has %s=%s is not known, and it must: %s",
+                topic.name,
+                _POLICY,
+                _COMPACT,
+                error.args[0].str(),
+            )
+            continue
+        if policy != _COMPACT:
+            raise ValueError(
+                f"{topic.name} must have {_POLICY}={_COMPACT}, and has {_POLICY}={policy}: it would lose what the "
+                "supervisor has to remember"
+            )
 
 
 class StateTopics:

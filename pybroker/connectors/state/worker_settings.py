@@ -6,21 +6,36 @@ provider are resolved by the providers of this file alone, as Connect does it: w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pybroker.config.names import OF_PROVIDERS, PROVIDERS
 from pybroker.config.properties import parse_properties
-from pybroker.config.providers import resolve
-from pybroker.connectors.declared.config_keys import is_reference
+from pybroker.config.providers import references, resolve
+from pybroker.connectors.declared.config_keys import is_of_providers, is_reference
 
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 
 
 class SettingsRefused(ValueError):
     """A setting of the supervisor cannot be meant."""
+
+
+class Found(NamedTuple):
+    """What a text with a reference has become, and the key of the configuration that it belongs to."""
+
+    key: str
+    declared: str
+    value: str
+
+
+class Resolved(NamedTuple):
+    """A connector's configuration with what its references find, and what they have found."""
+
+    config: dict[str, str]
+    found: Sequence[Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +53,28 @@ class WorkerSettings:
     def __repr__(self) -> str:
         return f"WorkerSettings({self.group!r}, {self.client.get('bootstrap.servers')!r})"
 
-    def resolved(self, config: Mapping[str, str]) -> dict[str, str]:
-        """A connector's configuration with what its references find; SettingsRefused for one that finds nothing."""
-        found = resolve({**self.providers, **config})
-        for name, text in config.items():
+    def resolved(self, config: Mapping[str, str]) -> Resolved:
+        """A connector's configuration with what its references find; SettingsRefused for one that finds nothing.
+
+        A connector has no providers of its own: it would lift what those of the supervisor are bound to.
+        """
+        own = {name: text for name, text in config.items() if not is_of_providers(name)}
+        # By the key, which has no blank: the references in its text.
+        parts = {
+            f"{name} {at}": text[each.start : each.end]
+            for name, text in own.items()
+            if not is_reference(text)
+            for at, each in enumerate(references(text))
+        }
+        found = resolve({**own, **parts, **self.providers})
+        for name, text in own.items():
             if is_reference(text) and found[name] == text:
                 raise SettingsRefused(f"{name} names a config provider, and it finds nothing")
-        return {name: found[name] for name in config}
+        texts = {**own, **parts}
+        values = [
+            Found(name.partition(" ")[0], text, found[name]) for name, text in texts.items() if found[name] != text
+        ]
+        return Resolved({name: found[name] for name in own}, values)
 
 
 def worker_settings(file: Path | None, bootstrap: str | None, group: str | None) -> WorkerSettings:

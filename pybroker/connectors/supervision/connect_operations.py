@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pybroker.connectors.declared.config_keys import HIDDEN, is_reference
+from pybroker.connectors.declared.config_keys import HIDDEN, Key, hidden, is_reference
 from pybroker.connectors.declared.connector_kind import Kind
+from pybroker.connectors.declared.converter_names import CLASSES_OF_CONVERTERS
 from pybroker.connectors.declared.plugin_kinds import KINDS, kind_named, unknown_kind
+from pybroker.connectors.declared.transforms import CLASSES_OF_TRANSFORMS
 from pybroker.connectors.declared.validation import document, key_document, refusal
 from pybroker.connectors.state.state_records import (
     State,
@@ -35,8 +37,9 @@ from pybroker.connectors.supervision.connector_offsets import (
     OffsetsRefused,
     offset_pairs,
     sink_offsets,
+    source_offsets,
 )
-from pybroker.connectors.supervision.connector_supervisor import Supervisor, topics_of
+from pybroker.connectors.supervision.connector_supervisor import Supervisor
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NAME_LENGTH_MAX: Final = 200
@@ -103,18 +106,23 @@ class Operations:
 
     def task_status(self, name: str, task: int) -> dict[str, Any]:
         """The state of a task."""
-        tasks: list[dict[str, Any]] = self.status(name)["tasks"]
+        tasks = self.status(name)["tasks"] if name in self.state.known.statuses else []
         if task != 0 or not tasks:
             raise RequestRefused(NOT_FOUND, f"No status found for task {name}-{task}")
-        return tasks[0]
+        found: dict[str, Any] = tasks[0]
+        return found
 
     def topics(self, name: str) -> dict[str, Any]:
         """The topics that a connector has used (KIP-558); none of one that there is not."""
         return {name: {"topics": sorted(self.state.known.topics.get(name, set()))}}
 
     def plugins(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
-        """The kinds of connectors."""
-        return [{"class": kind.name, "type": kind.type, "version": self.version} for kind in KINDS]
+        """The kinds of connectors; else also the transforms and converters that are taken, by Connect's classes."""
+        found: list[tuple[str, str]] = [(kind.name, kind.type) for kind in KINDS]
+        if not connectors_only:
+            found += [(name, "transformation") for name in CLASSES_OF_TRANSFORMS]
+            found += [(name, "converter") for name in CLASSES_OF_CONVERTERS]
+        return [{"class": name, "type": kind, "version": self.version} for name, kind in found]
 
     def plugin_keys(self, name: str) -> list[dict[str, Any]]:
         """The keys of a kind."""
@@ -196,13 +204,12 @@ class Operations:
         """Restart the task, which is all of a connector that runs."""
         if name not in self.state.known.configs:
             raise RequestRefused(NOT_FOUND, f"Unknown connector: {name}")
-        if task != 0:
+        if task != 0 or not self._has_task(name):
             raise RequestRefused(NOT_FOUND, f"Unknown task: {name}-{task}")
         self.supervisor.restart(name)
 
     def reset_topics(self, name: str) -> None:
-        """Forget which topics a connector has used."""
-        self._config(name)
+        """Forget which topics a connector has used; there are none of one that there is not."""
         used = [topic_record(name, topic, is_used=False) for topic in self.state.known.topics.get(name, set())]
         self.state.write_statuses(used)
 
@@ -212,7 +219,7 @@ class Operations:
         """Where a connector is."""
         config = self._config(name)
         if _type(config) == "sink":
-            return {"offsets": self.groups.documents(group_of(name), topics_of(config))}
+            return {"offsets": self.groups.documents(group_of(name))}
         known = self.state.known.offsets.get(name, {})
         return {"offsets": [{"partition": json.loads(key), "offset": offset} for key, offset in known.items()]}
 
@@ -227,7 +234,8 @@ class Operations:
                 elif not kind.has_offsets:
                     raise OffsetsRefused(f"{kind.name} keeps its place in its checkpoint: its offsets can be reset")
                 else:
-                    self.state.write_offsets([offset_record(name, *pair) for pair in pairs])
+                    reads = None if kind.partition is None else kind.partition(self._config(name))
+                    self.state.write_offsets([offset_record(name, *pair) for pair in source_offsets(reads, pairs)])
             except OffsetsRefused as error:
                 raise RequestRefused(BAD_REQUEST, str(error)) from None
             self._begin_anew(name)
@@ -239,7 +247,7 @@ class Operations:
             kind = self._stopped(name)
             if kind.type == "sink":
                 self.groups.reset(group_of(name))
-                known = self.state.known.offsets.get(name, {})
+            known = self.state.known.offsets.get(name, {})
             self.state.write_offsets([offset_record(name, json.loads(key), None) for key in list(known)])
             self._begin_anew(name)
             return {"message": "The offsets for this connector have been reset successfully"}
@@ -275,14 +283,14 @@ class Operations:
         return config
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
-        if not name.strip() or len(name) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", name):
-            raise RequestRefused(
-                BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
-            )
         if (own := config.get("name", name)) != name:
             raise RequestRefused(
                 BAD_REQUEST,
                 f"Connector name configuration ({own}) doesn't match connector name in the URL ({name})",
+            )
+        if not name.strip() or len(name) > _NAME_LENGTH_MAX or re.search(r"[\x00-\x1f\x7f/\\]", name):
+            raise RequestRefused(
+                BAD_REQUEST, f"a connector's name has 1 to {_NAME_LENGTH_MAX} characters, no slash and no control"
             )
         full = {"name": name, **config}
         given = full.get("connector.class", "")
@@ -326,5 +334,12 @@ def _told(status: Status) -> dict[str, str]:
 
 def _shown(config: Mapping[str, str]) -> dict[str, str]:
     kind = _kind(config)
-    secrets = {key.name for key in kind.keys if key.is_secret} if kind is not None else set()
-    return {name: HIDDEN if name in secrets and not is_reference(text) else text for name, text in config.items()}
+    keys = {key.name: key for key in kind.keys} if kind is not None else {}
+    return {name: _shown_value(name, text, keys.get(name), kind) for name, text in config.items()}
+
+
+def _shown_value(name: str, text: str, key: Key | None, kind: Kind | None) -> str:
+    # What Connect has left there was judged by nothing here, and a class of Connect's has keys that are not known here.
+    if key is None and (kind is None or kind.runs is not None):
+        return hidden(name, text)
+    return HIDDEN if key is not None and key.is_secret and not is_reference(text) else text

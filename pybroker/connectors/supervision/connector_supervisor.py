@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pybroker.connectors.declared.common_keys import TOPICS
 from pybroker.connectors.declared.config_keys import setting
 from pybroker.connectors.declared.plugin_kinds import kind_named
 from pybroker.connectors.state.state_records import Known, Record, State, Status, Target, status_records, topic_record
+from pybroker.connectors.supervision.connector_checkpoints import Checkpoints
 from pybroker.connectors.supervision.restarts import Restarts
 
 LOOKED_EVERY_S: Final = 0.5
@@ -68,6 +70,8 @@ class _Connector:
     run: Running | None = None
     status: Status | None = None
     remarked_at_s: float = -REMARKED_EVERY_S
+    # Whether checkpoints of runs before may be there.
+    may_have_former: bool = True
 
 
 @dataclass(slots=True)
@@ -78,8 +82,15 @@ class Supervisor:
     start_run: Start
     worker: str
     clock: Callable[[], float] = time.monotonic
+    checkpoints: Checkpoints = field(default_factory=lambda: Checkpoints(""))
+    # What a text is that may be shown: without secrets.
+    told: Callable[[str], str] = str
+    # The topics that a configuration reads or writes.
+    topics: Callable[[Mapping[str, str]], Sequence[str]] = field(default_factory=lambda: topics_of)
     _connectors: dict[str, _Connector] = field(default_factory=dict, init=False)
     _asked: set[str] = field(default_factory=set, init=False)
+    # Names of connectors of which a run has failed to end.
+    _strays: set[str] = field(default_factory=set, init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _news: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -114,6 +125,7 @@ class Supervisor:
         known = self.state.known
         for name in [name for name in self._connectors if name not in known.configs]:
             self._stop(self._connectors[name], name)
+            self._remove_former(name, known.runs.get(name, 1))
             with self._lock:
                 del self._connectors[name]
         for name, config in list(known.configs.items()):
@@ -151,6 +163,9 @@ class Supervisor:
         elif connector.run is not None and now_s >= connector.remarked_at_s + REMARKED_EVERY_S:
             connector.remarked_at_s = now_s
             self._tell(connector, name, State.RUNNING, remark=connector.run.remark)
+            if connector.may_have_former and self.checkpoints.has_batch(name, number):
+                self._remove_former(name, number)
+                connector.may_have_former = False
 
     def _start(self, connector: _Connector, name: str) -> None:
         connector.restarts.started(self.clock())
@@ -161,11 +176,14 @@ class Supervisor:
             return
         with self._lock:
             connector.run = run
-        kind = kind_named(connector.config.get("connector.class", ""))
-        used = [] if kind is None else topics_of(connector.config)
+        self._tell(connector, name, State.RUNNING)
+        try:
+            used = self.topics(connector.config)
+        except Exception as error:  # whatever the brokers say: the connector runs
+            _log.warning("%s: its topics are not listed: %s", name, first_line(error))
+            return
         missing = [topic for topic in used if topic not in self.state.known.topics.get(name, set())]
         self.state.write_statuses([topic_record(name, topic) for topic in missing])
-        self._tell(connector, name, State.RUNNING)
 
     def _stop(self, connector: _Connector, name: str) -> None:
         run = connector.run
@@ -175,19 +193,26 @@ class Supervisor:
             run.stop()
         except Exception as error:
             _log.warning("%s: stopping it: %s", name, first_line(error))
+            self._strays.add(name)
         with self._lock:
             connector.run = None
+
+    def _remove_former(self, name: str, number: int) -> None:
+        """A run that may not have ended may use its checkpoint."""
+        if name not in self._strays:
+            self.checkpoints.remove_before(name, number)
 
     def _failed(self, connector: _Connector, name: str, why: str) -> None:
         restarts = connector.restarts
         restarts.failed(self.clock())
         after = "it is not started again" if restarts.has_given_up else f"it starts again in {restarts.pause_s:.0f} s"
-        _log.error("%s failed: %s; %s", name, why, after)
+        _log.error("%s failed: %s; %s", name, self.told(why), after)
         self._tell(connector, name, State.FAILED, why)
 
     def _tell(
         self, connector: _Connector, name: str, state: State, trace: str | None = None, remark: str | None = None
     ) -> None:
+        trace, remark = (None if text is None else self.told(text) for text in (trace, remark))
         status = Status(state, trace, self.worker, remark)
         if connector.status != status:
             self.state.write_statuses(status_records(name, status))
@@ -195,8 +220,12 @@ class Supervisor:
 
 
 def topics_of(config: Mapping[str, str]) -> list[str]:
-    """The topics that a configuration names."""
-    return [name.strip() for name in config.get("topics", config.get("topic", "")).split(",") if name.strip()]
+    """The topics that a configuration names: those that a sink reads, or the one that a source writes."""
+    kind = kind_named(config.get("connector.class", ""))
+    if kind is None:
+        return []
+    named = config.get(TOPICS if kind.type == "sink" else "topic", "")
+    return [name.strip() for name in named.split(",") if name.strip()]
 
 
 def first_line(error: BaseException) -> str:

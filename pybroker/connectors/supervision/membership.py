@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pybroker.connectors.state.worker_settings import WorkerSettings
 from pybroker.pipeline.topics.client_log import with_client_log
@@ -25,6 +26,17 @@ from pybroker.pipeline.topics.librdkafka_settings import client_settings
 SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 1_500
 _POLL_S: Final = 0.2
+# What the library tries again, and what a wait alone does not change.
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+    }
+)
 
 _log = logging.getLogger(__name__)
 
@@ -36,16 +48,29 @@ class Waits(Enum):
     ANOTHER_WORKS = "this supervisor waits: another one of its name works"
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRefused:
+    """Why a supervisor is no member of its group, where the brokers refuse it, in the words of its refusal."""
+
+    reason: str
+
+    @property
+    def value(self) -> str:
+        """As `Waits` has it."""
+        return f"this supervisor cannot join the group of its name: {self.reason}"
+
+
 class Membership:
     """A member of the supervisors' group, on a thread of its own until `close`.
 
-    ``on_change`` is called on that thread. It gets None when this supervisor begins to be the one that works, and the
-    reason when it ceases to, or learns that another one works.
+    ``on_change`` is called on that thread. It gets None when this supervisor begins to be the one that works.  It gets
+    the reason when it ceases to, when another one works, or when the brokers refuse it.
     """
 
-    def __init__(self, settings: WorkerSettings, on_change: Callable[[Waits | None], None]) -> None:
+    def __init__(self, settings: WorkerSettings, on_change: Callable[[Waits | GroupRefused | None], None]) -> None:
         self._on_change = on_change
-        self._waits: Waits | None = Waits.NONE_WORKS_YET
+        self._waits: Waits | GroupRefused | None = Waits.NONE_WORKS_YET
+        self._said = ""
         self._topic = settings.config_topic
         self._consumer = Consumer(
             with_client_log(
@@ -79,12 +104,21 @@ class Membership:
             while not self._ends.is_set():
                 message = self._consumer.poll(_POLL_S)
                 if message is not None and (error := message.error()) is not None:
-                    _log.debug("the group of supervisors: %s", error)
+                    self._refused(error)
         except KafkaException as error:
             _log.error("the group of supervisors: %s", error.args[0].str())
-            self._change(Waits.NONE_WORKS_YET)
+            self._change(GroupRefused(error.args[0].str()))
         finally:
             self._consumer.close()
+
+    def _refused(self, error: KafkaError) -> None:
+        """What the library tries again, such as a group that an ACL does not allow: it is said once."""
+        said = error.str()
+        if said != self._said:
+            _log.warning("the group of supervisors: %s", said)
+            self._said = said
+        if self._waits is not None and error.code() in _REFUSALS:
+            self._change(GroupRefused(said))
 
     def _assigned(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)
@@ -102,7 +136,7 @@ class Membership:
         if partitions:
             self._change(Waits.NONE_WORKS_YET)
 
-    def _change(self, waits: Waits | None) -> None:
-        if waits is not self._waits:
+    def _change(self, waits: Waits | GroupRefused | None) -> None:
+        if waits != self._waits:
             self._waits = waits
             self._on_change(waits)

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pybroker.pipeline.converters.decoding import ERROR_SUFFIX, Decoder, once
+from pybroker.values.timestamps import TIMESTAMP_S_MAX
 
 _CORRUPT = "_corrupt"
 # Spark's parsers stop behind the first value.  Where this comes next in an array with the value, there is no other one.
@@ -31,9 +32,8 @@ _NEXT = "9b6f0a5e-next"
 _JSON_WHITESPACE = " \t\n\r"
 # Without them Spark takes a number in a text for days or microseconds since 1970, and NaN for a number.
 _STRICT = {"enableDateTimeParsingFallback": "false", "allowNonNumericNumbers": "false"}
-# Seconds since 1970 that Spark takes for a timestamp, with so many digits at least it may wrap them, in silence.
-_TIMESTAMP_S_MAX = (2**63 - 1) // 1_000_000
-_MANY_DIGITS = f"[0-9]{{{len(str(_TIMESTAMP_S_MAX))}}}"
+# With so many digits at least Spark may wrap the seconds of a timestamp, in silence.
+_MANY_DIGITS = f"[0-9]{{{len(str(TIMESTAMP_S_MAX))}}}"
 # Half of a character, as an escape; the parser that looks at keys takes no half that is alone, and does not say so.
 _SURROGATE = r"(?i)\\ud[89a-f]"
 _TWICE_OR_HALF = "has half of a surrogate pair alone, or a key twice"
@@ -138,7 +138,7 @@ def _wrapped(said: Column, wanted: StructType, path: tuple[str, ...] = ()) -> It
         inner = (*path, field.name)
         if isinstance(field.dataType, TimestampType):
             number = F.get_json_object(said, "$" + "".join(f"['{name}']" for name in inner)).try_cast("decimal(20,0)")
-            yield F.when(F.abs(number) > _TIMESTAMP_S_MAX, F.lit(f"{'.'.join(inner)} is no timestamp"))
+            yield F.when(F.abs(number) > TIMESTAMP_S_MAX, F.lit(f"{'.'.join(inner)} is no timestamp"))
         elif isinstance(field.dataType, StructType):
             yield from _wrapped(said, field.dataType, inner)
 

@@ -60,6 +60,13 @@ def answered(call: Callable[..., None], *arguments: Any, within_s: float = NO_AN
             errors.clear()
 
 
+def without_calls(error: BaseException) -> None:
+    """Take from an error the calls that it came by.  That a producer has failed for good librdkafka's Python keeps, and
+    it would keep the producer, which is a local of those calls.
+    """
+    error.__context__ = error.__traceback__ = None
+
+
 def admin(client: Mapping[str, str]) -> AdminClient:
     """This process's admin client of a cluster; raises `LoginRefused`."""
     key = tuple(sorted(client.items()))

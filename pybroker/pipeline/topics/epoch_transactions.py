@@ -52,9 +52,10 @@ from pybroker.pipeline.topics.claims import (
     read_marks,
     slots_for,
 )
-from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, answered, delete_groups
+from pybroker.pipeline.topics.client_calls import REQUEST_TIMEOUT_S, NoAnswer, answered, delete_groups, without_calls
 from pybroker.pipeline.topics.marks_topic import DECISION_AT, slot_at
 from pybroker.pipeline.topics.process_end import put_off_for
+from pybroker.pipeline.topics.record_refusals import PURGED, failed_by, forget_records, refusal
 from pybroker.pipeline.topics.rows import ProducerRecord, records
 from pybroker.pipeline.topics.sink_options import TRANSACTION_TIMEOUT
 from pybroker.pipeline.topics.task_commits import Outcome, QueryRun, Written
@@ -68,7 +69,6 @@ DECIDED_WITHIN_S = 60.0
 _RECORDS_BETWEEN_POLLS = 10_000
 _QUEUE_POLL_S = 0.1
 _DECISION_POLL_S = 0.05
-_PURGED_WITHIN_S = 2.0
 
 # Said by a task whose rows are there already; who reads logs counts them.
 SKIPPED = "was committed by an earlier attempt: skipped"
@@ -258,7 +258,7 @@ class SlotWriter:
                 answered(self._producer.commit_transaction, REQUEST_TIMEOUT_S)
         except NoAnswer:
             # Nothing more can be asked of this producer; the next attempt's registration ends its transaction.
-            self._forget_records()
+            forget_records(self._producer)
             raise
         except BaseException as error:
             self._give_up(error)
@@ -345,7 +345,7 @@ class SlotWriter:
             except (KafkaException, NoAnswer) as error:
                 # The driver misses the mark, and has the epoch be written again.
                 _log.warning("micro-batch %d of %s, held back, was not committed: %s", epoch, self._name, error)
-                self._forget_records()
+                forget_records(self._producer)
             return
         self._abort()
 
@@ -359,8 +359,10 @@ class SlotWriter:
             except BufferError:
                 self._look(_QUEUE_POLL_S)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE:
+                    raise  # for what was sent before
                 size = len(record.value or b"") + len(record.key or b"")
-                raise NotDelivered(_refusal(record.topic, size, error.args[0])) from error
+                raise NotDelivered(refusal(record.topic, size, error.args[0])) from error
             else:
                 return
 
@@ -370,9 +372,9 @@ class SlotWriter:
             raise NotDelivered(self._refused)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        # What an abort throws away is reported as well: the first reason counts.
-        if error is not None and self._refused is None:
-            self._refused = _refusal(message.topic() or "", len(message), error)
+        # What an abort, or a transaction that has failed, throws away is reported as well, and is no reason.
+        if error is not None and self._refused is None and error.code() not in PURGED:
+            self._refused = refusal(message.topic() or "", len(message), error)
 
     def _give_up(self, error: BaseException) -> None:
         """Take the rows back, and tell why, where more is known than the error says."""
@@ -380,6 +382,8 @@ class SlotWriter:
         with suppress(KafkaException):  # of a producer that was fenced, even this is
             self._producer.poll(0)
         refused, open_s = self._refused, time.monotonic() - self._begun_s
+        if refused is None and isinstance(error, KafkaException) and error.args[0].code() == KafkaError._STATE:
+            refused = f"the transaction of {self._name} has failed: {failed_by(self._producer).str()}"
         self._abort()
         if isinstance(error, KafkaException | NotDelivered) and open_s > self._timeout_s:
             raise TransactionTimedOut(
@@ -394,22 +398,9 @@ class SlotWriter:
         """Take the rows back now; where even that fails, the next attempt's registration does it."""
         try:
             answered(self._producer.abort_transaction, REQUEST_TIMEOUT_S)
-        except (KafkaException, NoAnswer):
-            self._forget_records()
-
-    def _forget_records(self) -> None:
-        """Take from the producer what it has not sent or reported: each record refers to it, and it would never end."""
-        self._producer.purge()
-        deadline = time.monotonic() + _PURGED_WITHIN_S
-        while len(self._producer) and time.monotonic() < deadline:
-            self._producer.poll(_QUEUE_POLL_S)
-
-
-def _refusal(topic: str, size: int, error: KafkaError) -> str:
-    said = f"a record for {topic} was refused: {error.str()}"
-    if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-        return said
-    return f"{said} ({size} bytes; the topic's max.message.bytes and the option kafka.message.max.bytes bound it)"
+        except (KafkaException, NoAnswer) as error:
+            without_calls(error)
+            forget_records(self._producer)
 
 
 _idle: OrderedDict[object, SlotWriter] = OrderedDict()

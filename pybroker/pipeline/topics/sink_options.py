@@ -1,7 +1,7 @@
 """What the options of a write say.
 
-Owns names and defaults: those of Spark's Kafka connector, and ``transactionGroup``, ``marksTopic``, ``epoch`` and
-``deterministic``, which are ours.
+Owns names and defaults: those of Spark's Kafka connector, and ``transactionGroup``, ``marksTopic``, ``epoch``,
+``save`` and ``deterministic``, which are ours.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ OPTIONS = (
     "transactionGroup",
     "marksTopic",
     "epoch",
+    "save",
     "deterministic",
 )
 # Spark's own.
@@ -32,6 +33,7 @@ class SinkOptions:
     """The options of one write.  ``topic``, where set, wins over a column of that name.
 
     With ``epoch`` a batch is an epoch of ``group``, and is written once however often it is: for ``foreachBatch``.
+    ``save`` is the name of a write of it, by which it may be tried again within one run; without it each is new.
     Without ``is_deterministic`` a task that runs again may have other rows than it had committed, which stay.
     """
 
@@ -40,6 +42,7 @@ class SinkOptions:
     group: str | None
     marks_topic: str
     epoch: int | None
+    save: str | None
     is_deterministic: bool
 
 
@@ -53,6 +56,9 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     group, epoch = values.text("transactionGroup") or None, values.parsed("epoch", int)
     if epoch is not None and group is None:
         raise ValueError("option epoch is one of a transactionGroup, which is not set")
+    save = values.text("save") or None
+    if save is not None and epoch is None:
+        raise ValueError("option save is one of an epoch, which is not set")
     return SinkOptions(
         client=ClientSettings(
             {
@@ -70,5 +76,6 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         group=group,
         marks_topic=values.text("marksTopic") or MARKS_TOPIC,
         epoch=epoch,
+        save=save,
         is_deterministic=values.flag("deterministic", default=True),
     )

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
+from pybroker.values.timestamps import TIMESTAMP_MS_MAX
+
 # librdkafka counts the kinds of timestamps from 0 (none), Kafka from -1.
 _TIMESTAMP_TYPE_SHIFT = -1
-# Spark's timestamps are microseconds in 64 bits.
-_TIMESTAMP_MS_MAX = (2**63 - 1) // 1_000
 
 
 class UnreadableHeaders(RuntimeError):
@@ -57,7 +57,7 @@ def _timestamps(messages: Sequence[Message], stamps_ms: list[int], kind: pa.Data
     try:
         return pa.array(stamps_ms, pa.int64()).view(pa.timestamp("ms", "UTC")).cast(kind)
     except pa.ArrowInvalid:
-        at = next(at for at, stamp_ms in enumerate(stamps_ms) if abs(stamp_ms) > _TIMESTAMP_MS_MAX)
+        at = next(at for at, stamp_ms in enumerate(stamps_ms) if abs(stamp_ms) > TIMESTAMP_MS_MAX)
         said = f"{_record(messages[at])} has the timestamp {stamps_ms[at]} ms, which is beyond those of Spark"
         raise UnreadableTimestamp(said) from None
 

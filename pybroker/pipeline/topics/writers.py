@@ -61,7 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
         check_columns(schema, options.topic)
         self._options = options
         self._epoch = _BATCH_EPOCH if options.epoch is None else options.epoch
-        self._name = str(uuid4())
+        self._name = options.save or str(uuid4())
         self._group = options.group or "pybroker-spark-batch"
         if options.epoch is None:
             self._group += f"-{self._name}"

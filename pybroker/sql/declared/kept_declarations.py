@@ -10,16 +10,16 @@ anew, and no file is read because of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from pybroker.sql.fetching.record_columns import KEY, VALUE, Position, next_offset, raw_batches
 from pybroker.sql.parsing.column_types import column_type
 from pybroker.sql.relations.catalog import Catalog, Column, Format, Relation
-from pybroker.sql.relations.cluster_port import Cluster, Written
+from pybroker.sql.relations.cluster_port import Changes, Cluster, Written
 from pybroker.sql.relations.format_options import reads_a_file
-from pybroker.sql.sql_errors import Interrupted
+from pybroker.sql.sql_errors import Interrupted, SqlError
 
 TOPIC: Final = "sql-declarations"
 SETTINGS: Final = {"cleanup.policy": "compact"}
@@ -34,14 +34,37 @@ class KeptDeclarations:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._offset = 0
+        self._is_judged = False
+
+    def make(self, cluster: Cluster, changes: Changes, remark: Callable[[str], None]) -> None:
+        """Have the topic there, as declarations that last need it; ``SqlError`` where it is another one."""
+        if self._is_judged:
+            return
+        partitions = cluster.partitions(self.topic)
+        if partitions is None:
+            changes.create_topic(self.topic, 1, None, SETTINGS)
+        else:
+            self._check(partitions)
+            try:
+                difference = changes.difference(self.topic, None, SETTINGS)
+            except Interrupted:
+                raise
+            except Exception as error:  # who may write need not be allowed to see settings
+                difference = None
+                remark(f"whether the settings of {self.topic} let declarations last is not known: {error}")
+            if difference is not None:
+                raise SqlError(f"{self.topic} would lose declarations: it has {difference}")
+        self._is_judged = True
 
     def refresh(self, cluster: Cluster, catalog: Catalog) -> None:
         """Have the catalog know what was declared and dropped since the last time; raises what the cluster says.
 
         A user who may not see the topic knows no declarations.
         """
-        if not self._is_seen(cluster):
+        partitions = self._seen(cluster)
+        if partitions is None:
             return
+        self._check(partitions)
         end = cluster.bounds(self.topic, [0])[0].end
         while self._offset < end:
             fetched = cluster.fetch(self.topic, {0: self._offset}, _FETCH_BYTES, _WAIT_MS)
@@ -54,13 +77,18 @@ class KeptDeclarations:
                         catalog.keep(key, relation_read(value))
             self._offset = following[0]
 
-    def _is_seen(self, cluster: Cluster) -> bool:
+    def _seen(self, cluster: Cluster) -> Sequence[int] | None:
         try:
-            return cluster.partitions(self.topic) is not None
+            return cluster.partitions(self.topic)
         except Interrupted:
             raise
         except Exception:  # whatever the cluster says; if it is away, the statement itself tells it
-            return False
+            return None
+
+    def _check(self, partitions: Sequence[int]) -> None:
+        """Of several partitions writers choose by keys, and one alone is read."""
+        if len(partitions) != 1:
+            raise SqlError(f"{self.topic} keeps declarations: it must have one partition, and has {len(partitions)}")
 
 
 def record_of(relation: Relation) -> Written:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pybroker.sql.relations.cluster_port import Fetched
+from pybroker.values.timestamps import TIMESTAMP_MS_MAX
 from pybroker_protocol.compression import decompress
 from pybroker_protocol.errors import ProtocolError
 from pybroker_protocol.primitives import read_varint
@@ -45,8 +46,6 @@ TYPES: Final = {
 # Arrow's offsets into a buffer have 32 bits; sections are decoded together up to so many bytes.
 _TOGETHER_BYTES_MAX: Final = 64 << 20
 _VARINT_BITS_MAX: Final = 63
-# Of a timestamp in ms: more has no place in 64 bits of microseconds.
-_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1_000
 
 
 class Section(NamedTuple):
@@ -238,7 +237,7 @@ def _timestamps_ms(headers: Sequence[BatchHeader], counts: Sequence[int], deltas
 
 def _timestamps(found_ms: Numbers) -> pa.Array:
     """Microseconds; null for none, and for one that has no place among them."""
-    known = (found_ms != NO_TIMESTAMP) & (np.abs(found_ms) <= _TIMESTAMP_MS_MAX)
+    known = (found_ms != NO_TIMESTAMP) & (np.abs(found_ms) <= TIMESTAMP_MS_MAX)
     stamps = np.where(known, found_ms, 0) * 1_000
     return pa.array(stamps, pa.int64(), mask=None if known.all() else ~known).view(TYPES[TIMESTAMP])
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from pybroker.sql.declared import declarations
-from pybroker.sql.declared.kept_declarations import SETTINGS, as_kept, record_of
+from pybroker.sql.declared.kept_declarations import as_kept, record_of
 from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
@@ -53,8 +53,7 @@ def check_free(there: Relation | None, *, replaces: bool) -> None:
 def keep(context: Context, relation: Relation) -> None:
     """Have the cluster keep a declaration, for all sessions."""
     changes = context.wanted_changes()
-    if context.cluster.partitions(context.kept.topic) is None:
-        changes.create_topic(context.kept.topic, 1, None, SETTINGS)
+    context.kept.make(context.cluster, changes, context.remark)
     changes.write(context.kept.topic, [record_of(relation)])
     context.catalog.forget(relation.name)
     context.catalog.keep(relation.name, relation)

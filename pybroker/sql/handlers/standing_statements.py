@@ -63,6 +63,7 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     if former is None:
         check_free(there, replaces=wanted.replaces)
     is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
+    context.kept.make(context.cluster, context.wanted_changes(), context.remark)
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
     _check_loop(topic, planned)
     hosted, is_same = None, False

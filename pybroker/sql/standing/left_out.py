@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pybroker.pipeline.observed_metrics import ObservedMetrics
 
@@ -55,9 +57,9 @@ class LeftOut:
         self._lock = threading.Lock()
         self._observed = ObservedMetrics(spark, name, self._note)
 
-    def begin(self) -> None:
-        """Count from now on."""
-        self._observed.begin()
+    def begin(self, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """The query that ``start`` starts, whose records are counted from the first one on."""
+        return self._observed.begin(start)
 
     def close(self) -> None:
         """Count nothing more.  What was counted stays."""

@@ -81,10 +81,7 @@ def start_standing(
     sink = sink_of(topics, {}, topic, output)
     trigger = {"processingTime": interval}
     misfits = LeftOut(topics.spark, name or topic)
-    misfits.begin()
-    try:
-        query = start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
-    except BaseException:
-        misfits.close()
-        raise
+    query = misfits.begin(
+        lambda: start_output(topics, name or topic, output, sink, str(checkpoint), trigger=trigger, group=group)
+    )
     return StandingRun(query, misfits)

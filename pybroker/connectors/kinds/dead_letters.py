@@ -1,0 +1,54 @@
+"""Dead letters: what a connector passes over, as records of a topic, with the reason in Kafka Connect's headers.
+
+Each is written exactly once, as an epoch of the query.  Owns the headers, and the stage, which is told by how a reason
+begins.  Counterpart in Kafka: ``DeadLetterQueueReporter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pybroker.connectors.declared.common_keys import DEAD_LETTERS
+from pybroker.connectors.kinds.connector_runs import Work
+from pybroker.connectors.kinds.query_epochs import write_once
+
+# What reasons begin with: the name of a step, a side of the record, or that it was the target which refused it.
+TARGET = "target"
+TRANSFORMS = "transforms"
+
+_HEADERS = "array<struct<key string, value binary>>"
+_PREFIX = "__connect.errors."
+
+
+def write_letters(work: Work, bad: DataFrame, place: Sequence[str], group: str, epoch: int) -> None:
+    """Write records with an ``error``, a ``raw_key``, a ``raw_value`` and ``headers``, where a topic is named for them.
+
+    ``place`` names the columns that say where each was found.
+    """
+    topic: str = work.value(DEAD_LETTERS)
+    if topic:
+        write_once(_letters(work, bad, place), work.cluster, group, epoch, topic=topic)
+
+
+def _letters(work: Work, bad: DataFrame, place: Sequence[str]) -> DataFrame:
+    headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
+    if work.value("errors.deadletterqueue.context.headers.enable"):
+        told: dict[str, Column] = {
+            **{name: F.col(name).cast("string") for name in place},
+            "connector.name": F.lit(work.name),
+            "task.id": F.lit("0"),
+            "stage": F.when(F.startswith("error", F.lit("key:")), "KEY_CONVERTER")
+            .when(F.startswith("error", F.lit(f"{TRANSFORMS}:")), "TRANSFORMATION")
+            .when(F.startswith("error", F.lit(f"{TARGET}:")), "TASK_PUT")
+            .otherwise("VALUE_CONVERTER"),
+            "exception.message": F.col("error"),
+        }
+        own = [
+            F.struct(F.lit(_PREFIX + name).alias("key"), text.cast("binary").alias("value"))
+            for name, text in told.items()
+        ]
+        headers = F.concat(headers, F.array(*own).cast(_HEADERS))
+    return bad.select(F.col("raw_key").alias("key"), F.col("raw_value").alias("value"), headers.alias("headers"))

@@ -1,0 +1,66 @@
+"""What references have found is in no text that is shown: not whole, and of a URL not in parts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pybroker.connectors.declared.plugin_kinds import kind_named
+from pybroker.connectors.state.hidden_values import HiddenValues
+from pybroker.connectors.state.worker_settings import Found
+
+URL = "https://ann:wonder7land@h:8443/items?page=1&token=hun%20ter&x=y"
+
+
+def hidden(**found: str) -> HiddenValues:
+    kind = kind_named("HttpSource")
+    assert kind is not None
+    values = HiddenValues()
+    values.add([Found(key.replace("_", "."), f"${{file:/s:{key}}}", value) for key, value in found.items()], kind.keys)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{URL} answers 500", "${file:/s:url} answers 500"),
+        (f"{URL}&after=7 answers 500", "${file:/s:url}&after=7 answers 500"),
+        ("no control characters in '/items?page=1&token=hun%20ter&x=y'", "in '/items?${file:/s:url}'"),
+        ("token hun ter, or hun%20ter", "token ${file:/s:url}, or ${file:/s:url}"),
+        ("login wonder7land", "login ${file:/s:url}"),
+        ("page 1 of x=y", "page 1 of x=y"),
+    ],
+)
+def test_a_url_is_replaced_whole_and_in_its_secret_parts(text: str, told: str) -> None:
+    assert hidden(url=URL).told(text).endswith(told)
+
+
+def test_the_longest_value_is_replaced_first() -> None:
+    values = hidden(url="http://host/abcdefgh", topic="abcdefgh")
+    assert values.told("http://host/abcdefgh, abcdefgh") == "${file:/s:url}, ${file:/s:topic}"
+
+
+def test_a_short_value_is_replaced_as_a_word_alone() -> None:
+    assert hidden(http_authorization="ab").told("ab, tab, ab1") == "${file:/s:http_authorization}, tab, ab1"
+
+
+def test_numbers_and_choices_are_no_secrets() -> None:
+    assert hidden(tasks_max="1", errors_tolerance="all", poll_interval_ms="").told("1 of all") == "1 of all"
+
+
+def test_lines_of_the_log_and_tracebacks_have_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("any.other.logger")
+    values = hidden(url=URL)
+    caplog.handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    with values.kept_from_log():
+        log.warning("%s: %s answers %d", "a", URL, 500)
+        try:
+            raise ValueError(f"unknown url: {URL}")
+        except ValueError:
+            log.exception("GET")
+    assert "hun" not in caplog.text
+    assert "WARNING a: ${file:/s:url} answers 500" in caplog.text
+    assert "ValueError: unknown url: ${file:/s:url}" in caplog.text
+    log.warning("%s", URL)
+    assert "hun" in caplog.text
