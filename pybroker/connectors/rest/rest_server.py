@@ -101,7 +101,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 @web.middleware
 async def _json_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse a client that does not take JSON, where there is something to be had."""
-    taken = {each.partition(";")[0].strip().lower() for each in request.headers.get("Accept", "*/*").split(",")}
+    taken = {each.partition(";")[0].strip().lower() for each in (request.headers.get("Accept") or "*/*").split(",")}
     if request.match_info.http_exception is None and not taken & _JSON_OR_WIDER:
         raise web.HTTPNotAcceptable
     return await handler(request)
