@@ -50,7 +50,8 @@ class Reply:
 class Request:
     """One request.  It is asked again until ``until``: what an earlier one has begun may take a while.
 
-    ``body`` is a document, or bytes as they are; ``is_map`` says that the reply has keys of the user's.
+    ``body`` is a document, or bytes as they are; ``is_map`` says that the reply has keys of the user's, and
+    ``may_conflict`` that a reply which asks for patience is one, too.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
     until: Callable[[Reply], object] = lambda reply: True
     is_map: bool = False
+    may_conflict: bool = False
 
     def sent(self, side: Side) -> tuple[str, bytes | None]:
         """The path and the body, as this side gets them."""
@@ -114,6 +116,11 @@ def _is(state: str) -> Callable[[Reply], object]:
         return [each["state"] for each in found["tasks"]] == ([] if state == "STOPPED" else [state])
 
     return holds
+
+
+def _begins(state: str) -> Callable[[Reply], object]:
+    """Whether a connector that has not run yet is in a state: Connect makes its tasks when it runs."""
+    return lambda reply: reply.code == 200 and reply.document["connector"]["state"] == state
 
 
 def _has(key: str) -> Callable[[Reply], object]:
@@ -203,7 +210,8 @@ def _of_configurations() -> Iterator[Request]:
     yield Request("a connector has another name", "POST", "/connectors", _new("c", _changed(name="d")))
     yield Request("a connector has no name", "POST", "/connectors", lambda side: {"config": _source(side)})
     yield Request("a connector has an empty name", "POST", "/connectors", _new(" ", _source))
-    yield Request("a connector has a name with a control", "POST", "/connectors", _new("c\u0001", _source))
+    yield Request("a connector has a name with a control", "POST", "/connectors", _new("c\u0001d", _source))
+    yield Request("a connector has a name with blanks", "POST", "/connectors", _new(" b\u0001 ", _source))
     named = _changed(name="c")
     yield Request("only a configuration has a name", "POST", "/connectors", lambda side: {"config": named(side)})
     yield Request("a connector has no class", "POST", "/connectors", _new("c", _changed(connector_class=None)))
@@ -233,10 +241,11 @@ def _of_states() -> Iterator[Request]:
     yield Request("a stopped source", "GET", a, until=lambda reply: not reply.document["tasks"])
     yield Request("the tasks of a stopped source", "GET", f"{a}/tasks")
     yield Request("the status of a stopped source's task", "GET", f"{a}/tasks/0/status")
-    yield Request("the task of a stopped source is restarted", "POST", f"{a}/tasks/0/restart")
+    task = f"{a}/tasks/0/restart"
+    yield Request("the task of a stopped source is restarted", "POST", task, may_conflict=True)
     paused = _new("p", _source, initial_state="paused")
     yield Request("a source is made and paused", "POST", "/connectors", paused)
-    yield Request("the status of one that was made and paused", "GET", "/connectors/p/status", until=_is("PAUSED"))
+    yield Request("the status of one that was made and paused", "GET", "/connectors/p/status", until=_begins("PAUSED"))
     strange = _new("q", _source, initial_state="asleep")
     yield Request("a source is made in a state that is none", "POST", "/connectors", strange)
 
@@ -346,4 +355,33 @@ def _of_the_end() -> Iterator[Request]:
 
 
 REQUESTS: Final = tuple(_requests())
-DIFFERENCES: Final[Mapping[str, Difference]] = {}
+_UNREADABLE: Final = Difference(500, 400, "a body that cannot be read is answered by 500")
+_OFFSETS: Final = Difference(500, 400, "offsets below 0 or of no partition are answered by 500")
+_NO_CLASS: Final = Difference(500, 400, "a configuration without a known class is validated with 500")
+DIFFERENCES: Final[Mapping[str, Difference]] = {
+    "a configuration without a class": _NO_CLASS,
+    "a configuration of a class that is not there": _NO_CLASS,
+    "the task of a stopped source is restarted": Difference(409, 404, "a stopped connector's task is restarted: 409"),
+    "an offset is below 0": _OFFSETS,
+    "a partition that is not there": _OFFSETS,
+    "another type of content where there is none": Difference(415, 202, "a request without a body names another type"),
+    **dict.fromkeys(
+        (
+            "a source is made in a state that is none",
+            "offsets that are no objects",
+            "a body that is no JSON makes a connector",
+            "a body that is no JSON configures a connector",
+            "a body that is a list makes a connector",
+            "a body that is a list configures a connector",
+            "a body that is null makes a connector",
+            "a body that is null configures a connector",
+            "an empty body makes a connector",
+            "an empty body configures a connector",
+            "a key twice makes a connector",
+            "a field that is not known",
+            "a value that is an object",
+            "a connector without a configuration",
+        ),
+        _UNREADABLE,
+    ),
+}

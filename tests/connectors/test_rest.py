@@ -28,10 +28,10 @@ SINK = {
     "connection.url": "jdbc:postgresql://h/d",
     "connection.password": "${file:/p:k}",
 }
-# Of `ConfigKeyInfo`, as Jackson writes it.
+# Of Connect's `ConfigKeyInfo`.
 KEY_DOCUMENT = {
     *("name", "type", "required", "default_value", "importance", "documentation"),
-    *("group", "order", "width", "display_name", "dependents"),
+    *("group", "order_in_group", "width", "display_name", "dependents"),
 }
 
 Ask = Callable[..., tuple[int, Any]]
@@ -161,7 +161,7 @@ def test_a_restart_answers_with_the_status_where_tasks_are_named(world: World, a
     world.supervisor.step()
     assert ask("POST", "/connectors/a/restart") == (204, None)
     code, status = ask("POST", "/connectors/a/restart?includeTasks=true&onlyFailed=false")
-    assert (code, status["tasks"][0]["state"]) == (202, "RESTARTING")
+    assert (code, status["connector"]["state"], status["tasks"][0]["state"]) == (202, "RESTARTING", "RESTARTING")
     world.supervisor.step()
     assert len(world.runs) == 2
     code, status = ask("POST", "/connectors/a/restart?includeTasks=true&onlyFailed=true")
@@ -283,10 +283,21 @@ def test_a_path_may_end_with_a_slash(ask: Ask, path: str) -> None:
     assert ask("GET", f"{path}/") == (code, found)
 
 
-def test_what_has_get_has_head_and_tells_its_methods(ask: Ask) -> None:
+def test_a_resource_tells_its_methods(world: World) -> None:
+    async def told() -> tuple[int, str, str]:
+        client = await _client_of(world)
+        try:
+            async with client.options("/connectors") as reply:
+                return reply.status, await reply.text(), reply.headers["Allow"]
+        finally:
+            await client.close()
+
+    assert asyncio.run(told()) == (200, "GET,HEAD,POST,OPTIONS", "GET,HEAD,POST,OPTIONS")
+
+
+def test_what_has_get_has_head(ask: Ask) -> None:
     assert ask("HEAD", "/connectors") == (200, None)
     assert ask("HEAD", "/connectors/b") == (404, None)
-    assert ask("OPTIONS", "/connectors") == (200, None)
     assert ask("OPTIONS", "/nothing")[0] == 404
 
 

@@ -8,6 +8,7 @@ from pybroker.connectors.declared.declaration_files import declarations
 from pybroker.connectors.declared.plugin_kinds import KINDS
 from pybroker.connectors.declared.transforms import TRANSFORMS
 from pybroker.connectors.declared.validation import findings
+from tests.connectors.rest_requests import DIFFERENCES, REQUESTS
 from tests.docs.consoles import check_console
 from tests.source_tree import ROOT
 
@@ -34,6 +35,12 @@ def test_the_pages_declarations_can_be_meant() -> None:
 def test_each_kind_says_what_it_guarantees() -> None:
     guarantees = PAGE.read_text().partition("## Guarantees")[2].partition("\n## ")[0]
     assert [kind.name for kind in KINDS if f"| `{kind.name}` |" not in guarantees] == []
+
+
+def test_each_difference_of_the_rest_interface_is_listed() -> None:
+    listed = FROM_CONNECT.read_text()
+    assert sorted({each.page for each in DIFFERENCES.values() if f"| {each.page}" not in listed}) == []
+    assert DIFFERENCES.keys() <= {request.name for request in REQUESTS}
 
 
 def test_each_transform_of_connect_that_is_taken_is_listed() -> None:

@@ -87,10 +87,10 @@ def key_document(key: Key, order: int = 0) -> dict[str, Any]:
         "importance": key.importance,
         "documentation": key.documentation,
         "group": key.group,
+        "order_in_group": order,
         "width": "MEDIUM",
         "display_name": key.name,
         "dependents": [],
-        "order": order,
     }
 
 

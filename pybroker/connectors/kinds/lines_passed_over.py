@@ -4,7 +4,7 @@ Spark tells a line's file, and not where in the file it is; so a dead letter is 
 of a micro-batch are two epochs of the query.  That of the rows has the name which the sink of topics gives by itself:
 a connector may be given a topic of dead letters between two attempts of one micro-batch.
 
-Owns the count, how it is told, and the reasons.
+Owns the count, its words, and the reasons.
 """
 
 from __future__ import annotations

@@ -16,5 +16,5 @@ def query_of(rows: DataFrame) -> str:
 
 def write_once(records: DataFrame, cluster: Mapping[str, str], group: str, epoch: int, **options: str) -> None:
     """Write records to topics of a cluster; ``group`` is the transactional ids' beginning, of one query alone."""
-    writer = records.write.format("pybroker").options(**cluster, transactionGroup=group, epoch=str(epoch), **options)
-    writer.mode("append").save()
+    given = {**cluster, "transactionGroup": group, "epoch": str(epoch), **options}
+    records.write.format("pybroker").options(**given).mode("append").save()

@@ -57,11 +57,12 @@ def encoding(work: Work, key_fields: Sequence[str]) -> Change:
 
 def writing(work: Work, cluster: Mapping[str, str]) -> Write:
     """What writes a micro-batch's records to a cluster; one that comes again is passed over by its tasks' marks."""
+    more: dict[str, str] = {}
 
     def write(records: DataFrame, epoch: int) -> list[Refusal]:
         group, save = f"{work.group}-rows-{query_of(records)}", uuid4().hex
         try:
-            write_once(records.drop(*PLACE), cluster, group, epoch, save=save)
+            write_once(records.drop(*PLACE), cluster, group, epoch, save=save, **more)
         except (PySparkException, Py4JJavaError) as error:
             if not is_of_records(error):
                 raise
@@ -69,10 +70,12 @@ def writing(work: Work, cluster: Mapping[str, str]) -> Write:
             if refused and not work.tolerates_errors:
                 # Not chained: what Spark said first would be what ended the query.
                 raise RecordRefused(str(refused[0])) from None
-            if not refused and not is_of_batches(error):
-                raise
-            rest = without(records, refused).drop(*PLACE)
-            write_once(rest, cluster, group, epoch, save=save, **ONE_BY_ONE)
+            if not refused:
+                if more or not is_of_batches(error):
+                    raise
+                more.update(ONE_BY_ONE)  # also for what comes
+            rest = without(records, refused) if refused else records
+            write_once(rest.drop(*PLACE), cluster, group, epoch, save=save, **ONE_BY_ONE)
             return refused
         return []
 

@@ -32,7 +32,9 @@ from pybroker.connectors.supervision.membership import GroupRefused, Waits
 BODY_BYTES_MAX: Final = 1024 * 1024
 AGAIN_AFTER_S: Final = 1
 _JSON_OR_WIDER: Final = frozenset({"application/json", "application/*", "*/*"})
-_UNAVAILABLE, _UNAUTHORIZED, _FORBIDDEN, _UNSUPPORTED, _FAILED = 503, 401, 403, 415, 500
+# What Java's String.trim takes off.
+_BLANK: Final = "".join(map(chr, range(33)))
+_UNAVAILABLE, _UNAUTHORIZED, _FORBIDDEN, _FAILED = 503, 401, 403, 500
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +89,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         allow = {name: text for name, text in error.headers.items() if name == "Allow"}
         if request.method == "OPTIONS" and allow:
-            return web.Response(headers=allow)
+            methods = f"{allow['Allow']},OPTIONS"
+            return web.Response(text=methods, headers={"Allow": methods})
         return _error(error.status, f"HTTP {error.status} {error.reason}", allow)
     except Replaced:
         return _error(_UNAVAILABLE, "another supervisor of this name works now")
@@ -101,7 +104,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 @web.middleware
 async def _json_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse a client that does not take JSON, where there is something to be had."""
-    taken = {each.partition(";")[0].strip().lower() for each in request.headers.get("Accept", "*/*").split(",")}
+    taken = {each.partition(";")[0].strip().lower() for each in (request.headers.get("Accept") or "*/*").split(",")}
     if request.match_info.http_exception is None and not taken & _JSON_OR_WIDER:
         raise web.HTTPNotAcceptable
     return await handler(request)
@@ -220,7 +223,7 @@ class _Resources:
         if strange := sorted(body.keys() - {"name", "config", "initial_state"}):
             raise RequestRefused(BAD_REQUEST, f"Unrecognized field: {strange[0]}")
         config = _texts(body.get("config"))
-        name = _texts({"name": body.get("name")}).get("name", "").strip()
+        name = _texts({"name": body.get("name")}).get("name", "").strip(_BLANK)
         target = _initial(body.get("initial_state"))
         info = await asyncio.to_thread(self._operations().create, name, config, target)
         return _json(info, 201, _location(request, name))
@@ -322,7 +325,7 @@ class _Resources:
 
 async def _body(request: web.Request) -> Any:
     if request.content_type != "application/json":
-        raise RequestRefused(_UNSUPPORTED, "HTTP 415 Unsupported Media Type")
+        raise web.HTTPUnsupportedMediaType
     try:
         return json.loads(await request.text(), object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:

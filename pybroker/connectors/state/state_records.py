@@ -155,7 +155,7 @@ def status_records(name: str, status: Status | None) -> list[Record]:
 
 def connector_state(status: Status) -> State:
     """The state that Connect tells of the connector, beside that of its task."""
-    return State.RUNNING if status.state in (State.FAILED, State.RESTARTING) else status.state
+    return State.RUNNING if status.state is State.FAILED else status.state
 
 
 def topic_record(name: str, topic: str, *, is_used: bool = True) -> Record:

@@ -133,6 +133,8 @@ class Operations:
         kind, given = kind_named(plugin), config.get("connector.class")
         if given is None:
             raise RequestRefused(BAD_REQUEST, "Connector config contains no connector type")
+        if kind is None and given == plugin:
+            raise RequestRefused(BAD_REQUEST, unknown_kind(given))
         if kind is None or kind_named(given) is not kind:
             raise RequestRefused(BAD_REQUEST, f"Included connector type {given} does not match request type {plugin}")
         return document(kind, config)

@@ -171,14 +171,15 @@ class _Trials:
                     continue
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
+                        self._has_failed = True
                         return
                     reported[position] = error.args[0]
                 break
             producer.poll(0)
 
     def _judged(self, producer: Producer, reported: Mapping[int, KafkaError | None]) -> _Found:
-        errors = [error for error in reported.values() if error is not None]
-        if errors and all(error.code() in PURGED for error in errors):
+        errors = [error for error in reported.values() if error is not None and error.code() not in PURGED]
+        if self._has_failed and not errors:
             errors = [failed_by(producer)]
         # What a broker has said tells more than what the library makes of it for the next records.
         errors.sort(key=lambda error: error.code() < 0)

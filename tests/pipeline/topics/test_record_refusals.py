@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from harness.waiting import PATIENCE_S
 
 from pybroker.pipeline.topics import record_refusals
 from pybroker.pipeline.topics.record_refusals import refused_records
@@ -18,7 +19,6 @@ from pybroker.pipeline.topics.rows import ANY_PARTITION, ProducerRecord
 from pybroker.testing import Broker
 from tests.pipeline.topics.test_epochs import Sink
 
-WITHIN_S = 30
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -53,7 +53,7 @@ def _close(bootstrap: str, topic: str) -> None:
     binding = AclBinding(*of, AclOperation.READ, AclPermissionType.ALLOW)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_acls([binding]).values():
-        future.result(WITHIN_S)
+        future.result(PATIENCE_S)
 
 
 def record(topic: str, value: bytes | None = b"v", key: bytes | None = b"k", partition: int = ANY_PARTITION) -> Any:
@@ -71,9 +71,9 @@ def ends(broker: Broker, topic: str) -> tuple[int, int]:
     """What committed readers see of a topic, and where it ends."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), WITHIN_S)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)
         consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(WITHIN_S)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         return int(message.error() is None), end
     finally:
