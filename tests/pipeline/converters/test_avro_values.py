@@ -22,10 +22,10 @@ READING = {
 
 
 def written(schema: Any, value: Any) -> bytes:
-    from pybroker.pipeline.converters.avro import _Writer
     from pybroker.values.avro_values import parsed
+    from pybroker.values.avro_writing import Writer
 
-    return _Writer(json.dumps(parsed(schema)))(value)
+    return Writer(json.dumps(parsed(schema)))(value)
 
 
 def one_field(kind: Any) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def reader_of(file: Path, name: str = "shop.Order", registry_header: bool | int 
 
 
 def written(file: Path, value: dict[str, Any]) -> bytes:
-    from pybroker.pipeline.converters.protobuf import _Writer
     from pybroker.values.protobuf_values import Definition
+    from pybroker.values.protobuf_writing import Writer
 
-    return _Writer(Definition((file, "shop.Order")))(value)
+    return Writer(Definition((file, "shop.Order")))(value)
 
 
 def test_a_number_that_an_enum_has_no_name_for_is_written_as_it_was_read(file: Path) -> None:
