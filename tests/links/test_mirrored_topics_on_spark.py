@@ -46,12 +46,11 @@ def here(source: Broker) -> Iterator[Broker]:
         yield running
 
 
-def options(side: Broker, connector: str) -> dict[str, str]:
-    prefix = "kafka." if connector == "kafka" else ""
+def options(side: Broker) -> dict[str, str]:
     return {
-        f"{prefix}bootstrap.servers": side.bootstrap,
+        "kafka.bootstrap.servers": side.bootstrap,
+        "kafka.isolation.level": "read_committed",
         "subscribe": "orders",
-        f"{prefix}isolation.level": "read_committed",
         "startingOffsets": "earliest",
     }
 
@@ -61,7 +60,7 @@ def test_spark_reads_a_mirrored_topic_as_it_is_at_the_source(
     spark: Any, source: Broker, here: Broker, connector: str
 ) -> None:
     def rows(side: Broker) -> list[tuple[Any, ...]]:
-        read = spark.read.format(connector).options(**options(side, connector)).load()
+        read = spark.read.format(connector).options(**options(side)).load()
         found = read.select("partition", "offset", "timestamp", "key", "value").collect()
         return sorted(tuple(bytes(each) if isinstance(each, bytearray) else each for each in row) for row in found)
 
@@ -77,7 +76,7 @@ def test_a_stream_goes_on_at_the_mirrored_topic_where_it_was_at_the_source(
     seen: list[bytes] = []
 
     def run(side: Broker) -> None:
-        stream = spark.readStream.format(connector).options(**options(side, connector)).load()
+        stream = spark.readStream.format(connector).options(**options(side)).load()
         writer = stream.select("value").writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.foreachBatch(lambda rows, _: seen.extend(bytes(row[0]) for row in rows.collect()))
         query.trigger(availableNow=True).start().awaitTermination()
