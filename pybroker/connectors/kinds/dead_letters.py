@@ -1,7 +1,7 @@
 """Dead letters: what a connector passes over, as records of a topic, with the reason in Kafka Connect's headers.
 
-Each is written exactly once, as an epoch of the query.  Owns the headers, and the stage, which follows from how a reason
-begins.  Counterpart in Kafka: ``DeadLetterQueueReporter``.
+Each is written exactly once, as an epoch of the query.  Owns the headers, and the stage, which follows from how its
+reason begins.  Counterpart in Kafka: ``DeadLetterQueueReporter``.
 """
 
 from __future__ import annotations

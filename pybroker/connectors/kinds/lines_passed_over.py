@@ -1,8 +1,8 @@
 """Lines of files that are no rows: counted, and dead letters where a topic is named for them.
 
 Spark tells a line's file, and not where in the file it is; so a dead letter is the line itself.  Rows and dead letters
-of a micro-batch are two epochs of the query.  That of the rows has the name which the sink of topics gives by itself:
-a connector may be given a topic of dead letters between two attempts of one micro-batch.
+of a micro-batch are two epochs of the query.  That of the rows has the name which the sink of topics gives by itself.
+Between two attempts of one micro-batch a connector may be given a topic of dead letters.
 
 Owns the count, its words, and the reasons.
 """
