@@ -38,7 +38,7 @@ _LETTERS: Final = {
 }
 # What is written for the zone of a time in UTC.
 _ZONES: Final = {
-    **dict.fromkeys(("X", "XX", "XXX"), "Z"),
+    **dict.fromkeys(("X" * count for count in (1, 2, 3)), "Z"),
     "x": "+00",
     **dict.fromkeys(("xx", "Z", "ZZ", "ZZZ"), "+0000"),
     **dict.fromkeys(("xxx", "ZZZZZ"), "+00:00"),
