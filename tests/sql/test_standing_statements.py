@@ -289,7 +289,9 @@ def test_rows_have_to_be_what_a_given_schema_names(world: World, tmp_path: Path)
     assert world.refusal("INSERT INTO a SELECT who AS note FROM orders") == told
     world.cluster.produce("headed", [b""])
     world.ask(f"CREATE STREAM headed WITH (format='avro', schema='{file}', registry_header='true')")
-    assert "values have a registry's header" in world.refusal("INSERT INTO headed SELECT id FROM orders")
+    assert "registry_header=ID says which schema's is written" in world.refusal(
+        "INSERT INTO headed SELECT id FROM orders"
+    )
 
 
 def test_queries_are_shown_with_what_they_have_not_read(world: World) -> None:
