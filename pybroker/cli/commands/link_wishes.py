@@ -53,12 +53,14 @@ def fulfil(
     found = [each for each in chosen if each.state in WRITABLE]
     left = [each for each in chosen if each.state not in WRITABLE]
     while left:
-        listed = link_requests.link_named(client, name).listed(setting)
-        some = _portion(left, NAMES_BYTES_MAX - len(",".join(listed).encode()))
+        link = link_requests.link_named(client, name)
+        some = _portion(left, NAMES_BYTES_MAX - len(",".join(link.listed(setting)).encode()))
         if not some:
             raise CommandFailed(f"{setting} of link {name} has no room for more topics: repeat that once it has")
         left = left[len(some) :]
-        link_requests.change(client, name, {setting: ("APPEND", _names(some))})
+        # What was adopted would be adopted again, once nothing else is wanted of it.
+        no_more = taken_back(link, ("adopt",), [each.source_topic for each in some])
+        link_requests.change(client, name, {setting: ("APPEND", _names(some)), **no_more})
         stand = link_requests.await_states(client, some, states, max(deadline_s - time.monotonic(), 0))
         if done := [each for each in stand if each.state in WRITABLE]:
             link_requests.change(client, name, {setting: ("SUBTRACT", _names(done))})
