@@ -2,6 +2,9 @@
 
 Owns the records' form.  The key is a name in lower case, and the value a JSON object; a tombstone is DROP.  The topic
 has one partition, and of two sessions that declare one name at a time the last one wins.
+
+Invariant: what a record says is data.  Its writer may be another user than the one who asks, so that its types are made
+anew, and no file is read because of it.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pybroker.sql.fetching.record_columns import KEY, VALUE, Position, next_offset, raw_batches
+from pybroker.sql.parsing.column_types import column_type
 from pybroker.sql.relations.catalog import Catalog, Column, Format, Relation
 from pybroker.sql.relations.cluster_port import Cluster, Written
+from pybroker.sql.relations.format_options import reads_a_file
 from pybroker.sql.sql_errors import Interrupted
 
 TOPIC: Final = "sql-declarations"
 SETTINGS: Final = {"cleanup.policy": "compact"}
+_KINDS: Final = ("STREAM", "TABLE")
 _FETCH_BYTES: Final = 1 << 20
 _WAIT_MS: Final = 100
 
@@ -63,15 +69,38 @@ def record_of(relation: Relation) -> Written:
 
 
 def relation_read(text: str | None) -> Relation | None:
-    """The relation of a record's value; None for a tombstone, and for what a later version may have written."""
+    """The relation of a record's value; None for a tombstone, and for what no declaration of this version says."""
     try:
         said = json.loads(text) if text else None
         if not isinstance(said, dict):
             return None
-        columns = tuple(Column(**each) for each in said["columns"])
-        return Relation(**{**said, "columns": columns, "format": Format(said["format"])})
-    except (ValueError, KeyError, TypeError):
+        columns = tuple(_column(**each) for each in said["columns"])
+        found = Relation(**{**said, "columns": columns, "format": Format(said["format"])})
+        return found if _is_sound(found) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def as_kept(relation: Relation) -> Relation | None:
+    """A declaration as another session reads it: types may have other spellings."""
+    _, value = record_of(relation)
+    return relation_read(value.decode())
+
+
+def _column(name: str, type: str, field: str = "", is_key: bool = False) -> Column:
+    return Column(name, column_type(type), field, is_key is True)
+
+
+def _is_sound(relation: Relation) -> bool:
+    options = relation.options
+    texts = [relation.name, relation.topic, relation.query or "", *options, *options.values()]
+    texts += [text for each in relation.columns for text in (each.name, each.field)]
+    return (
+        all(isinstance(text, str) for text in texts)
+        and relation.kind in _KINDS
+        and len(options.get("delimiter", ",")) == 1
+        and not reads_a_file(relation.format, options)
+    )
 
 
 def _texts(batch: Any) -> Iterator[tuple[str, str | None]]:

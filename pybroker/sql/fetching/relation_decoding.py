@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
-from pybroker.sql.fetching.short_queries import ValueDecoder
+from pybroker.sql.fetching.short_queries import ValueDecoder, closed_connection
 from pybroker.sql.parsing.java_patterns import read_pattern
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
 from pybroker.sql.relations.event_times import PATTERN, TimeKind, kind_of, time_column
@@ -217,7 +217,7 @@ class _Statement:
     def over(self, table: pa.Table) -> pa.Table:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = duckdb.connect(config={"threads": 1})
+            connection = self._local.connection = closed_connection()
             connection.execute("SET TimeZone = 'UTC'").fetchall()
             # JSON stays JSON on its way to the query, and no text.
             connection.execute("SET arrow_lossless_conversion = true").fetchall()
@@ -225,6 +225,8 @@ class _Statement:
         connection.register("raw", table.__arrow_c_stream__())
         try:
             return connection.sql(self._sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise SqlError(f"values are not read by these columns: {str(error).splitlines()[0]}") from error
         finally:
             connection.unregister("raw")
 

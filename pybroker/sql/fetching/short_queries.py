@@ -1,4 +1,7 @@
-"""Short questions to DuckDB over tables of Arrow; and what a decoder of values is."""
+"""Short questions to DuckDB over tables of Arrow; and what a decoder of values is.
+
+Owns how the connections beside that of a query are made: they reach no file, whatever a declaration or a schema says.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ import pyarrow as pa
 
 # From the values of a batch their columns, and the reason why a value has none, null where it fits.
 ValueDecoder: TypeAlias = Callable[[pa.Array], tuple[list[pa.Array], pa.Array]]
+
+
+def closed_connection() -> duckdb.DuckDBPyConnection:
+    """A database in memory that reads and writes no file, and loads no extension."""
+    return duckdb.connect(config={"threads": 1, "enable_external_access": "false"})
 
 
 def connection_values(sql: str, **tables: Any) -> list[tuple[Any, ...]]:
@@ -29,7 +37,7 @@ def connection_schema(sql: str) -> pa.Schema:
 
 @contextmanager
 def _connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = duckdb.connect(config={"threads": 1})
+    connection = closed_connection()
     try:
         yield connection
     finally:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from pybroker.sql.declared import declarations
-from pybroker.sql.declared.kept_declarations import SETTINGS, record_of
+from pybroker.sql.declared.kept_declarations import SETTINGS, as_kept, record_of
 from pybroker.sql.handlers.session_context import OPTIONS, Context
 from pybroker.sql.parsing.statements import Create, Describe, InsertValues, Set, Show
 from pybroker.sql.questions.inserts import records_of
@@ -31,7 +31,7 @@ def create(context: Context, wanted: Create) -> None:
         context.remark(f"{kind} {there.name} is there")
         return
     relation = declarations.relation_of(context.cluster, context.changes, wanted, context.settings.get(REGISTRY))
-    check_free(there, replaces=wanted.replaces or there == relation)
+    check_free(there, replaces=wanted.replaces or there in (relation, as_kept(relation)))
     if wanted.is_temporary or context.changes is None:
         context.catalog.declare(relation)
         context.remark(f"{kind} {wanted.name} is declared, for this session")

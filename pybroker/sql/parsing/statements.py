@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pybroker.sql.parsing.column_types import column_type
 from pybroker.sql.parsing.ksql_statements import elsewhere
 from pybroker.sql.parsing.standing_selects import StandingSelect, standing_select
-from pybroker.sql.parsing.token_reader import DIALECT, TokenReader, tokens_of, tree_of
+from pybroker.sql.parsing.token_reader import TokenReader, tokens_of, tree_of
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
 
 # With what a query may begin.
@@ -421,10 +421,9 @@ def _column(reader: TokenReader) -> DeclaredColumn:
     text = reader.text[begin:end]
     wanted = _TYPES_OF_KSQLDB.get(text.upper(), text)
     try:
-        kind = exp.DataType.build(wanted, dialect=DIALECT)
-    except (SqlglotError, ValueError) as error:
+        return DeclaredColumn(name, column_type(wanted), is_key)
+    except ValueError as error:
         raise SqlError(at_place(f"{text} is no type", reader.text, begin, end - begin)) from error
-    return DeclaredColumn(name, kind.sql(dialect=DIALECT), is_key)
 
 
 def _options(reader: TokenReader) -> dict[str, str]:

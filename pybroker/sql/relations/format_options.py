@@ -81,6 +81,14 @@ def with_schema_inside(kind: Format, options: Mapping[str, str]) -> dict[str, st
     return dict(options)
 
 
+def reads_a_file(kind: Format, options: Mapping[str, str]) -> bool:
+    """Whether the schema is the path of a file, and no schema."""
+    schema = options.get("schema", "").strip()
+    if kind is Format.PROTOBUF:
+        return bool(schema) and not schema.startswith(DESCRIPTORS)
+    return schema.endswith(_AVRO_FILE)
+
+
 def descriptors(schema: str) -> bytes | Path:
     """The descriptors of a declaration's ``schema``, or the file that has them."""
     if schema.startswith(DESCRIPTORS):

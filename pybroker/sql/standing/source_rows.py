@@ -133,7 +133,7 @@ def _decoder(source: SourcePlan) -> Decoder:
     of_value = [each for each in source.columns if each.field and not each.is_key]
     match source.format:
         case Format.JSON:
-            fields = ", ".join(f"`{each.field}` {each.type}" for each in of_value)
+            fields = ", ".join(f"{_quoted(each.field)} {each.type}" for each in of_value)
             return _behind_header(json_of(fields), source) if of_value else raw()
         case Format.CSV:
             return csv_of(int(source.options[WIDTH]), source.options.get("delimiter", ","))
@@ -167,3 +167,7 @@ def _behind_header(decoder: Decoder, source: SourcePlan) -> Decoder:
         return decoder(behind, name).withColumn(f"{name}{ERROR_SUFFIX}", F.coalesce(said, error)).drop("has_header")
 
     return decode_behind
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

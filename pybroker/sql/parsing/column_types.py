@@ -1,0 +1,34 @@
+"""A column's type as DuckDB spells it, made anew of a text: what comes of it is a type, and nothing else.
+
+Owns which texts are types.  The texts are users', of declarations of other users among them, and stand in statements
+for DuckDB and for Spark.  Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from pybroker.sql.parsing.token_reader import DIALECT
+
+# All that a type is made of: a default value or a check of a field would be an expression.
+_PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
+
+
+def parsed_type(text: str) -> exp.DataType:
+    """The type that a text spells; raises ValueError for a text that is none, or has more beside one."""
+    try:
+        found = sqlglot.parse_one(text, dialect=DIALECT, into=exp.DataType)
+    except SqlglotError as error:
+        raise ValueError(f"{text} is no type") from error
+    if not isinstance(found, exp.DataType) or not all(isinstance(part, _PARTS) for part in found.walk()):
+        raise ValueError(f"{text} is no type")
+    return found
+
+
+def column_type(text: str) -> str:
+    """The type in DuckDB's spelling; raises ValueError."""
+    return parsed_type(text).sql(dialect=DIALECT)
