@@ -76,10 +76,10 @@ def test_declaration_has_columns_types_keys_and_options() -> None:
     )
     assert isinstance(found, Create)
     assert (found.kind, found.name, found.replaces, found.if_not_exists) == ("STREAM", "orders", True, False)
-    assert found.columns[0] == DeclaredColumn("id", "TEXT", True)
+    assert found.columns[0] == DeclaredColumn("id", "VARCHAR", True)
     assert found.columns[1] == DeclaredColumn("amount", "DECIMAL(10, 2)", False)
-    assert found.columns[2].type == "TEXT[]"
-    assert found.columns[4].type == "STRUCT(name TEXT)"
+    assert found.columns[2].type == "VARCHAR[]"
+    assert found.columns[4].type == "STRUCT(name VARCHAR)"
     assert found.options == {"kafka_topic": "orders.v1", "value_format": "JSON"}
 
 

@@ -6,13 +6,26 @@ for DuckDB and for Spark.  Pure.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
-from pybroker.sql.parsing.token_reader import DIALECT
+
+class _Spelling(DuckDB):
+    """Types by the names that DuckDB tells them by."""
+
+    class Generator(DuckDB.Generator):
+        TYPE_MAPPING: ClassVar[dict[exp.DType, str]] = {
+            **DuckDB.Generator.TYPE_MAPPING,
+            exp.DType.TEXT: "VARCHAR",
+            exp.DType.INT: "INTEGER",
+            exp.DType.INT128: "HUGEINT",
+            exp.DType.UINT128: "UHUGEINT",
+        }
+
 
 # All that a type is made of: a default value or a check of a field would be an expression.
 _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
@@ -21,7 +34,7 @@ _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier,
 def parsed_type(text: str) -> exp.DataType:
     """The type that a text spells; raises ValueError for a text that is none, or has more beside one."""
     try:
-        found = sqlglot.parse_one(text, dialect=DIALECT, into=exp.DataType)
+        found = sqlglot.parse_one(text, dialect=_Spelling, into=exp.DataType)
     except SqlglotError as error:
         raise ValueError(f"{text} is no type") from error
     if not isinstance(found, exp.DataType) or not all(isinstance(part, _PARTS) for part in found.walk()):
@@ -31,4 +44,4 @@ def parsed_type(text: str) -> exp.DataType:
 
 def column_type(text: str) -> str:
     """The type in DuckDB's spelling; raises ValueError."""
-    return parsed_type(text).sql(dialect=DIALECT)
+    return parsed_type(text).sql(dialect=_Spelling)
