@@ -118,6 +118,8 @@ def test_line_of_csv_has_its_columns_in_order() -> None:
     )
     assert [row["id"] for row in rows] == [1, 2, None]
     assert [row["name"] for row in rows] == ["a, b", None, None]
+    quoted, _ = decoded(relation(Format.CSV, [COLUMNS[1]] * 3), [b'"",,"say ""no"""', b'"a""","",'], COLUMNS[1:2])
+    assert quoted == [{"name": ""}, {"name": 'a"'}]
     assert misfits.count == 3
     assert misfits.first is not None
     assert misfits.first.reason == "has 2 fields in 1 lines, and should have 3 in one"
@@ -150,8 +152,17 @@ def test_pseudo_columns_are_the_records() -> None:
 
 def test_key_column_is_the_key_as_its_type() -> None:
     columns = [Column("id", "BIGINT", "id", is_key=True)]
-    rows, _ = decoded(relation(Format.JSON, columns), [], key=[b"7", b"x", None])
-    assert rows == [{"id": 7}, {"id": None}, {"id": None}]
+    rows, misfits = decoded(relation(Format.JSON, columns), [], key=[b"7", b"x", None], offset=[0, 1, 2])
+    assert rows == [{"id": 7}, {"id": None}]
+    assert (misfits.count, str(misfits.first)) == (1, "orders partition 3 offset 1: id is no BIGINT")
+
+
+def test_key_and_value_that_do_not_fit_are_one_record() -> None:
+    columns = [Column("id", "BIGINT", "id", is_key=True), Column("n", "BIGINT", "n")]
+    values = [b'{"n": 1}', b'{"n": "x"}', b'{"n": "x"}', b'{"n": 2}']
+    rows, misfits = decoded(relation(Format.JSON, columns), values, key=[b"7", b"8", b"y", b"y"])
+    assert rows == [{"id": 7, "n": 1}]
+    assert misfits.count == 3
 
 
 SCHEMA = {

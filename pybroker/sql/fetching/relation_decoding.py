@@ -10,7 +10,7 @@ looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock, local
 from typing import Final
@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pybroker.sql.fetching.nested_misfits import misfit_inside, pointer
 from pybroker.sql.fetching.record_columns import HEADERS, KEY, OFFSET, TIMESTAMP, TYPES, VALUE
 from pybroker.sql.fetching.short_queries import ValueDecoder, closed_connection
 from pybroker.sql.parsing.java_patterns import read_pattern
@@ -99,6 +100,7 @@ class Decoding:
         fields |= {VALUE} if IS_TOMBSTONE in columns else set()
         # The offset says which record it is that does not fit.
         fields |= {VALUE, OFFSET} if self._of_value else set()
+        fields |= {OFFSET} if of_key else set()
         self.fields = sorted(fields)
         self._decode = decoder(relation, self._of_value) if self._of_value else None
         self._cast_key = _Casting(of_key) if of_key else None
@@ -119,7 +121,9 @@ class Decoding:
                 found["_timestamp"], wrong = self._read_time(found[self._time.name], raw)
                 reasons = pc.coalesce(reasons, wrong)
         if self._cast_key is not None:
-            found |= self._cast_key.by_name(key_texts(raw.column(KEY)))
+            keys, wrong = self._cast_key.by_name(key_texts(raw.column(KEY)))
+            found |= keys
+            reasons = wrong if reasons is None else pc.coalesce(reasons, wrong)
         for column in self._columns:
             if column.name not in found:
                 found[column.name] = _pseudo(column.name, raw, partition)
@@ -249,9 +253,9 @@ class _JsonDecoder:
         structure = "{" + ",".join(f"{_json_text(each.field)}:{_json_text(each.type)}" for each in columns) + "}"
         chosen = [f"j.{quoted(each.field)} AS {quoted(f'c{at}')}" for at, each in enumerate(columns)]
         checks = [
-            f"WHEN j.{quoted(each.field)} IS NULL AND coalesce(json_type(v, {literal(_pointer(each.field))}), 'NULL') "
-            f"<> 'NULL' THEN {literal(f'{each.field} is no {each.type}')}"
+            f"WHEN {condition} THEN {literal(f'{each.field} is no {each.type}')}"
             for each in columns
+            for condition in _misfits_of_json(each)
         ]
         self._statement = _Statement(
             f"SELECT {', '.join(chosen)}, CASE WHEN v IS NULL THEN NULL WHEN j IS NULL THEN 'is no JSON object' "
@@ -359,10 +363,10 @@ class _Casting:
         *arrays, misfits = _arrays(self._statement.over(table))
         return arrays, misfits.cast(pa.string())
 
-    def by_name(self, text: pa.Array) -> dict[str, pa.Array]:
-        """All columns of one text, as of a key."""
-        arrays, _ = self([text])
-        return {column.name: array for column, array in zip(self._columns, arrays, strict=True)}
+    def by_name(self, text: pa.Array) -> tuple[dict[str, pa.Array], pa.Array]:
+        """All columns of one text, as of a key, and why it is none of their types."""
+        arrays, misfits = self([text])
+        return {column.name: array for column, array in zip(self._columns, arrays, strict=True)}, misfits
 
 
 def quoted(name: str) -> str:
@@ -375,8 +379,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _pointer(field: str) -> str:
-    return "/" + field.replace("~", "~0").replace("/", "~1")
+def _misfits_of_json(column: Column) -> Iterator[str]:
+    """The conditions under which a field of JSON is not of its column's type: itself, or something inside of it."""
+    found, place = f"j.{quoted(column.field)}", literal(pointer(column.field))
+    yield f"{found} IS NULL AND coalesce(json_type(v, {place}), 'NULL') <> 'NULL'"
+    if (inside := misfit_inside(found, f"json_extract(v, {place})", column.type)) is not None:
+        yield inside
 
 
 def _json_text(text: str) -> str:
