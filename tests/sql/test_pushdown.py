@@ -68,6 +68,17 @@ def test_beside_another_table_the_column_has_to_say_whose_it_is() -> None:
     assert of("u._offset > 1", joined) == Restriction()
 
 
+@pytest.mark.parametrize(
+    "joined",
+    [
+        *("users u ASOF JOIN orders o ON u.t <= o.id", "orders o ASOF LEFT JOIN users u ON u.t <= o.id"),
+        *("users u POSITIONAL JOIN orders o", "orders o TABLESAMPLE 3 ROWS"),
+    ],
+)
+def test_nothing_is_pushed_down_where_other_rows_decide_which_come_out(joined: str) -> None:
+    assert of("o._offset > 1", joined) == Restriction()
+
+
 def test_restriction_of_a_query_inside_is_its_own() -> None:
     assert of("id IN (SELECT id FROM users WHERE _offset > 1)") == Restriction()
 

@@ -5,7 +5,8 @@ understood costs time and changes no answer.  Pure, but for the values of expres
 (``Evaluate``).
 
 Only what AND joins at the top of a SELECT's WHERE counts: there a row that fails it cannot be in the answer, whichever
-way the topic is joined.
+way the topic is joined.  A join by what stands next, and a sample, are the exception: of them other rows come out where
+some are not there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Evaluate: TypeAlias = Callable[[exp.Expr, str], int | datetime | None]
 _MIRRORED: Final = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _PUSHED: Final = ("_partition", "_offset", "_timestamp")
 _KINDS: Final = {"_partition": "BIGINT", "_offset": "BIGINT", "_timestamp": "TIMESTAMP"}
+# Joins whose rows depend on which other rows there are.
+_BY_ROWS: Final = ("ASOF", "POSITIONAL")
 _MOVING: Final = ("now", "current_timestamp", "current_date", "today", "get_current_timestamp", "random")
 
 
@@ -63,6 +66,8 @@ def restriction(tree: exp.Expr, table: exp.Table, alias: str, evaluate: Evaluate
     select = table.find_ancestor(exp.Select)
     where = select.args.get("where") if select is not None else None
     if select is None or where is None or not any(each is table for each in tables_of(select)):
+        return Restriction()
+    if any(each.method in _BY_ROWS for each in select.args.get("joins") or ()) or table.find(exp.TableSample):
         return Restriction()
     is_alone = sum(1 for _ in tables_of(select)) == 1 and not select.args.get("joins")
     found = Restriction()
