@@ -10,7 +10,7 @@ from typing import Any
 
 from pybroker.sql.relations.cluster_port import Bounds, Fetched, Written
 from pybroker_protocol.record_codec import NewRecord, build_batch
-from pybroker_protocol.records import batches, read_batch_header
+from pybroker_protocol.records import batches, read_batch_header, set_log_append_time
 
 NOON_MS = 1_769_860_800_000
 
@@ -47,7 +47,14 @@ class FakeCluster:
         ]
         for at in range(0, len(records), per_batch):
             batch = build_batch(records[at : at + per_batch], timestamp_ms=NOON_MS, base_offset=self._end(log))
-            log.append(batch)
+            log.append(self._with_brokers_time(batch) if topic in self.broker_times else batch)
+
+    @staticmethod
+    def _with_brokers_time(batch: bytes) -> bytes:
+        """All of its records have the time of the last one."""
+        found = bytearray(batch)
+        set_log_append_time(found, read_batch_header(batch).max_timestamp)
+        return bytes(found)
 
     def _log(self, topic: str, partition: int) -> list[bytes]:
         logs = self.logs.setdefault(topic, [])

@@ -171,10 +171,11 @@ def test_times_that_are_not_wanted_are_not_fetched_as_far_as_they_ascend(world: 
     (by_producers,) = world.ask(f"EXPLAIN SELECT n FROM times {where}")
     assert (by_producers["from"], by_producers["to"]) == (200, 1_000)
     assert by_producers["not_pushed"] == "the end of the range of _timestamp, because producers give the timestamps"
-    world.cluster.broker_times.add("times")
-    (by_broker,) = world.ask(f"EXPLAIN SELECT n FROM times {where}")
+    world.cluster.broker_times.add("timed")
+    world.cluster.produce("timed", [{"n": number} for number in range(1_000)])
+    (by_broker,) = world.ask(f"EXPLAIN SELECT n FROM timed {where}")
     assert (by_broker["from"], by_broker["to"]) == (200, 300)
-    assert world.ask(f"SELECT count(*) AS n FROM times {where}") == [{"n": 100}]
+    assert world.ask(f"SELECT count(*) AS n FROM timed {where}") == [{"n": 100}]
 
 
 def test_records_of_a_time_that_a_later_record_stands_before_are_found(world: World) -> None:

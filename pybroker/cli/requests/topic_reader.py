@@ -15,7 +15,7 @@ from pybroker.cli.requests import config_requests, topic_requests
 from pybroker.cli.requests.log_requests import EARLIEST, LATEST, offsets_at
 from pybroker.cli.requests.partition_leaders import NO_LEADER, Partition, asked_of_leaders, find_leaders
 from pybroker.cli.terminal.error_names import refused
-from pybroker.cli.terminal.failure import named_error
+from pybroker.cli.terminal.failure import CommandFailed, named_error
 from pybroker.sql.relations.cluster_port import Bounds, Fetched
 from pybroker_protocol.errors import ErrorCode
 from pybroker_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -65,8 +65,11 @@ class TopicReader:
         return {each: None if offset < 0 else offset for each, offset in found.items()}
 
     def has_broker_times(self, topic: str) -> bool:
-        """Whether the broker's clock gives the timestamps."""
-        settings = config_requests.described(self._client, "topic", topic)
+        """Whether the broker's clock gives the timestamps, as far as the user may see it."""
+        try:
+            settings = config_requests.described(self._client, "topic", topic)
+        except CommandFailed:  # who may read a topic need not see its settings
+            return False
         return any(each["name"] == "message.timestamp.type" and each["value"] == "LogAppendTime" for each in settings)
 
     def fetch(self, topic: str, positions: Mapping[int, int], bytes_max: int, wait_ms: int) -> list[Fetched]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pybroker.sql.fetching.record_columns import Position, next_offset, raw_batches
+from pybroker.sql.fetching.record_columns import Position, has_brokers_time, next_offset, raw_batches
 from pybroker.sql.fetching.relation_decoding import Decoding, Misfits
 from pybroker.sql.parsing.pushdown import Restriction
 from pybroker.sql.relations.catalog import Column, Relation
@@ -65,6 +65,11 @@ def plan(cluster: Cluster, relation: Relation, columns: Sequence[Column], wanted
         end_ms = None
     firsts = _from_time(cluster, relation.topic, bounds, wanted.first_ms)
     ends = _from_time(cluster, relation.topic, bounds, end_ms)
+    topic = relation.topic
+    unordered = [each for each, end in ends.items() if not _is_in_order(cluster, topic, each, end, bounds[each])]
+    if unordered:
+        kept.append("the end of the range of _timestamp, because producers gave the timestamps once")
+        ends = {each: end for each, end in ends.items() if each not in unordered}
     positions = {}
     for partition, at in sorted(bounds.items()):
         start, end = max(at.begin, firsts.get(partition, at.begin)), min(at.end, ends.get(partition, at.end))
@@ -80,6 +85,16 @@ def _from_time(cluster: Cluster, topic: str, bounds: dict[int, Bounds], at_ms: i
         return {}
     found = cluster.offsets_from(topic, sorted(bounds), at_ms)
     return {each: bounds[each].end if offset is None else offset for each, offset in found.items()}
+
+
+def _is_in_order(cluster: Cluster, topic: str, partition: int, end: int, bounds: Bounds) -> bool:
+    """Whether all times behind an offset are later than those before it.
+
+    They are from the first batch on that has the broker's time: a topic may have had producers' times before.
+    """
+    if end >= bounds.end:
+        return True
+    return any(has_brokers_time(each, end) for each in cluster.fetch(topic, {partition: end}, 1, _WAIT_MS))
 
 
 class Scan:

@@ -58,7 +58,10 @@ class Cluster(Protocol):
         ...
 
     def has_broker_times(self, topic: str) -> bool:
-        """Whether the broker's clock gives the timestamps, so that they ascend with the offsets."""
+        """Whether the broker's clock gives the timestamps, so that they ascend with the offsets.
+
+        Not as far as is known, where the user may not see the topic's settings.
+        """
         ...
 
     def fetch(self, topic: str, positions: Mapping[int, int], bytes_max: int, wait_ms: int) -> list[Fetched]:
