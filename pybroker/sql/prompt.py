@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,7 @@ KEYWORDS: Final = (
 )
 
 
-class _Names(Completer):
+class Names(Completer):
     """Topics, declared names, known columns and keywords, in any case."""
 
     def __init__(self, session: Session) -> None:
@@ -53,7 +54,11 @@ class _Names(Completer):
 
     def _candidates(self) -> Iterator[str]:
         seen: set[str] = set()
-        names = [*self._session.names(), *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
+        # Without a cluster that answers there are fewer names, and no error: a statement tells it.
+        topics: list[str] = []
+        with suppress(Exception):
+            topics = self._session.names()
+        names = [*topics, *sorted(self._session.catalog.known_columns()), *PSEUDO_COLUMNS, *KEYWORDS]
         for name in names:
             if name not in seen:
                 seen.add(name)
@@ -86,7 +91,7 @@ def converse(session: Session, remark: Callable[[str], None], described: Callabl
     prompts: PromptSession[str] = PromptSession(
         PROMPT,
         history=_history(),
-        completer=_Names(session),
+        completer=Names(session),
         complete_while_typing=False,
         lexer=PygmentsLexer(SqlLexer),
         multiline=unfinished,

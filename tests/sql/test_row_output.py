@@ -45,7 +45,8 @@ class Sheet:
         (1.5, 1.5, 1.5, "1.5"),
         (float("nan"), "NaN", "NaN", "NaN"),
         (Decimal(12), 12, 12, 12),
-        (Decimal("1.25"), 1.25, 1.25, "1.25"),
+        (Decimal("1.25"), Decimal("1.25"), "1.25", "1.25"),
+        (Decimal("1.10"), Decimal("1.10"), "1.10", "1.10"),
         ("", "", "", '""'),
         (b"a\xff", "a\\xff", "a\\xff", "a\\xff"),
         (datetime(2026, 1, 31, 12), "2026-01-31 12:00:00.000", "2026-01-31 12:00:00.000", "2026-01-31 12:00:00.000"),
@@ -86,6 +87,14 @@ def test_csv_has_a_heading_and_quotes_where_they_are_needed() -> None:
     printer.add([(1, "x, y"), (None, 'say "no"')])
     printer.end()
     assert sheet.written.getvalue() == b'a,b\n1,"x, y"\n,"say ""no"""\n'
+
+
+def test_csv_tells_an_empty_text_from_null_and_quotes_what_has_a_meaning() -> None:
+    sheet = Sheet()
+    printer = RowPrinter(sheet, OutputForm.CSV, ["a", "b\r"])
+    printer.add([("", None), ("a\rb", "c\nd")])
+    printer.end()
+    assert sheet.written.getvalue() == b'a,"b\r"\n"",\n"a\rb","c\nd"\n'
 
 
 def test_table_without_a_row_has_its_heading() -> None:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Final
 
-import pyarrow as pa
 from sqlglot import exp
 
 from pybroker.sql.fetching.relation_decoding import IS_TOMBSTONE, Misfits, quoted
@@ -34,10 +33,14 @@ from pybroker.sql.questions import tail
 from pybroker.sql.questions.engine import UnknownColumn
 from pybroker.sql.questions.json_cells import json_inside
 from pybroker.sql.questions.query_progress import QueryProgress
+from pybroker.sql.questions.result_cells import rows_of
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column
 from pybroker.sql.relations.event_times import TIME
 from pybroker.sql.sql_errors import SqlError, at_place, nearest
+
+# By which the last record of a key is found.
+_OF_STATE: Final = ("_key", "_partition", "_offset", "_timestamp")
 
 
 @dataclass(slots=True)
@@ -55,13 +58,14 @@ class _Prepared:
 def answer(context: Context, query: Query) -> None:
     """Print a query's rows."""
     misfits = Misfits(stops=context.settings["misfits"] == "stop")
-    with columns_told(context, query.text, table_references(query.tree)):
-        if query.emits:
-            _follow(context, query, misfits)
-        else:
-            _run(context, _prepared(context, query), misfits)
-    if (told := misfits.remark()) is not None:
-        context.remark(told)
+    ask = _follow if query.emits else _run
+    try:
+        with columns_told(context, query.text, table_references(query.tree)):
+            context.with_new_columns(lambda: ask(context, query, misfits))
+    finally:
+        # A tail has no other end than Ctrl-C.
+        if (told := misfits.remark()) is not None:
+            context.remark(told)
 
 
 def explain(context: Context, wanted: Explain) -> None:
@@ -104,7 +108,8 @@ def columns_told(context: Context, text: str, references: Sequence[TableReferenc
         raise SqlError(at_place(message, text, at[0].start, len(at[0].text))) from error
 
 
-def _run(context: Context, prepared: _Prepared, misfits: Misfits) -> None:
+def _run(context: Context, query: Query, misfits: Misfits) -> None:
+    prepared = _prepared(context, query)
     scans = {name: Scan(context.connect, each, misfits) for name, each in prepared.plans.items()}
     streams = {name: scan.stream() for name, scan in scans.items()}
     progress = QueryProgress(context.show_progress, list(scans.values()), context.is_interrupted)
@@ -180,9 +185,8 @@ def _prepared(context: Context, query: Query) -> _Prepared:
             read = f"rows_{number}"
             kept[read] = name
         if relation.kind == "TABLE":
-            # A table's row is its key's last one, whatever of it is asked for.
-            wanted = Restriction(partitions=wanted.partitions)
-            plans[name] = plan(context.cluster, relation, with_state(used), wanted)
+            # A table's row is its key's last one, whatever of it is asked for, and in whichever partition.
+            plans[name] = plan(context.cluster, relation, with_state(used), Restriction())
             views[id(reference.node)] = state_of(read, used)
         else:
             plans[name] = plan(context.cluster, relation, used, wanted)
@@ -194,21 +198,23 @@ def _prepared(context: Context, query: Query) -> _Prepared:
 def with_state(used: Sequence[Column]) -> list[Column]:
     """The columns that a table's state is made of, beside those that a query uses."""
     names = {column.name for column in used}
-    needed = [Column(name, PSEUDO_COLUMNS[name]) for name in ("_key", "_offset") if name not in names]
+    needed = [Column(name, PSEUDO_COLUMNS[name]) for name in _OF_STATE if name not in names]
     return [*used, *needed, IS_TOMBSTONE]
 
 
 def state_of(name: str, used: Sequence[Column]) -> str:
-    """The query for a table's rows: of each key the last record, unless that deletes it."""
+    """The query for a table's rows: of each key the last record, unless that deletes it.
+
+    In a partition the last one is that of the highest offset.  A key is in several where partitions were added: there
+    offsets say nothing, and the last one is the latest.
+    """
     chosen = ", ".join(quoted(column.name) for column in used) or "1 AS rows"
-    return (
-        f"SELECT {chosen} FROM (SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _offset DESC) AS _rank "
-        f"FROM {name} WHERE _key IS NOT NULL) WHERE _rank = 1 AND NOT {IS_TOMBSTONE.name}"
+    last = (
+        f"SELECT *, row_number() OVER (PARTITION BY _key, _partition ORDER BY _offset DESC) AS _place "
+        f"FROM {name} WHERE _key IS NOT NULL"
     )
-
-
-def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """The rows of a batch as Python has them; a map is a dict."""
-    if not batch.num_columns:
-        return [()] * batch.num_rows
-    return list(zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True))
+    latest = (
+        "SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _timestamp DESC NULLS LAST, _partition DESC) AS _rank "
+        f"FROM ({last}) WHERE _place = 1"
+    )
+    return f"SELECT {chosen} FROM ({latest}) WHERE _rank = 1 AND NOT {IS_TOMBSTONE.name}"

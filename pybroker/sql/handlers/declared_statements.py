@@ -84,7 +84,8 @@ def show(context: Context, wanted: Show) -> None:
 
 
 def describe(context: Context, wanted: Describe) -> None:
-    """The columns of what a name means."""
+    """The columns of what a name means, as they are now."""
+    context.catalog.forget_inferred()
     relation = context.relation(wanted.name, wanted.text, wanted.start)
     origin = "declared" if relation.is_declared else f"inferred, as {relation.format}"
     rows = [(column.name, column.type, "key" if column.is_key else origin) for column in relation.columns]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pybroker.sql.declared import inference
 from pybroker.sql.declared.kept_declarations import TOPIC, KeptDeclarations
-from pybroker.sql.questions.engine import Engine
+from pybroker.sql.questions.engine import Engine, UnknownColumn
 from pybroker.sql.questions.query_progress import ShowProgress
 from pybroker.sql.questions.row_output import OutputForm, RowPrinter, Sheet
 from pybroker.sql.relations.catalog import Catalog, Format, Relation, topic_named
@@ -28,6 +28,8 @@ OPTIONS: Final = {
     REGISTRY: ("http://HOST:PORT",),
 }
 BEGIN: Final = "auto.offset.reset"
+
+T = TypeVar("T")
 
 
 class Context:
@@ -120,6 +122,18 @@ class Context:
             if known.format is Format.JSON:
                 self.catalog.remember(known)
         return known
+
+    def with_new_columns(self, act: Callable[[], T]) -> T:
+        """What ``act`` gives.  Where it names an unknown column it acts once more: a field may have come since.
+
+        Until then columns are those of the samples that the session took first.
+        """
+        try:
+            return act()
+        except UnknownColumn:
+            if not self.catalog.forget_inferred():
+                raise
+            return act()
 
     def set_back(self, option: str) -> None:
         """Have an option as it was when the session began."""

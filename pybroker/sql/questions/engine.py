@@ -20,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from pybroker.sql.questions.json_cells import with_json_named
+from pybroker.sql.questions.result_cells import with_texts
 from pybroker.sql.sql_errors import Interrupted, SqlError
 
 ROWS_PER_BATCH: Final = 2_048
@@ -85,12 +86,13 @@ class Engine:
             self._connection.register(name, stream)
         return Running(self._connection, sql, list(streams), kept, self._memory)
 
-    def rows_over(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """A short query over tables of Arrow, to its end."""
+    def rows_over(self, sql: str, tables: Mapping[str, pa.Table], *, are_shown: bool = False) -> pa.Table:
+        """A short query over tables of Arrow, to its end; rows that are shown have texts where Arrow has no value."""
         try:
             for name, table in tables.items():
                 self._connection.register(name, table)
             relation = self._connection.sql(sql)
+            relation = with_texts(relation) if are_shown else relation
             kinds = relation.types
             found = relation.to_arrow_table()
             return pa.Table.from_batches(found.to_batches(), with_json_named(found.schema, kinds))
@@ -173,6 +175,7 @@ class Running:
                 self._put(pa.schema([]))
                 self._put(None)
                 return
+            relation = with_texts(relation)
             kinds = relation.types
             with relation.to_arrow_reader(ROWS_PER_BATCH) as reader:
                 self._put(with_json_named(reader.schema, kinds))

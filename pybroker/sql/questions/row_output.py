@@ -5,10 +5,9 @@ Owns what a cell looks like in each of them, and that rows leave as they come.  
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,6 +21,8 @@ import pyarrow as pa
 # Gives what the texts of JSON in a cell say.
 Reader: TypeAlias = Callable[[Any], Any]
 
+# What has a meaning in CSV; Python's writer leaves a carriage return bare before 3.12.
+_WITH_QUOTES: Final = re.compile(r'[",\r\n]')
 # So many rows are one table on a terminal, whose columns are as wide as these need.
 _ROWS_PER_TABLE: Final = 1_000
 
@@ -124,19 +125,20 @@ class RowPrinter:
             self._sheet.table(self._columns, rows)
 
     def _csv(self, rows: Iterable[Sequence[object]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self._sheet.write(text.getvalue().encode())
+        self._sheet.write("".join(f"{','.join(map(_csv_field, row))}\n" for row in rows).encode())
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers stay numbers as far as JSON has them, and all else is text."""
+    """A value as JSON has it: numbers stay numbers as far as JSON has them, and all else is text.
+
+    A decimal with a point stays one, because a float would lose digits (``_json``).
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
+        return int(value) if value.as_tuple().exponent == 0 else value
     if isinstance(value, dict):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, pa.MonthDayNano):
@@ -174,7 +176,7 @@ def json_line(columns: Sequence[str], row: Sequence[Any]) -> bytes:
         if key in document:
             key = next(each for at in count(1) if (each := f"{name}_{at}") not in (*columns, *document))
         document[key] = plain(cell)
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace") + b"\n"
+    return _json(document, ",", ":").encode(errors="backslashreplace") + b"\n"
 
 
 def csv_cell(value: Any) -> object:
@@ -182,7 +184,28 @@ def csv_cell(value: Any) -> object:
     found = plain(value)
     if isinstance(found, bool):
         return str(found).lower()
-    return json.dumps(found, ensure_ascii=False) if isinstance(found, (dict, list)) else found
+    if isinstance(found, Decimal):
+        return format(found, "f")
+    return _json(found) if isinstance(found, (dict, list)) else found
+
+
+def _json(document: Any, comma: str = ", ", colon: str = ": ") -> str:
+    """What ``plain`` gives, as JSON; a decimal is its own digits there."""
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(comma, colon))
+    except TypeError:  # a decimal is inside
+        if isinstance(document, Decimal):
+            return format(document, "f")
+        if isinstance(document, dict):
+            fields = (f"{_json(name)}{colon}{_json(each, comma, colon)}" for name, each in document.items())
+            return f"{{{comma.join(fields)}}}"
+        return f"[{comma.join(_json(each, comma, colon) for each in document)}]"
+
+
+def _csv_field(cell: object) -> str:
+    """A field of CSV.  An empty text has quotes, and null has none, by which they are told apart."""
+    text = "" if cell is None else str(cell)
+    return '"' + text.replace('"', '""') + '"' if cell == "" or _WITH_QUOTES.search(text) else text
 
 
 def table_cell(value: Any) -> object:

@@ -6,6 +6,7 @@ records (an aggregate, an order, a join of topics) is a standing query.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from sqlglot import exp
 from pybroker.sql.fetching.record_columns import Position, next_offset, raw_batches
 from pybroker.sql.fetching.relation_decoding import Decoding, Misfits
 from pybroker.sql.fetching.scanning import Plan
+from pybroker.sql.parsing.aggregates import has_aggregates
 from pybroker.sql.parsing.queries import TableReference
 from pybroker.sql.parsing.statements import Query
 from pybroker.sql.questions.engine import Engine
@@ -34,6 +36,8 @@ _REMEMBERING: Final = {
     "offset": "OFFSET",
     "having": "HAVING",
 }
+# How soon a tail reads a partition that is added.
+_LOOKED_EVERY_S: Final = 5.0
 
 
 def check(query: Query, references: Sequence[TableReference]) -> None:
@@ -44,12 +48,24 @@ def check(query: Query, references: Sequence[TableReference]) -> None:
         why = "a query that is no single SELECT"
     elif len(references) != 1:
         why = f"a query over {len(references)} topics"
-    elif (found := next((words for name, words in _REMEMBERING.items() if tree.args.get(name)), None)) is not None:
+    elif (found := next(_remembered(tree), None)) is not None:
         why = found
-    elif tree.find(exp.AggFunc) is not None or tree.find(exp.Window) is not None:
+    elif has_aggregates(tree) or tree.find(exp.Window) is not None:
         why = "an aggregate"
     if why is not None:
         raise SqlError(f"EMIT CHANGES with {why} is a standing query: CREATE TABLE … AS SELECT makes one")
+
+
+def _remembered(tree: exp.Expr) -> Iterator[str]:
+    """What the query has that needs former records, in the SELECTs inside of it, too: each is asked of what arrives."""
+    for select in tree.find_all(exp.Select):
+        yield from (words for name, words in _REMEMBERING.items() if select.args.get(name))
+    if tree.find(exp.SetOperation) is not None:
+        yield "UNION, INTERSECT or EXCEPT"
+    if tree.find(exp.TableSample) is not None:
+        yield "a sample"
+    if any(not pivot.args.get("unpivot") for pivot in tree.find_all(exp.Pivot)):
+        yield "PIVOT"
 
 
 def starts(cluster: Cluster, found: Plan, *, from_begin: bool) -> dict[int, int]:
@@ -97,10 +113,14 @@ class Follower:
         """
         yield self._asked([])
         left = limit
+        looks_at_s = time.monotonic() + _LOOKED_EVERY_S
         with self._connect() as cluster:
             while left is None or left > 0:
                 if is_interrupted():
                     raise Interrupted
+                if time.monotonic() >= looks_at_s:
+                    self._add_partitions(cluster)
+                    looks_at_s = time.monotonic() + _LOOKED_EVERY_S
                 batches = list(self._arrived(cluster))
                 if not batches:
                     continue
@@ -108,6 +128,16 @@ class Follower:
                 rows = rows if left is None else rows.slice(0, left)
                 left = left if left is None else left - rows.num_rows
                 yield rows
+
+    def _add_partitions(self, cluster: Cluster) -> None:
+        """Read those, too, that were added meanwhile: from their begin, for all of their records are new."""
+        topic, chosen = self._plan.relation.topic, self._plan.wanted.partitions
+        there = cluster.partitions(topic)
+        if there is None:
+            raise SqlError(f"topic {topic} is gone")
+        added = [each for each in there if each not in self._positions and (chosen is None or each in chosen)]
+        if added:
+            self._positions |= {each: at.begin for each, at in cluster.bounds(topic, added).items()}
 
     def _arrived(self, cluster: Cluster) -> Iterator[pa.RecordBatch]:
         topic = self._plan.relation.topic
@@ -120,4 +150,4 @@ class Follower:
 
     def _asked(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         table = pa.Table.from_batches(batches, self._decoding.schema())
-        return self._engine.rows_over(self._sql, {self._name: table})
+        return self._engine.rows_over(self._sql, {self._name: table}, are_shown=True)

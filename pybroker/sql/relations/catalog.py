@@ -97,6 +97,11 @@ class Catalog:
         """Keep what was inferred of a topic, so that the next question takes no samples."""
         self._inferred[relation.topic] = relation
 
+    def forget_inferred(self) -> bool:
+        """Have all topics without a declaration sampled anew; whether anything was known of one."""
+        found, self._inferred = self._inferred, {}
+        return bool(found)
+
     def inferred(self, topic: str) -> Relation | None:
         """What was inferred of a topic before."""
         return self._inferred.get(topic)
