@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pybroker.sql.sql_errors import SqlError
@@ -11,7 +11,8 @@ from pybroker.sql.sql_errors import SqlError
 class FakeSupervisor:
     """Connectors that do at once what is meant; ``failures`` has the reason of each one that fails.
 
-    ``remarks`` has what there is to know of one that runs.
+    ``remarks`` has what there is to know of one that runs.  ``refusals`` are said to those that are to be started next,
+    and ``on_start`` is called with each start.  One that is restless pauses none.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,9 @@ class FakeSupervisor:
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self.paused: list[str] = []
         self.is_away = False
+        self.is_restless = False
+        self.refusals: list[str] = []
+        self.on_start: Callable[[], object] = lambda: None
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str | Sequence[str]) -> Any:
         if self.is_away:
@@ -33,13 +37,17 @@ class FakeSupervisor:
                     for name in self.configs
                 }
             case ["POST"]:
+                if self.refusals:
+                    raise SqlError(self.refusals.pop())
                 if body["name"] in self.configs:
                     raise SqlError(f"Connector {body['name']} already exists")
                 self.configs[body["name"]] = body["config"]
                 self.states[body["name"]] = "FAILED" if body["name"] in self.failures else "RUNNING"
+                self.on_start()
             case "PUT", name, "pause":
-                self.states[str(name)] = "PAUSED"
-                self.paused.append(str(name))
+                if not self.is_restless:
+                    self.states[str(name)] = "PAUSED"
+                    self.paused.append(str(name))
             case "PUT", name, "resume":
                 self.states[str(name)] = "RUNNING"
             case "DELETE", name:

@@ -16,6 +16,7 @@ from pybroker.sql.questions.row_output import OutputForm
 from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.session import Session
 from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.standing import hosted_queries
 from pybroker.sql.standing.standing_plans import plan_read
 from tests.sql.fake_cluster import FakeChanges, FakeCluster
 from tests.sql.fake_supervisor import FakeSupervisor
@@ -320,7 +321,66 @@ def test_table_that_is_replaced_loses_the_rows_of_its_former_query(world: World)
     deleted = [records for topic, records in world.changes.written if topic == "totals"]
     assert [sorted(each) for each in deleted] == [[Written(b"a", None), Written(b"c", None)]]
     assert "2 rows of the former query are deleted from totals" in world.remarks
+    assert (world.supervisor.paused, world.supervisor.states["totals"]) == (["totals"] * 2, "RUNNING")
+
+
+def test_row_that_the_new_query_has_told_stays_when_those_of_the_former_one_are_deleted(world: World) -> None:
+    world.ask(TOTALS)
+    world.cluster.produce("totals", [{"n": 1}, {"n": 1}], keys=["a", "b"])
+    world.supervisor.on_start = lambda: world.cluster.produce("totals", [{"n": 2}, None], keys=["a", "c"])
+    world.ask(TOTALS.replace("CREATE", "CREATE OR REPLACE"))
+    assert [records for topic, records in world.changes.written if topic == "totals"] == [[(b"b", None)]]
+
+
+@pytest.mark.parametrize("is_refused_at_once", [True, False])
+def test_table_whose_new_query_does_not_run_has_its_rows_and_its_former_query(
+    world: World, is_refused_at_once: bool
+) -> None:
+    world.ask(TOTALS)
+    former = world.supervisor.configs["totals"]
+    world.cluster.produce("totals", [{"who": "a", "n": 1, "total": 1.0}], keys=["a"])
+    if is_refused_at_once:
+        world.supervisor.refusals = ["no more connectors"]
+        told = "no more connectors"
+    else:
+        world.supervisor.failures["totals"] = "AnalysisException: no"
+        told = "the query totals could not be started: AnalysisException: no; the former query runs again"
+    assert world.refusal("CREATE OR REPLACE TABLE totals AS SELECT id, count(*) AS n FROM orders GROUP BY id") == told
+    assert world.supervisor.configs == {"totals": former}
+    world.supervisor.failures.clear()
+    assert world.ask("SELECT * FROM totals", world.new_session()) == [{"who": "a", "n": 1, "total": 1.0}]
+
+
+def test_stream_whose_new_query_does_not_run_is_not_written_a_second_time(world: World) -> None:
+    big = "CREATE STREAM big AS SELECT id FROM orders"
+    world.ask(big)
+    world.supervisor.failures["big"] = "AnalysisException: no"
+    told = world.refusal("CREATE OR REPLACE STREAM big AS SELECT who FROM orders")
+    assert told.endswith(f"; the former query is ended, for its stream would have its records twice: {big}")
+    assert world.supervisor.configs == {}
+    assert [row["column"] for row in world.ask("DESCRIBE big", world.new_session())[:1]] == ["id"]
+
+
+def test_query_that_does_not_come_to_rest_is_not_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_queries, "PATIENCE_S", 0.0)
+    world.ask(TOTALS)
+    world.cluster.produce("totals", [{"who": "a"}], keys=["a"])
+    config = world.supervisor.configs["totals"]
+    world.supervisor.is_restless = True
+    told = "the query totals does not come to rest: it is RUNNING after 0 s"
+    assert world.refusal(TOTALS.replace("CREATE", "CREATE OR REPLACE").replace("sum(", "max(")) == told
+    assert world.refusal("PAUSE totals") == told
+    assert world.supervisor.configs == {"totals": config}
+    assert [topic for topic, _ in world.changes.written if topic == "totals"] == []
+
+
+def test_query_that_failed_comes_to_rest(world: World) -> None:
+    """Its supervisor may start it again at any time."""
+    world.ask(TOTALS)
+    world.supervisor.states["totals"] = "FAILED"
+    world.ask(TOTALS.replace("CREATE", "CREATE OR REPLACE").replace("sum(", "max("))
     assert world.supervisor.paused == ["totals"]
+    assert "MAX" in world.supervisor.configs["totals"]["plan"]
 
 
 def test_table_that_others_write_is_not_replaced(world: World) -> None:

@@ -23,10 +23,11 @@ from pybroker.sql.parsing.statements import Control, CreateAs, Drop, ExplainStan
 from pybroker.sql.relations import event_times
 from pybroker.sql.relations.catalog import KEY, Column, Relation
 from pybroker.sql.relations.format_options import REGISTRY, SCHEMA_ID
-from pybroker.sql.sql_errors import SqlError, nearest
-from pybroker.sql.standing.former_rows import delete_rows, has_records
-from pybroker.sql.standing.hosted_queries import FAILED, RUNNING, HostedQueries, HostedQuery
+from pybroker.sql.sql_errors import Interrupted, SqlError, nearest
+from pybroker.sql.standing.former_rows import delete_rows, ends_of, has_records
+from pybroker.sql.standing.hosted_queries import HostedQueries, HostedQuery
 from pybroker.sql.standing.query_types import QueryTypes
+from pybroker.sql.standing.replaced_queries import NotStarted, Replacement
 from pybroker.sql.standing.spark_plans import check_functions, spark_plan
 from pybroker.sql.standing.standing_plans import SparkPlan, declaration
 from pybroker.sql.standing.written_values import WRITTEN, check_fits, format_of, written_relation, written_value
@@ -64,35 +65,50 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     is_old = wanted.kind == "TABLE" and has_records(context.cluster, options.get("topic", wanted.name))
     topic = _make_topic(context, options.get("topic", wanted.name), wanted.kind, options, planned.reads)
     _check_loop(topic, planned)
+    hosted, is_same = None, False
     if there is not None and former is not None:
-        _end_former(context, queries, there, topic, wanted)
+        hosted = next((each for each in queries.all() if each.name == former), None)
+        is_same = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
+        _check_alone(queries, former, topic if is_same else None)
     elif is_old:
         context.remark(
             f"the topic {topic} has records already, and the rows among them stay in the table {wanted.name}"
         )
     relation = replace(relation, topic=topic)
     plan = replace(planned.plan, value=written_value(relation))
-    _start(context, queries, wanted.name, plan, topic, wanted.text)
+    replacement = Replacement(queries, wanted.name, hosted, wanted.kind if there is None else there.kind)
+    ends: dict[int, int] = {}
+    config = _config(context, plan, topic, wanted.text)
+    replacement.start(config, lambda: ends.update(ends_of(context.cluster, topic)))
     keep(context, relation)
-    if (found := queries.settled(wanted.name, RUNNING)).state == FAILED:
-        queries.end(wanted.name)
-        forget(context, wanted.name)
-        raise SqlError(f"the query {wanted.name} could not be started: {found.reason}")
+    try:
+        found = replacement.settled()
+    except (NotStarted, Interrupted) as error:
+        if there is not None and former is not None:
+            keep(context, there)
+        elif isinstance(error, NotStarted):
+            forget(context, wanted.name)
+        raise
+    if is_same and ends:
+        _delete_former_rows(context, queries, wanted.name, topic, ends)
     context.remark(f"{wanted.kind.lower()} {wanted.name} is made by the query {found.name}, which is {found.state}")
 
 
-def _end_former(context: Context, queries: HostedQueries, there: Relation, topic: str, wanted: CreateAs) -> None:
-    """End the query that made what is replaced.  A table that stays in its topic loses that query's rows."""
-    has_rows = there.topic == topic and (there.kind, wanted.kind) == ("TABLE", "TABLE")
-    hosted = queries.all()
-    for each in hosted if has_rows else ():
-        if each.name != there.query and each.writes == topic:
+def _check_alone(queries: HostedQueries, former: str, topic: str | None) -> None:
+    """``SqlError`` where another query writes the topic whose rows are to be deleted."""
+    for each in queries.all() if topic is not None else ():
+        if each.name != former and each.writes == topic:
             raise SqlError(f"the query {each.name} writes {topic}, too: TERMINATE {each.name} first")
-    if any(each.name == there.query for each in hosted):
-        # At rest it writes nothing more behind its rows' tombstones.
-        queries.pause(str(there.query))
-        queries.end(str(there.query))
-    if has_rows and (count := delete_rows(context.cluster, context.wanted_changes(), topic, context.is_interrupted)):
+
+
+def _delete_former_rows(context: Context, queries: HostedQueries, name: str, topic: str, ends: dict[int, int]) -> None:
+    """Delete the rows before ``ends``, while the query that has replaced theirs is at rest."""
+    queries.pause(name)
+    try:
+        count = delete_rows(context.cluster, context.wanted_changes(), topic, ends, context.is_interrupted)
+    finally:
+        queries.resume(name)
+    if count:
         context.remark(f"{count:,} row{'' if count == 1 else 's'} of the former query are deleted from {topic}")
 
 
@@ -111,10 +127,9 @@ def insert_select(context: Context, wanted: InsertSelect) -> None:
             known = [each.name for each in relation.columns]
             raise SqlError(f"{relation.name} has no column {column.name}{nearest(column.name, known)}")
     plan = _into(relation, planned)
-    _start(context, queries, name, plan, relation.topic, wanted.text)
-    if (found := queries.settled(name, RUNNING)).state == FAILED:
-        queries.end(name)
-        raise SqlError(f"the query {name} could not be started: {found.reason}")
+    starting = Replacement(queries, name, None, relation.kind)
+    starting.start(_config(context, plan, relation.topic, wanted.text))
+    found = starting.settled()
     context.remark(f"the query {name}, which is {found.state}, writes into {relation.topic}")
 
 
@@ -205,12 +220,17 @@ def _queries(context: Context) -> HostedQueries:
     return HostedQueries(context.supervisor, context.is_interrupted)
 
 
-def _start(context: Context, queries: HostedQueries, name: str, plan: SparkPlan, topic: str, statement: str) -> None:
+def _config(context: Context, plan: SparkPlan, topic: str, statement: str) -> dict[str, str]:
     begins = context.settings.get(BEGIN, "earliest")
-    queries.start(name, declaration(plan, topic, " ".join(statement.split()), begins))
+    return declaration(plan, topic, " ".join(statement.split()), begins)
 
 
 def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
+    with columns_told(context, select.text, table_references(select.tree)):
+        return context.with_new_columns(lambda: _planned_now(context, name, kind, select))
+
+
+def _planned_now(context: Context, name: str, kind: str, select: StandingSelect) -> _Planned:
     select = _with_own_names(context, select)
     references = table_references(select.tree)
     relations = {each.name: context.relation(each.name, select.text, each.start) for each in references}
@@ -219,8 +239,7 @@ def _planned(context: Context, name: str, kind: str, select: StandingSelect) -> 
     plan = spark_plan(name, kind, types.translated(), lambda each: relations[each.name])
     stops = context.settings["misfits"] == "stop"
     plan = replace(plan, sources=tuple(replace(each, stops=stops) for each in plan.sources))
-    with columns_told(context, select.text, references):
-        columns = types.columns()
+    columns = types.columns()
     check_functions(plan)
     return _Planned(plan, columns, tuple(dict.fromkeys(each.topic for each in relations.values())))
 

@@ -1,15 +1,16 @@
-"""The rows that a topic has of a table's former query: they are deleted before another query writes there.
+"""The rows that a topic has of a table's former query: they are deleted when another query writes there.
 
-Owns the keys that are there, and their tombstones.  The former query has ended when this is called.
+Owns the keys that are there, and their tombstones.  The former query has ended, and the new one is at rest: of a key
+that it has told already, a tombstone would delete the new row.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pybroker.sql.fetching.record_columns import KEY, VALUE, Position, next_offset, raw_batches
+from pybroker.sql.fetching.record_columns import KEY, OFFSET, VALUE, Position, next_offset, raw_batches
 from pybroker.sql.relations.cluster_port import Bounds, Changes, Cluster, Written
 from pybroker.sql.sql_errors import Interrupted, SqlError
 
@@ -19,9 +20,20 @@ _RECORDS_AT_ONCE: Final = 10_000
 _PATIENCE_S: Final = 60.0
 
 
-def delete_rows(cluster: Cluster, changes: Changes, topic: str, is_interrupted: Callable[[], bool]) -> int:
-    """Write a tombstone for each key that has a row; how many.  All keys are in memory.  Raises ``Interrupted``."""
-    keys = _keys(cluster, topic, is_interrupted)
+def ends_of(cluster: Cluster, topic: str) -> dict[int, int]:
+    """Where the former query's rows end while it is at rest, by partition, of those that have any."""
+    bounds = cluster.bounds(topic, cluster.partitions(topic) or ())
+    return {partition: at.end for partition, at in bounds.items() if at.end > at.begin}
+
+
+def delete_rows(
+    cluster: Cluster, changes: Changes, topic: str, ends: Mapping[int, int], is_interrupted: Callable[[], bool]
+) -> int:
+    """Write a tombstone for each key that has a row before ``ends`` and nothing behind them; how many.
+
+    All keys are in memory.  Raises ``Interrupted``.
+    """
+    keys = _keys(cluster, topic, ends, is_interrupted)
     for first in range(0, len(keys), _RECORDS_AT_ONCE):
         changes.write(topic, [Written(key, None) for key in keys[first : first + _RECORDS_AT_ONCE]])
     return len(keys)
@@ -33,21 +45,25 @@ def has_records(cluster: Cluster, topic: str) -> bool:
     return partitions is not None and any(at.end > at.begin for at in cluster.bounds(topic, partitions).values())
 
 
-def _keys(cluster: Cluster, topic: str, is_interrupted: Callable[[], bool]) -> list[bytes]:
+def _keys(cluster: Cluster, topic: str, ends: Mapping[int, int], is_interrupted: Callable[[], bool]) -> list[bytes]:
     found: dict[bytes, None] = {}
+    newer: set[bytes] = set()
     for partition, bounds in cluster.bounds(topic, cluster.partitions(topic) or ()).items():
-        for key, is_row in _records(cluster, topic, partition, bounds, is_interrupted):
-            if is_row:
+        end = ends.get(partition, 0)
+        for offset, key, is_row in _records(cluster, topic, partition, bounds, is_interrupted):
+            if offset >= end:
+                newer.add(key)
+            elif is_row:
                 found[key] = None
             else:
                 found.pop(key, None)
-    return list(found)
+    return [key for key in found if key not in newer]
 
 
 def _records(
     cluster: Cluster, topic: str, partition: int, bounds: Bounds, is_interrupted: Callable[[], bool]
-) -> Iterator[tuple[bytes, bool]]:
-    """Each key, and whether its record has a value."""
+) -> Iterator[tuple[int, bytes, bool]]:
+    """The offset and the key of each record that has one, and whether it has a value."""
     at, patience = bounds.begin, time.monotonic() + _PATIENCE_S
     while at < bounds.end:
         if is_interrupted():
@@ -59,9 +75,8 @@ def _records(
                 raise SqlError(f"{topic} partition {partition}: nothing came from offset {at} on")
             continue
         for each in fetched:
-            for batch in raw_batches(each, Position(at, bounds.end), [KEY, VALUE]):
-                pairs: Iterable[tuple[bytes | None, bool]] = zip(
-                    batch.column(KEY).to_pylist(), batch.column(VALUE).is_valid().to_pylist(), strict=True
-                )
-                yield from ((key, is_row) for key, is_row in pairs if key is not None)
+            for batch in raw_batches(each, Position(at, bounds.end), [KEY, OFFSET, VALUE]):
+                columns = (batch.column(OFFSET), batch.column(KEY), batch.column(VALUE).is_valid())
+                rows = zip(*(each.to_pylist() for each in columns), strict=True)
+                yield from ((offset, key, is_row) for offset, key, is_row in rows if key is not None)
         at, patience = following[0], time.monotonic() + _PATIENCE_S

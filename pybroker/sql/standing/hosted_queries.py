@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pybroker.sql.relations.cluster_port import Supervisor
@@ -24,7 +24,7 @@ _LOOK_S: Final = 0.2
 class HostedQuery:
     """One query.  ``reads`` are the topics that it reads, ``writes`` is its own.
 
-    ``reason`` is why it failed, or which records it leaves out.
+    ``reason`` is why it failed, or which records it leaves out; ``config`` is what it was started with.
     """
 
     name: str
@@ -33,6 +33,7 @@ class HostedQuery:
     writes: str
     statement: str
     reason: str | None
+    config: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
 
 class HostedQueries:
@@ -63,13 +64,18 @@ class HostedQueries:
         self._supervisor.ask("POST", "connectors", body={"name": name, "config": dict(config)})
 
     def pause(self, name: str) -> None:
-        """Have it rest; returns when it does."""
+        """Have it rest; returns when it does, and raises ``SqlError`` where that takes too long."""
         self._supervisor.ask("PUT", "connectors", name, "pause")
-        self.settled(name, PAUSED)
+        if (found := self._awaited(name, (PAUSED,))).state != PAUSED:
+            raise SqlError(f"the query {name} does not come to rest: it is {found.state} after {PATIENCE_S:.0f} s")
+
+    def let_go_on(self, name: str) -> None:
+        """Take a pause back, without waiting for the query."""
+        self._supervisor.ask("PUT", "connectors", name, "resume")
 
     def resume(self, name: str) -> None:
         """Have it go on; raises ``SqlError`` with the reason where it fails."""
-        self._supervisor.ask("PUT", "connectors", name, "resume")
+        self.let_go_on(name)
         if (found := self.settled(name, RUNNING)).state == FAILED:
             raise SqlError(f"the query {name} failed: {found.reason}")
 
@@ -79,8 +85,11 @@ class HostedQueries:
 
     def settled(self, name: str, state: str) -> HostedQuery:
         """The query, once it has a state or failed; as it is, where that takes too long.  Raises ``Interrupted``."""
+        return self._awaited(name, (state, FAILED))
+
+    def _awaited(self, name: str, states: tuple[str, ...]) -> HostedQuery:
         deadline_s = time.monotonic() + PATIENCE_S
-        while (found := self.named(name)).state not in (state, FAILED) and time.monotonic() < deadline_s:
+        while (found := self.named(name)).state not in states and time.monotonic() < deadline_s:
             if self._is_interrupted():
                 raise Interrupted
             time.sleep(_LOOK_S)
@@ -103,4 +112,4 @@ def _query(name: str, config: Mapping[str, str], status: Mapping[str, Any] | Non
     reads = tuple(each for each in config.get("topics", "").split(",") if each)
     remark = parts[0].get("remark") if parts else None
     reason = (str(trace or "").strip().splitlines() or ["its log says why"])[0] if state == FAILED else remark
-    return HostedQuery(name, state, reads, config.get("topic", ""), config.get("statement", ""), reason)
+    return HostedQuery(name, state, reads, config.get("topic", ""), config.get("statement", ""), reason, config)
