@@ -144,11 +144,14 @@ def _guard(schema: Any) -> None:
 
 def parsed(schema: Schema) -> Any:
     """The schema, with full names in the place of short ones."""
-    import fastavro
-
     if isinstance(schema, Path) or (isinstance(schema, str) and schema.strip().endswith(FILE_SUFFIX)):
         schema = Path(schema.strip() if isinstance(schema, str) else schema).read_text()
-    found = _from_json(schema) if isinstance(schema, str) else schema
+    return _with_full_names(_from_json(schema) if isinstance(schema, str) else schema)
+
+
+def _with_full_names(found: Any) -> Any:
+    import fastavro
+
     try:
         parsed = fastavro.parse_schema(_plain(found))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
@@ -163,7 +166,8 @@ def registered_schema(found: RegisteredSchema) -> Any:
     if found.kind != "AVRO":
         raise ValueError(f"schema {found.id} of the registry is {found.kind}, not AVRO")
     if not found.imported:
-        return parsed(found.text)
+        # A registry names no file of this machine.
+        return _with_full_names(_from_json(found.text))
     named: dict[str, Any] = {}
     try:
         for text in (*found.imported, found.text):

@@ -2,7 +2,8 @@
 
 Owns the requests of Confluent's REST interface, as far as values need it, and that a schema is asked for once: what an
 id stands for never changes.  A user and a password come from a file that the environment names
-(``PYBROKER_SCHEMA_REGISTRY_LOGIN``), so that no declaration and no plan has them; they follow to no other address.
+(``PYBROKER_SCHEMA_REGISTRY_LOGIN``), so that no declaration and no plan has them.  The file names the one registry that
+they go to, because an address may be from another user's declaration.
 
 A registry that is away is a ``RegistryAway``, and no fault of a value.
 """
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LOGIN_VARIABLE: Final = "PYBROKER_SCHEMA_REGISTRY_LOGIN"
 _USER: Final = "basic.auth.user.info"
+_URL: Final = "schema.registry.url"
 _TIMEOUT_S: Final = 30.0
 _BYTES_MAX: Final = 16 << 20
 _NOT_FOUND: Final = 404
@@ -103,7 +105,9 @@ class SchemaRegistry:
         from urllib.request import Request
 
         data = None if body is None else json.dumps(body).encode()
-        request = Request(self.url + path, data, {"Accept": _TYPE, "Content-Type": _TYPE, **_login()}, method=method)
+        request = Request(
+            self.url + path, data, {"Accept": _TYPE, "Content-Type": _TYPE, **_login(self.url)}, method=method
+        )
         try:
             with _opener().open(request, timeout=_TIMEOUT_S) as reply:
                 return json.loads(reply.read(_BYTES_MAX))
@@ -146,15 +150,23 @@ def _opener() -> "OpenerDirector":
     return build_opener(NoRedirect)
 
 
-def _login() -> dict[str, str]:
-    """The header of the login that the environment names a file of; raises RegistryAway where that has none."""
+def _login(url: str) -> dict[str, str]:
+    """The header of the login that the environment names a file of, for the registry that the file names.
+
+    Raises RegistryAway for a file that has no login, or no registry.
+    """
     file = os.environ.get(LOGIN_VARIABLE)
     if not file:
         return {}
     try:
-        user = parse_properties(Path(file).read_text(encoding="utf-8")).get(_USER, "")
+        said = parse_properties(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RegistryAway(f"{LOGIN_VARIABLE}: {file} cannot be read: {type(error).__name__}") from None
+    user, owner = said.get(_USER, ""), said.get(_URL, "")
     if ":" not in user:
         raise RegistryAway(f"{LOGIN_VARIABLE}: {file} has no line {_USER}=USER:PASSWORD")
+    if not owner:
+        raise RegistryAway(f"{LOGIN_VARIABLE}: {file} has no line {_URL}=URL, the registry that the login is for")
+    if owner.rstrip("/") != url:
+        return {}
     return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}

@@ -15,8 +15,9 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from pybroker.sql.standing.standing_plans import plan_read
+from pybroker.values.avro_values import registered_schema
 from pybroker.values.registry_header import header_of
-from pybroker.values.schema_registry import LOGIN_VARIABLE, RegistryAway, SchemaRegistry
+from pybroker.values.schema_registry import LOGIN_VARIABLE, RegisteredSchema, RegistryAway, SchemaRegistry
 from tests.sql.registry_server import RegistryServer
 from tests.sql.test_standing_statements import World
 
@@ -89,8 +90,8 @@ def test_registry_that_is_away_ends_a_query_and_leaves_nothing_out(world: World,
 
 def test_login_comes_from_a_file_and_stands_in_no_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "login.properties"
-    file.write_text("basic.auth.user.info=ada:secret\n")
     with RegistryServer(user="ada:secret") as registry:
+        file.write_text(f"basic.auth.user.info=ada:secret\nschema.registry.url={registry.url}/\n")
         registry.register("orders-value", json.dumps(FIRST))
         with pytest.raises(RegistryAway, match="Unauthorized"):
             SchemaRegistry(registry.url).latest("orders-value")
@@ -108,10 +109,31 @@ def test_login_comes_from_a_file_and_stands_in_no_declaration(tmp_path: Path, mo
     kept = b"".join(value or b"" for _, records in world.changes.written for _, value, _ in records)
     assert b"secret" not in kept
     assert "secret" not in json.dumps({**world.supervisor.configs["ids"]})
+    file.write_text("basic.auth.user.info=ada:secret\n")
+    with pytest.raises(RegistryAway, match=r"has no line schema\.registry\.url=URL"):
+        SchemaRegistry(registry.url).latest("orders-value")
     file.write_text("user=ada\n")
     with pytest.raises(RegistryAway, match=r"has no line basic\.auth\.user\.info=USER:PASSWORD"):
         SchemaRegistry(registry.url).latest("orders-value")
     assert "is no http:// or https:// address" in world.refusal("SET 'schema.registry.url' = 'http://ada:secret@host'")
+
+
+def test_login_goes_to_no_registry_that_another_declaration_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "login.properties"
+    file.write_text("basic.auth.user.info=ada:secret\nschema.registry.url=http://127.0.0.1:1\n")
+    monkeypatch.setenv(LOGIN_VARIABLE, str(file))
+    with RegistryServer(user="ada:secret") as other, pytest.raises(RegistryAway, match="Unauthorized"):
+        SchemaRegistry(other.url).latest("orders-value")
+
+
+@pytest.mark.parametrize("text", ["{path}", '"{path}"'])
+def test_schema_of_a_registry_is_no_file_of_this_machine(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "own.avsc"
+    file.write_text('"long"')
+    with pytest.raises(ValueError, match=r"own\.avsc"):
+        registered_schema(RegisteredSchema(1, "AVRO", text.format(path=file)))
 
 
 def test_schema_of_avro_has_those_inside_that_it_refers_to(world: World, registry: RegistryServer) -> None:
