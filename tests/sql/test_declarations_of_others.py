@@ -111,7 +111,7 @@ def test_declaration_of_a_schema_is_made_twice_without_a_mistake() -> None:
     kept = as_kept(found)
     assert kept is not None
     assert [each.type for each in kept.columns] == ["VARCHAR", "TIMESTAMPTZ"]
-    assert as_kept(kept) == kept == relation_read(record_of(kept)[1].decode())
+    assert as_kept(kept) == kept == relation_read((record_of(kept).value or b"").decode())
 
 
 def test_connections_that_decode_reach_no_file(tmp_path: Path) -> None:

@@ -63,3 +63,12 @@ def test_end_of_a_range_of_times_is_not_pushed_down_where_producers_gave_the_tim
     later = "SELECT n FROM times WHERE _timestamp < '2026-01-31 12:01:30'"
     assert sorted(row["n"] for row in world.ask(later)) == [1, 2]
     assert world.ask(f"EXPLAIN {later}")[0]["to"] == 2
+
+
+def test_latest_by_offset_is_the_latest_by_time_and_of_one_time_by_offset(world: World) -> None:
+    """Offsets of several partitions have no order; `docs/ksqldb.md` tells the difference."""
+    world.cluster.produce("events", [{"v": 1}, {"v": 2}, {"v": 3}], times=[NOON_MS + 9, NOON_MS, NOON_MS + 5])
+    world.cluster.produce("events", [{"v": 4}, {"v": 5}], partition=1, times=[NOON_MS + 10, NOON_MS + 10])
+    question = "SELECT latest_by_offset(v) AS last, earliest_by_offset(v) AS first FROM events"
+    assert world.ask(question) == [{"last": 5, "first": 2}]
+    assert world.ask(f"{question} WHERE _partition = 0") == [{"last": 1, "first": 2}]

@@ -39,6 +39,7 @@ def world() -> Iterator[World]:
         ("{'at': 'infinity'::TIMESTAMP, 'n': 1}", {"at": "infinity", "n": 1}),
         ("['infinity'::TIMESTAMP, NULL, '2026-01-01'::TIMESTAMP]", ["infinity", None, "2026-01-01 00:00:00.000"]),
         ("MAP {'a': ['12345-01-01'::DATE]}", {"a": ["12345-01-01"]}),
+        ("array_value('infinity'::DATE, '2026-01-01'::DATE)", "[infinity, 2026-01-01]"),
         ("MAP {'101'::BIT: '12:00:00+02'::TIMETZ}", {"101": "12:00:00+02"}),
         ("{'bits': ['101'::BIT]}", {"bits": ["101"]}),
         ("1.10::DECIMAL(10, 2)", 1.1),

@@ -159,7 +159,7 @@ def test_misfits_are_counted_or_stop(cli: CommandLine, orders: str) -> None:
     assert b"a record does not fit: " in stopped.stderr
 
 
-def test_topic_that_is_deleted_under_a_question_ends_it_with_a_sentence(cli: CommandLine, orders: str) -> None:
+def test_topic_that_is_deleted_under_a_tail_ends_it_with_a_sentence(cli: CommandLine, orders: str) -> None:
     tail = cli.start("sql", "-e", f"SET 'auto.offset.reset'='earliest'; SELECT id FROM {orders} EMIT CHANGES")
     assert tail.stdout is not None
     while b"11" not in tail.stdout.readline():

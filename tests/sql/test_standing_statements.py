@@ -329,7 +329,7 @@ def test_row_that_the_new_query_has_told_stays_when_those_of_the_former_one_are_
     world.cluster.produce("totals", [{"n": 1}, {"n": 1}], keys=["a", "b"])
     world.supervisor.on_start = lambda: world.cluster.produce("totals", [{"n": 2}, None], keys=["a", "c"])
     world.ask(TOTALS.replace("CREATE", "CREATE OR REPLACE"))
-    assert [records for topic, records in world.changes.written if topic == "totals"] == [[(b"b", None)]]
+    assert [records for topic, records in world.changes.written if topic == "totals"] == [[Written(b"b", None)]]
 
 
 @pytest.mark.parametrize("is_refused_at_once", [True, False])
@@ -344,7 +344,7 @@ def test_table_whose_new_query_does_not_run_has_its_rows_and_its_former_query(
         told = "no more connectors"
     else:
         world.supervisor.failures["totals"] = "AnalysisException: no"
-        told = "the query totals could not be started: AnalysisException: no; the former query runs again"
+        told = "the query totals could not be started: AnalysisException: no; the former query is started again"
     assert world.refusal("CREATE OR REPLACE TABLE totals AS SELECT id, count(*) AS n FROM orders GROUP BY id") == told
     assert world.supervisor.configs == {"totals": former}
     world.supervisor.failures.clear()

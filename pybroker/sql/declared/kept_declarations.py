@@ -83,8 +83,8 @@ def relation_read(text: str | None) -> Relation | None:
 
 def as_kept(relation: Relation) -> Relation | None:
     """A declaration as another session reads it: types may have other spellings."""
-    _, value = record_of(relation)
-    return relation_read(value.decode())
+    value = record_of(relation).value
+    return None if value is None else relation_read(value.decode())
 
 
 def _column(name: str, type: str, field: str = "", is_key: bool = False) -> Column:

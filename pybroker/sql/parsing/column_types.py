@@ -27,6 +27,7 @@ class _Spelling(DuckDB):
         }
 
 
+_DIALECT: Final = _Spelling()
 # All that a type is made of: a default value or a check of a field would be an expression.
 _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier, exp.Literal, exp.Interval, exp.Var)
 
@@ -34,7 +35,7 @@ _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Identifier,
 def parsed_type(text: str) -> exp.DataType:
     """The type that a text spells; raises ValueError for a text that is none, or has more beside one."""
     try:
-        found = sqlglot.parse_one(text, dialect=_Spelling, into=exp.DataType)
+        found = sqlglot.parse_one(text, dialect=_DIALECT, into=exp.DataType)
     except SqlglotError as error:
         raise ValueError(f"{text} is no type") from error
     if not isinstance(found, exp.DataType) or not all(isinstance(part, _PARTS) for part in found.walk()):
@@ -44,4 +45,4 @@ def parsed_type(text: str) -> exp.DataType:
 
 def column_type(text: str) -> str:
     """The type in DuckDB's spelling; raises ValueError."""
-    return parsed_type(text).sql(dialect=_Spelling)
+    return parsed_type(text).sql(dialect=_DIALECT)

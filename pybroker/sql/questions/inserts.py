@@ -5,10 +5,14 @@ Owns what a row is written as.  DuckDB computes the values and checks their type
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pybroker.sql.fetching.relation_decoding import quoted
+from sqlglot import exp
+
+from pybroker.sql.fetching.relation_decoding import literal, quoted
+from pybroker.sql.parsing.column_types import parsed_type
 from pybroker.sql.parsing.statements import InsertValues
 from pybroker.sql.questions.engine import Engine
 from pybroker.sql.relations.catalog import PSEUDO_COLUMNS, Column, Format, Relation
@@ -40,7 +44,7 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
                 f"a row has a value for each column; columns: {len(columns)}, values: {len(row.expressions)}"
             )
     places = [f"c{number}" for number in range(len(columns))]
-    casts = ", ".join(f"CAST({at} AS {column.type}) AS {at}" for at, column in zip(places, columns, strict=True))
+    casts = ", ".join(f"{_cast(at, column.type)} AS {at}" for at, column in zip(places, columns, strict=True))
     rows = ", ".join(row.sql(dialect="duckdb") for row in wanted.rows)
     keys = [at for at, column in zip(places, columns, strict=True) if column.is_key]
     fields = [(at, each) for at, each in zip(places, columns, strict=True) if not each.is_key and each not in _TIMES]
@@ -53,6 +57,12 @@ def records_of(engine: Engine, relation: Relation, wanted: InsertValues) -> list
         raise SqlError(f"a row of the table {relation.name} has a key")
     if any(time is not None and time < 0 for _, _, time in found):
         raise SqlError("a record has a time from 1970 on")
+    if relation.format is Format.TEXT and len(fields) > 1:
+        named = " and ".join(each.name for _, each in fields)
+        raise SqlError(f"a value of text is one column, not {named}")
+    if relation.format is Format.JSON:
+        for _, value, _ in found:
+            _check_numbers(value)
     if relation.format in (Format.JSON, Format.TEXT):
         encode: Callable[[Any], bytes] = _TextEncoder(header_written(relation.options))
     else:
@@ -93,6 +103,26 @@ def _columns(relation: Relation, wanted: InsertValues) -> list[Column]:
     if sum(column in _TIMES for column in found) > 1:
         raise SqlError("a record has one time")
     return found
+
+
+def _cast(at: str, kind: str) -> str:
+    """A value as its column's type; a fraction is no whole number, to which DuckDB would round it."""
+    cast = f"CAST({at} AS {kind})"
+    if parsed_type(kind).this not in exp.DataType.INTEGER_TYPES:
+        return cast
+    number = f"TRY_CAST(CAST({at} AS VARCHAR) AS DOUBLE)"
+    wrong = f"error(concat({at}, {literal(f' is no {kind}')}))"
+    return f"CASE WHEN {number} <> trunc({number}) THEN {wrong} ELSE {cast} END"
+
+
+def _check_numbers(document: str | None) -> None:
+    """``SqlError`` for a number that JSON has not: DuckDB writes it, and strict readers refuse the whole record."""
+
+    def refuse(name: str) -> None:
+        raise SqlError(f"JSON has no {name}")
+
+    if document is not None:
+        json.loads(document, parse_constant=refuse)
 
 
 def _value(relation: Relation, fields: Sequence[tuple[str, Column]]) -> str:

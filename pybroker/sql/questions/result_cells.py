@@ -82,7 +82,10 @@ def _one_by_one(column: pa.Array) -> list[Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         items = _one_by_one(column.values)
         return _parts(column, is_valid, lambda start, end: items[start:end])
-    return column.to_pylist()
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):  # as a list of a fixed size has them inside
+        return _texts(column)
 
 
 def _parts(column: pa.Array, is_valid: list[bool], part: Callable[[int, int], Any]) -> list[Any]:

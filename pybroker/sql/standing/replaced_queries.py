@@ -77,4 +77,4 @@ class Replacement:
         if not self._comes_back:
             return f"; the former query is ended, for its stream would have its records twice: {former.statement}"
         self._queries.start(former.name, former.config)
-        return "; the former query runs again"
+        return "; the former query is started again"

@@ -1,0 +1,55 @@
+"""INSERT … VALUES: a value is written as it is, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sql.test_standing_statements import ORDERS, World
+
+DECLARED = {
+    "d": "CREATE STREAM d (k INT KEY, v DOUBLE, n BIGINT, l DOUBLE[]) WITH (topic='d', format='json', partitions=1)",
+    "t": "CREATE STREAM t (a VARCHAR, b VARCHAR) WITH (topic='t', format='text', partitions=1)",
+}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    found = World()
+    found.cluster.produce("orders", ORDERS)
+    for text in DECLARED.values():
+        found.ask(text)
+    found.changes.written.clear()
+    yield found
+    found.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("INSERT INTO orders (id) VALUES (1), (1.6)", "1.6 is no BIGINT"),
+        ("INSERT INTO orders (id) VALUES ('1.6')", "1.6 is no BIGINT"),
+        ("INSERT INTO d (k, v) VALUES (1.5, 1)", "1.5 is no INTEGER"),
+        ("INSERT INTO d (k, v) VALUES (1, 'nan')", "JSON has no NaN"),
+        ("INSERT INTO d (k, l) VALUES (1, ['1', 'infinity'])", "JSON has no Infinity"),
+        ("INSERT INTO t (a, b) VALUES ('x', 'y')", "a value of text is one column, not a and b"),
+        ("INSERT INTO t VALUES ('x', 'y')", "a value of text is one column, not a and b"),
+    ],
+)
+def test_value_that_would_be_another_one_is_refused(world: World, text: str, why: str) -> None:
+    assert why in world.refusal(text)
+    assert world.changes.written == []
+
+
+def test_whole_numbers_in_other_spellings_are_written(world: World) -> None:
+    world.ask("INSERT INTO d (k, n) VALUES (1, 2.0), ('2', '7'), (3, 9223372036854775807), (4, NULL)")
+    ((_, records),) = world.changes.written
+    assert [each[1] for each in records] == [
+        b'{"n":2}',
+        b'{"n":7}',
+        b'{"n":9223372036854775807}',
+        b'{"n":null}',
+    ]
+    world.ask("INSERT INTO t (b) VALUES ('y')")
+    assert [each[1] for each in world.changes.written[-1][1]] == [b"y"]
