@@ -170,6 +170,30 @@ def test_query_that_spark_refuses_says_why_and_leaves_nothing(world: World) -> N
     assert "wrong" not in [row["stream"] for row in world.sql("SHOW STREAMS")]
 
 
+def test_table_is_replaced_by_a_query_that_runs_and_by_no_other(world: World) -> None:
+    world.broker.create_topic("sales", partitions=2)
+    world.send("sales", 0)
+    question = "SELECT who, count(*) AS n FROM sales GROUP BY who"
+    world.sql(f"CREATE TABLE sold AS {question}")
+
+    def has_rows() -> bool:
+        return world.sql("SELECT * FROM sold ORDER BY who") == world.sql(f"{question} ORDER BY who")
+
+    wait_until(has_rows, "the first rows", SPARK_PATIENCE_S)
+    url = world.supervisors[-1].url
+    wrong = f"CREATE OR REPLACE TABLE sold AS {question} QUALIFY row_number() OVER (ORDER BY who) = 1"
+    done = world.cli.run("sql", "--url", url, "-e", wrong)
+    assert done.returncode == 1
+    assert "the former query is started again" in done.stderr.decode()
+    assert has_rows()
+    world.send("sales", 50)
+    wait_until(has_rows, "rows of the former query", SPARK_PATIENCE_S)
+    world.sql("CREATE OR REPLACE TABLE sold AS SELECT id % 2 AS odd, count(*) AS n FROM sales GROUP BY 1")
+    rows = [{"_key": "0", "n": 50}, {"_key": "1", "n": 50}]
+    wait_until(lambda: world.sql("SELECT _key, n FROM sold ORDER BY _key") == rows, "new rows alone", SPARK_PATIENCE_S)
+    world.sql("DROP TABLE sold")
+
+
 def test_stream_meets_the_rows_of_a_table_and_is_written_as_avro(world: World) -> None:
     for topic in ("deliveries", "towns"):
         world.broker.create_topic(topic, partitions=2)
