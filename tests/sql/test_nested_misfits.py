@@ -15,6 +15,10 @@ from tests.sql.test_relation_decoding import decoded, relation
         ("STRUCT(b BIGINT)", '{"b":"seven"}'),
         ("STRUCT(b BIGINT)", "5"),
         ("STRUCT(b VARCHAR)", "5"),
+        ("STRUCT(b STRUCT(c VARCHAR))", '"x"'),
+        ("STRUCT(b STRUCT(c VARCHAR))", '{"b":[]}'),
+        ("MAP(VARCHAR, BIGINT)[]", '[{"x":1},{"x":"u"}]'),
+        ("STRUCT(b VARCHAR)[]", '[{"b":"x"},7]'),
         ("STRUCT(b BIGINT)", '{"b":{"c":5}}'),
         ("STRUCT(b STRUCT(c TIMESTAMP))", '{"b":{"c":"noon"}}'),
         ('STRUCT("it\'s a/b~c" BIGINT)', '{"it\'s a/b~c":"x"}'),
@@ -62,5 +66,5 @@ def test_null_inside_is_no_misfit(kind: str, document: str) -> None:
 
 
 def test_type_without_an_inside_has_no_condition() -> None:
-    assert misfit_inside("v", "d", "BIGINT") is None
-    assert misfit_inside("v", "d", "DECIMAL(10, 2)") is None
+    assert misfit_inside("v", "d", "f", "BIGINT") is None
+    assert misfit_inside("v", "d", "f", "DECIMAL(10, 2)") is None

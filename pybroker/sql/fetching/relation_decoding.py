@@ -383,7 +383,7 @@ def _misfits_of_json(column: Column) -> Iterator[str]:
     """The conditions under which a field of JSON is not of its column's type: itself, or something inside of it."""
     found, place = f"j.{quoted(column.field)}", literal(pointer(column.field))
     yield f"{found} IS NULL AND coalesce(json_type(v, {place}), 'NULL') <> 'NULL'"
-    if (inside := misfit_inside(found, f"json_extract(v, {place})", column.type)) is not None:
+    if (inside := misfit_inside(found, "v", column.field, column.type)) is not None:
         yield inside
 
 

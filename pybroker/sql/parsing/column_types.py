@@ -12,14 +12,15 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
+from sqlglot.generators.duckdb import DuckDBGenerator
 
 
 class _Spelling(DuckDB):
     """Types by the names that DuckDB tells them by."""
 
-    class Generator(DuckDB.Generator):
+    class Generator(DuckDBGenerator):
         TYPE_MAPPING: ClassVar[dict[exp.DType, str]] = {
-            **DuckDB.Generator.TYPE_MAPPING,
+            **DuckDBGenerator.TYPE_MAPPING,
             exp.DType.TEXT: "VARCHAR",
             exp.DType.INT: "INTEGER",
             exp.DType.INT128: "HUGEINT",

@@ -61,7 +61,7 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def _cells(column: pa.Array) -> list[Any]:
     if "[ns" not in str(column.type):
         with suppress(OverflowError, ValueError):
-            return column.to_pylist(maps_as_pydicts="lossy")
+            return list(column.to_pylist(maps_as_pydicts="lossy"))
     return _one_by_one(column)
 
 
@@ -83,7 +83,7 @@ def _one_by_one(column: pa.Array) -> list[Any]:
         items = _one_by_one(column.values)
         return _parts(column, is_valid, lambda start, end: items[start:end])
     try:
-        return column.to_pylist()
+        return list(column.to_pylist())
     except (OverflowError, ValueError):  # as a list of a fixed size has them inside
         return _texts(column)
 
@@ -109,7 +109,7 @@ def _moments(column: pa.Array) -> list[Any]:
 
 def _nanoseconds(column: pa.Array) -> list[Any]:
     """Without pandas, which has a class of its own for them where it is imported."""
-    whole = column.cast(pa.timestamp("us", column.type.tz), safe=False).to_pylist()
+    whole: list[Any] = column.cast(pa.timestamp("us", column.type.tz), safe=False).to_pylist()
     counts = column.cast(pa.int64()).to_pylist()
     if not any(count and count % _NS_PER_US for count in counts):
         return whole
