@@ -12,7 +12,8 @@ class FakeSupervisor:
     """Connectors that do at once what is meant; ``failures`` has the reason of each one that fails.
 
     ``remarks`` has what there is to know of one that runs.  ``refusals`` are said to those that are to be started next,
-    and ``on_start`` is called with each start.  One that is restless pauses none.
+    and ``on_start`` is called with each start.  One that is restless pauses none,
+    and one that is slow starts none.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class FakeSupervisor:
         self.paused: list[str] = []
         self.is_away = False
         self.is_restless = False
+        self.is_slow = False
         self.refusals: list[str] = []
         self.on_start: Callable[[], object] = lambda: None
 
@@ -42,7 +44,8 @@ class FakeSupervisor:
                 if body["name"] in self.configs:
                     raise SqlError(f"Connector {body['name']} already exists")
                 self.configs[body["name"]] = body["config"]
-                self.states[body["name"]] = "FAILED" if body["name"] in self.failures else "RUNNING"
+                started = "UNASSIGNED" if self.is_slow else "RUNNING"
+                self.states[body["name"]] = "FAILED" if body["name"] in self.failures else started
                 self.on_start()
             case "PUT", name, "pause":
                 if not self.is_restless:

@@ -15,7 +15,7 @@ from pybroker.sql.questions.engine import Engine
 from pybroker.sql.questions.row_output import OutputForm
 from pybroker.sql.relations.cluster_port import Written
 from pybroker.sql.session import Session
-from pybroker.sql.sql_errors import SqlError
+from pybroker.sql.sql_errors import Interrupted, SqlError
 from pybroker.sql.standing import hosted_queries
 from pybroker.sql.standing.standing_plans import plan_read
 from tests.sql.fake_cluster import FakeChanges, FakeCluster
@@ -372,6 +372,17 @@ def test_query_that_does_not_come_to_rest_is_not_replaced(world: World, monkeypa
     assert world.refusal("PAUSE totals") == told
     assert world.supervisor.configs == {"totals": config}
     assert [topic for topic, _ in world.changes.written if topic == "totals"] == []
+
+
+def test_replacement_that_is_interrupted_leaves_the_former_query(world: World) -> None:
+    world.ask(TOTALS)
+    config = world.supervisor.configs["totals"]
+    world.supervisor.is_slow = True
+    replaced = TOTALS.replace("CREATE", "CREATE OR REPLACE").replace("count(*) AS n", "count(*) AS m")
+    with pytest.raises(Interrupted):
+        world.session.run(replaced, lambda: True)
+    assert world.supervisor.configs == {"totals": config}
+    assert [row["column"] for row in world.ask("DESCRIBE totals", world.new_session())[:2]] == ["who", "n"]
 
 
 def test_query_that_failed_comes_to_rest(world: World) -> None:

@@ -84,9 +84,10 @@ def create_as(context: Context, wanted: CreateAs) -> None:
     try:
         found = replacement.settled()
     except (NotStarted, Interrupted) as error:
-        if there is not None and former is not None:
+        is_gone = hosted is not None or isinstance(error, NotStarted)
+        if is_gone and there is not None and former is not None:
             keep(context, there)
-        elif isinstance(error, NotStarted):
+        elif is_gone:
             forget(context, wanted.name)
         raise
     if is_same and ends:
