@@ -7,7 +7,7 @@ and from there to the database: Python touches none of them.  A piece of some me
 COPY takes a fifth of what the same rows take as INSERT, which is all that Spark's own writer knows.
 
 Owns the types of the table's columns and their text.  A value that PostgreSQL has no text or room for ends the
-transaction; ``lacks`` says which ones it has not.
+transaction; ``lacks`` says which ones these are.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def copy_into(transaction: Transaction, table: str, rows: DataFrame) -> None:
 
 
 def lacks(name: str, kind: DataType) -> tuple[Column, str] | None:
-    """For which values of a column PostgreSQL has no counterpart, and how that is told; None where it has all."""
+    """Which values of a column PostgreSQL has not, and the reason in words; None where it has all."""
     column = F.col(_spark_name(name))
     if isinstance(kind, StringType):
         return F.contains(column, F.lit(_NO_TEXT)), "a text has the character U+0000, which PostgreSQL has not"

@@ -18,6 +18,7 @@ MENTIONING = {
     "broker_settings.py",
     "documentation.py",
     "group_settings.py",
+    "link_settings.py",
     "log_config.py",
     "names.py",
     "own_settings.py",
@@ -27,6 +28,9 @@ MENTIONING = {
     "topic_settings.py",
 }
 
+# A client's part among the broker's: a link asks for its source's tokens.
+OF_CLIENTS = {"net/token_endpoint.py"}
+
 
 @cache
 def source() -> str:
@@ -35,7 +39,9 @@ def source() -> str:
     reading = (
         path
         for path in paths
-        if path.parts[0] not in {"cli", "pipeline"} and (path.parts[0] != "config" or path.name not in MENTIONING)
+        if path.parts[0] not in {"cli", "pipeline"}
+        and path.as_posix() not in OF_CLIENTS
+        and (path.parts[0] != "config" or path.name not in MENTIONING)
     )
     return "\n".join((SOURCE / path).read_text() for path in reading)
 
