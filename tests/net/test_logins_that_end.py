@@ -68,6 +68,7 @@ class Asked:
         self._encoder = PeerEncoder("link")
         warnings = SimpleNamespace(warning=lambda *_: None)
         shared: Any = SimpleNamespace(
+            long_replies=frozenset(),
             env=self.world.env,
             framing="long",
             login_framing="short",
