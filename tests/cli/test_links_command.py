@@ -13,7 +13,7 @@ from harness.waiting import wait_until
 from pybroker.replication.mirrors import Mirrors
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
-from tests.links.linked import produce, stored, wait_until_mirrored
+from tests.links.linked import all_stored, produce, wait_until_mirrored
 
 ORDERS = 3
 
@@ -244,7 +244,7 @@ def test_a_promotion_waits_until_all_is_here(links: CommandLine, source: Broker,
     create(links, source)
     produce(source, "orders", 300)
     assert links.lines("links", "promote", "west", "orders") == ["TOPIC\tSTATE", "orders\tpromoted"]
-    assert all(stored(source, "orders", index) == stored(here, "orders", index) for index in range(ORDERS))
+    assert all_stored(source, "orders", ORDERS) == all_stored(here, "orders", ORDERS)
     produce(here, "orders", 10)
     assert states(links) == {"orders": "promoted", "payments": "mirroring"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.testing import Broker
 from tests.cli.command import CommandLine
-from tests.links.linked import produce, read_all, stored, wait_until_mirrored
+from tests.links.linked import all_stored, produce, read_all, wait_until_mirrored
 
 ORDERS = 3
 OFTEN = ("--set", "refresh.interval.ms=100")
@@ -67,14 +67,14 @@ def test_a_topic_is_adopted_and_mirrored_at_once_where_nothing_is_lost(
 
 def test_what_would_be_lost_is_shown_and_deleted_by_yes_alone(old: Broker, new: Broker, back: CommandLine) -> None:
     lose(old, new, 30)
-    before = [stored(old, "orders", index) for index in range(ORDERS)]
+    before = all_stored(old, "orders", ORDERS)
     _, (topic, state, reason) = rows(back.ok("links", "adopt", "back", "orders"))
     assert (topic, state) == ("orders", "adopted")
     assert reason.startswith("the source lacks 30 records: partition ")
     shown = back.run("links", "discard", "back", "orders")
     assert rows(shown.stdout) == [["TOPIC", "STATE", "LOST"], ["orders", "adopted", reason]]
     assert shown.stderr == b"Nothing was deleted; add --yes to delete these records for good.\n"
-    assert [stored(old, "orders", index) for index in range(ORDERS)] == before
+    assert all_stored(old, "orders", ORDERS) == before
     assert rows(back.ok("links", "discard", "back", "--all", "--yes"))[1] == ["orders", "mirroring", reason]
     back.ok("links", "promote", "back", "orders")
     assert read_all(old, "orders") == read_all(new, "orders")

@@ -41,6 +41,11 @@ class HasBootstrap(Protocol):
     def bootstrap(self) -> str: ...
 
 
+def link(here: HasBootstrap, source: HasBootstrap, **settings: str) -> None:
+    """Mirror the topic ``orders`` of ``source``, by a link that looks often."""
+    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
+
+
 def set_link(bootstrap: str, link: str = "west", **settings: str | None) -> None:
     """Set settings of a link, by the names behind the link's with ``_`` for ``.``; None takes one away."""
     answer = alter_link(bootstrap, link, {name.replace("_", "."): text for name, text in settings.items()})

@@ -15,6 +15,7 @@ from tests.links.linked import (
     committed,
     end_of,
     image_of,
+    link,
     produce,
     produce_transactions,
     read_all,
@@ -42,10 +43,6 @@ def here(source: Broker) -> Iterator[Broker]:
         wait_for_state(running, "orders", MIRRORING)
         wait_until_mirrored(source, running, "orders", PARTITIONS)
         yield running
-
-
-def link(here: Broker, source: Broker, **settings: str) -> None:
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
 
 
 def check_open_transaction_is_aborted(here: Broker) -> None:

@@ -27,6 +27,7 @@ from pybroker_protocol.messages.init_producer_id import InitProducerIdRequest
 from pybroker_protocol.messages.list_offsets import ListOffsetsRequest
 from tests.broker.wire_client import WireClient
 from tests.links.linked import (
+    all_stored,
     alter_link,
     code_of_a_write,
     image_of,
@@ -268,7 +269,7 @@ def test_failover_takes_what_is_here_while_the_source_is_away(source: Broker, he
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
-    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    before = all_stored(here, "orders", PARTITIONS)
     source.kill()
     set_link(here.bootstrap, failover="orders")
     wait_for_state(here, "orders", FAILED_OVER)
@@ -285,9 +286,9 @@ def test_a_paused_topic_stands_still_and_goes_on(source: Broker, here: Broker) -
     wait_until_mirrored(source, here, "orders", PARTITIONS)
     set_link(here.bootstrap, pause="orders")
     wait_for_state(here, "orders", PAUSED)
-    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    before = all_stored(here, "orders", PARTITIONS)
     produce(source, "orders", 30)
-    assert {index: stored(here, "orders", index) for index in range(PARTITIONS)} == before
+    assert all_stored(here, "orders", PARTITIONS) == before
     set_link(here.bootstrap, pause=None)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
 
@@ -297,13 +298,13 @@ def test_a_topic_that_is_made_anew_at_the_source_stops_with_what_is_here(source:
     link(here, source)
     wait_for_state(here, "orders", MIRRORING)
     wait_until_mirrored(source, here, "orders", PARTITIONS)
-    before = {index: stored(here, "orders", index) for index in range(PARTITIONS)}
+    before = all_stored(here, "orders", PARTITIONS)
     source.delete_topic("orders")
     source.create_topic("orders", partitions=PARTITIONS)
     produce(source, "orders", 5)
     mirror = wait_for_state(here, "orders", STOPPED)
     assert mirror.reason
-    assert {index: stored(here, "orders", index) for index in range(PARTITIONS)} == before
+    assert all_stored(here, "orders", PARTITIONS) == before
 
 
 def test_a_log_that_begins_late_begins_here_at_the_same_offset(source: Broker, here: Broker) -> None:

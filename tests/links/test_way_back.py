@@ -18,6 +18,7 @@ from tests.links.linked import (
     code_of_a_write,
     commit,
     committed,
+    link,
     mirror_of,
     produce,
     read_all,
@@ -41,10 +42,6 @@ def first() -> Iterator[Broker]:
 def second(first: Broker) -> Iterator[Broker]:
     with Broker() as running:
         yield running
-
-
-def link(here: Broker | Cluster, source: Broker | Cluster, **settings: str) -> None:
-    set_link(here.bootstrap, bootstrap_servers=source.bootstrap, topics="orders", refresh_interval_ms="100", **settings)
 
 
 def ends_of(side: Broker) -> dict[int, int]:
