@@ -18,8 +18,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from pybroker_protocol.primitives import STRING_BYTES_MAX
-
 # Types, with the numbers that DescribeConfigs sends (DescribeConfigsResponse.ConfigType).
 UNKNOWN: Final = 0
 BOOLEAN: Final = 1
@@ -356,6 +354,9 @@ def parse_value(name: str, text: str, type_: int) -> Any:
 
 def too_long(name: str, text: str) -> str | None:
     """Why a value is refused that no reply could show, and with it no other setting of its resource; None if it can."""
+    # Not at the top: what reads topics asks this module about names where the protocol may not be installed.
+    from pybroker_protocol.primitives import STRING_BYTES_MAX
+
     size = len(text.encode(errors="surrogatepass"))
     if size <= STRING_BYTES_MAX:
         return None

@@ -1,6 +1,8 @@
 """Settings of Kafka's Java clients, as librdkafka knows them."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -151,3 +153,13 @@ def test_settings_of_consumers_and_of_tls_do_not_stop_a_producer() -> None:
     given = {f"kafka.{name}": value for name, value in {"bootstrap.servers": "h:9092", **common}.items()}
     check_producer(read_sink_options(given).client)
     check_consumer(read_source_options({**given, "subscribe": "t"}, streaming=False).client)
+
+
+def test_settings_are_read_where_only_the_package_is_found() -> None:
+    """As in a Python of Spark's that has a checkout on its path and says what else it needs."""
+    shown = (
+        "from pybroker.pipeline.topics import librdkafka_settings as s; print(s.ClientSettings({'ssl.key.pem': ''}))"
+    )
+    code = f"import sys; sys.modules['pybroker_protocol'] = None; {shown}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'ssl.key.pem': '[hidden]'}\n"
