@@ -18,6 +18,7 @@ from harness.apache_kafka import (
 from harness.waiting import PATIENCE_S, wait_until
 from harness.wire import Client
 
+from pybroker.cluster.image.cluster_image import PartitionImage
 from pybroker.testing import Cluster
 from pybroker.testing.cluster_node import ClusterNode
 from pybroker_protocol.messages.alter_partition_reassignments import (
@@ -45,13 +46,17 @@ def tool(pybroker_cluster: Cluster) -> Tool:
     return run
 
 
-def replicas(cluster: Cluster, partition: int) -> tuple[int, ...]:
-    """As the controller knows them."""
+def partition(cluster: Cluster, index: int) -> PartitionImage:
+    """As the controller knows it."""
     controller = cluster.controller_id
     assert controller is not None
-    found = cluster.brokers[controller].image().partition(TOPIC, partition)
+    found = cluster.brokers[controller].image().partition(TOPIC, index)
     assert found is not None
-    return found.replicas
+    return found
+
+
+def replicas(cluster: Cluster, index: int) -> tuple[int, ...]:
+    return partition(cluster, index).replicas
 
 
 def test_reassign_partitions_command(pybroker_cluster: Cluster, tool: Tool, tmp_path: Path) -> None:
@@ -123,6 +128,7 @@ def test_leader_election_command(pybroker_cluster: Cluster, tool: Tool) -> None:
     wait_until(is_elected, "the preferred replica is in sync, and leads")
     assert pybroker_cluster.leader(TOPIC, 0) == preferred
     pybroker_cluster.kill(other)
+    wait_until(lambda: partition(pybroker_cluster, 0).isr == (preferred,), "the leader alone is in sync")
     pybroker_cluster.kill(preferred)
     pybroker_cluster.restart(other)
     wait_until(lambda: pybroker_cluster.leader(TOPIC, 0) is None, "who is in sync is gone")
