@@ -6,7 +6,7 @@ Owns: what was acknowledged, at which offset, and what was aborted.  Owns no bro
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import KafkaException, Message, Producer
@@ -28,7 +28,8 @@ class Place(NamedTuple):
 class Load:
     """Both producers, from the begin of a ``with`` to its end; ``acknowledged`` has the value at each place.
 
-    ``unknown`` are values of which no answer came: they may be there or not.
+    ``unplaced`` are values that were acknowledged as duplicates, of which a broker may say no more where the first one
+    is.  ``unknown`` are values of which no answer came: they may be there or not.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -37,6 +38,7 @@ class Load:
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self.acknowledged: dict[Place, bytes] = {}
+        self.unplaced: set[bytes] = set()
         self.aborted: set[bytes] = set()
         self.unknown: set[bytes] = set()
         self._failures: list[BaseException] = []
@@ -63,7 +65,7 @@ class Load:
     def count(self) -> int:
         """Records that were acknowledged so far."""
         with self._lock:
-            return len(self.acknowledged)
+            return len(self.acknowledged) + len(self.unplaced)
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
@@ -71,9 +73,14 @@ class Load:
         except BaseException as error:
             self._failures.append(error)
 
-    def _take(self, found: dict[Place, bytes]) -> None:
+    def _take(self, acknowledged: Iterable[Message]) -> None:
         with self._lock:
-            self.acknowledged.update(found)
+            for message in acknowledged:
+                value, place = message.value() or b"", _place(message)
+                if place is None:
+                    self.unplaced.add(value)
+                else:
+                    self.acknowledged[place] = value
 
     def _produce_idempotent(self) -> None:
         producer = Producer(
@@ -81,11 +88,10 @@ class Load:
         )
 
         def delivered(error: Any, message: Message) -> None:
-            value = message.value() or b""
             if error is None:
-                self._take({_place(message): value})
+                self._take([message])
             else:
-                self.unknown.add(value)
+                self.unknown.add(message.value() or b"")
 
         number = 0
         while not self._stopped.wait(PAUSE_S):
@@ -110,11 +116,11 @@ class Load:
     def _transaction(self, producer: Producer, number: int) -> bool:
         """One of them; False where the producer is of no use any more."""
         values = [b"transaction-%d-%d" % (number, each) for each in range(RECORDS_OF_A_TRANSACTION)]
-        found: dict[Place, bytes] = {}
+        found: list[Message] = []
 
         def delivered(error: Any, message: Message) -> None:
             if error is None:
-                found[_place(message)] = message.value() or b""
+                found.append(message)
 
         try:
             producer.begin_transaction()
@@ -142,8 +148,7 @@ class Load:
         return True
 
 
-def _place(message: Message) -> Place:
+def _place(message: Message) -> Place | None:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
-    assert offset is not None
-    return Place(partition, offset)
+    return None if offset is None or offset < 0 else Place(partition, offset)

@@ -158,16 +158,17 @@ def check_acknowledged(here: Side, load: Load) -> None:
     """Each acknowledged record is here where it was acknowledged."""
     consumer = Consumer({"bootstrap.servers": here.bootstrap, "group.id": "all", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
-    missing = dict(load.acknowledged)
-    while missing:
+    missing, unplaced = dict(load.acknowledged), set(load.unplaced)
+    while missing or unplaced:
         message = consumer.poll(PATIENCE_S)
-        assert message is not None, f"{len(missing)} records are missing, as {next(iter(missing.items()))}"
+        assert message is not None, f"records are missing, as {[*missing.items(), *unplaced][0]}"
         assert message.error() is None, message.error()
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
         expected = missing.pop(Place(partition, offset), None)
         assert expected in (None, message.value())
+        unplaced.discard(message.value() or b"")
     consumer.close()
 
 
@@ -176,12 +177,18 @@ def check_group(source: Side, here: Side, load: Load, before: list[tuple[Place, 
     wait_until(lambda: committed(here) == committed(source), "the group's offsets")
     read_before = {place for place, _ in before}
     left = {place for place in load.acknowledged if place not in read_before}
-    after = read(here, lambda found: left <= {place for place, _ in found})
+    unplaced = load.unplaced - {value for _, value in before}
+
+    def is_all(found: list[tuple[Place, bytes]]) -> bool:
+        return left <= {place for place, _ in found} and unplaced <= {value for _, value in found}
+
+    after = read(here, is_all)
     counts = Counter(value for _, value in [*before, *after])
     assert not [value for value, count in counts.items() if count > 1]
-    assert set(load.acknowledged.values()) <= counts.keys()
+    acknowledged = {*load.acknowledged.values(), *load.unplaced}
+    assert acknowledged <= counts.keys()
     assert not load.aborted & counts.keys()
-    assert counts.keys() <= {*load.acknowledged.values(), *load.unknown}
+    assert counts.keys() <= acknowledged | load.unknown
 
 
 def committed(side: Side) -> dict[int, int]:

@@ -78,7 +78,7 @@ def give_ids_as_any_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def leave_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is open of the source's stays so."""
-    monkeypatch.setattr("pybroker.replication.mirrors.end_source_transactions", lambda *_: True)
+    monkeypatch.setattr("pybroker.replication.source_transactions._abort", lambda *_: None)
 
 
 def take_writes(monkeypatch: pytest.MonkeyPatch) -> None:
